@@ -1,0 +1,3 @@
+"""The recall layer for LangGraph agents."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,138 @@
+"""Plans are generators of effects; `run` and `arun` carry the effects out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from langchain_core.embeddings import Embeddings
+from langgraph.store.base import BaseStore, GetOp, Op, PutOp, SearchOp
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ops:
+    """Store operations, carried out together; the answer is the list of their results."""
+
+    ops: Sequence[Op]
+    sidecar: bool = False
+    """Whether they go to the store that holds usage rather than to the one with memories."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """Texts to embed; the answer is a list of vectors."""
+
+    texts: Sequence[str]
+    as_queries: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function that may touch files or take its time; the answer is what it returns."""
+
+    function: Callable[[], Any]
+
+
+Effect = Ops | Embed | Call
+Plan = Generator[Effect, Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where effects are carried out."""
+
+    store: BaseStore
+    sidecar: BaseStore
+    embeddings: Embeddings | None = None
+
+    def perform(self, effect: Effect) -> Any:
+        """Carry one effect out and wait for it."""
+        if isinstance(effect, Ops):
+            return self._store_of(effect).batch(list(effect.ops)) if effect.ops else []
+        if isinstance(effect, Call):
+            return effect.function()
+        embeddings = _needed(self.embeddings)
+        if effect.as_queries:
+            return [embeddings.embed_query(text) for text in effect.texts]
+        return embeddings.embed_documents(list(effect.texts))
+
+    async def aperform(self, effect: Effect) -> Any:
+        """Carry one effect out without blocking the event loop."""
+        if isinstance(effect, Ops):
+            store = self._store_of(effect)
+            return list(await asyncio.gather(*(_asend(store, op) for op in effect.ops)))
+        if isinstance(effect, Call):
+            return await asyncio.to_thread(effect.function)
+        embeddings = _needed(self.embeddings)
+        if effect.as_queries:
+            return await asyncio.gather(*(embeddings.aembed_query(text) for text in effect.texts))
+        return await embeddings.aembed_documents(list(effect.texts))
+
+    def _store_of(self, effect: Ops) -> BaseStore:
+        return self.sidecar if effect.sidecar else self.store
+
+
+def run(plan: Plan[T], host: Host) -> T:
+    """Drive a plan to its result: one effect per yield, its errors thrown back into the plan."""
+    answer: Any = None
+    error: Exception | None = None
+    try:
+        while True:
+            effect = plan.send(answer) if error is None else plan.throw(error)
+            answer = error = None
+            try:
+                answer = host.perform(effect)
+            except Exception as fault:
+                error = fault
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+
+
+async def arun(plan: Plan[T], host: Host) -> T:
+    """The same, awaiting each effect."""
+    answer: Any = None
+    error: Exception | None = None
+    try:
+        while True:
+            effect = plan.send(answer) if error is None else plan.throw(error)
+            answer = error = None
+            try:
+                answer = await host.aperform(effect)
+            except Exception as fault:
+                error = fault
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+
+
+def _needed(embeddings: Embeddings | None) -> Embeddings:
+    if embeddings is None:
+        raise LookupError("The store has no embedder, so nothing can be embedded.")
+    return embeddings
+
+
+def _asend(store: BaseStore, op: Op) -> Coroutine[Any, Any, Any]:
+    """An operation as the same-named call, so that a store's own queue batches and orders it."""
+    if isinstance(op, GetOp):
+        return store.aget(op.namespace, op.key, refresh_ttl=op.refresh_ttl)
+    if isinstance(op, SearchOp):
+        return store.asearch(
+            op.namespace_prefix,
+            query=op.query,
+            filter=op.filter,
+            limit=op.limit,
+            offset=op.offset,
+            refresh_ttl=op.refresh_ttl,
+        )
+    if isinstance(op, PutOp) and op.value is None:
+        return store.adelete(op.namespace, op.key)
+    if isinstance(op, PutOp):
+        return store.aput(op.namespace, op.key, op.value, index=op.index, ttl=op.ttl)
+    return _abatch_one(store, op)
+
+
+async def _abatch_one(store: BaseStore, op: Op) -> Any:
+    return (await store.abatch([op]))[0]

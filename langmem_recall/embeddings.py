@@ -1,0 +1,140 @@
+"""An embedder that needs no key and no network, and names for telling embedders apart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+from numpy.typing import NDArray
+
+from langmem_recall.errors import MissingExtraError
+
+DIMS = 256
+MODEL = "l2_supercat"
+
+LONG_CHARS = 2_000
+"""Texts beyond this are embedded alone: a batch is padded to its longest text."""
+MAX_CHARS = 100_000
+"""A mean over more words than this does not move, but it would cost a kilobyte a word."""
+
+_IDENTIFYING = (
+    "model",
+    "model_name",
+    "model_id",
+    "repo_id",
+    "deployment",
+    "dimensions",
+    "dims",
+    "size",
+)
+
+_lock = threading.Lock()
+_model: Any = None
+
+
+class LocalEmbeddings(Embeddings):
+    """WordLlama's 256 numbers a text, unit length, from weights that come with the wheel.
+
+    A text without words gets the zero vector, which means "no evidence": it is similar to nothing.
+    The model is loaded on first use, once per process.
+    """
+
+    @property
+    def identity(self) -> str:
+        """Names the model and its dimensions, so that stored vectors can be matched to it."""
+        return f"wordllama-{MODEL}-{DIMS}"
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """One vector a text."""
+        vectors: list[list[float]] = _embed([_embeddable(text) for text in texts]).tolist()
+        return vectors
+
+    def embed_query(self, text: str) -> list[float]:
+        """The vector of one text."""
+        return self.embed_documents([text])[0]
+
+    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
+        """One vector a text, off the event loop."""
+        return await asyncio.to_thread(self.embed_documents, texts)
+
+    async def aembed_query(self, text: str) -> list[float]:
+        """The vector of one text, off the event loop."""
+        return await asyncio.to_thread(self.embed_query, text)
+
+
+def embedder_identity(embeddings: Embeddings) -> str:
+    """A name that stays the same for the same model and changes with it."""
+    declared = getattr(embeddings, "identity", None)
+    if isinstance(declared, str) and declared:
+        return declared
+    wrapped = getattr(embeddings, "func", None) or getattr(embeddings, "afunc", None)
+    if wrapped is not None:
+        return f"{type(embeddings).__name__}({getattr(wrapped, '__qualname__', type(wrapped))})"
+    marks = [(name, getattr(embeddings, name, None)) for name in _IDENTIFYING]
+    told = [f"{name}={mark}" for name, mark in marks if isinstance(mark, str | int) and mark]
+    return f"{type(embeddings).__name__}({', '.join(told)})"
+
+
+def _embed(texts: list[str]) -> NDArray[np.float32]:
+    vectors = np.zeros((len(texts), DIMS), np.float32)
+    short = [place for place, text in enumerate(texts) if 0 < len(text) <= LONG_CHARS]
+    if short:
+        vectors[short] = _loaded().embed([texts[place] for place in short], batch_size=32)
+    for place, text in enumerate(texts):
+        if len(text) > LONG_CHARS:
+            vectors[place] = _loaded().embed([text])[0]
+    return _normalised(vectors)
+
+
+def _embeddable(text: str) -> str:
+    """The text as the tokenizer can read it: no lone surrogates, nothing when it is blank."""
+    readable = text[:MAX_CHARS].encode("utf-8", "replace").decode("utf-8")
+    return readable if readable.strip() else ""
+
+
+def _normalised(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    vectors = np.nan_to_num(vectors, posinf=0.0, neginf=0.0)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+
+
+def _loaded() -> Any:
+    """The model; its inference only reads, so threads share it."""
+    global _model
+    if _model is None:
+        with _lock:
+            if _model is None:
+                _model = _load()
+    return _model
+
+
+def _load() -> Any:
+    try:
+        with _root_logger_kept():
+            import wordllama
+    except ImportError as error:
+        raise MissingExtraError(
+            "LocalEmbeddings needs the package wordllama, which is not installed. Run "
+            'pip install "langmem-recall[local]", or pass embeddings= of your own.'
+        ) from error
+    # The weights lie in the wheel: pointing the cache there keeps it off the network.
+    home = Path(wordllama.__file__).parent
+    return wordllama.WordLlama.load(config=MODEL, dim=DIMS, disable_download=True, cache_dir=home)
+
+
+@contextmanager
+def _root_logger_kept() -> Iterator[None]:
+    """Importing wordllama calls logging.basicConfig: that is the application's decision."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:], root.level = handlers, level

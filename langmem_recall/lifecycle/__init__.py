@@ -1,0 +1,1 @@
+"""Pure decisions about what becomes of a memory."""

@@ -1,0 +1,125 @@
+"""The read path from candidates to a ranking and to a recall, on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import numpy as np
+
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.ranking.arrays import FloatArray
+from langmem_recall.ranking.blend import blend
+from langmem_recall.ranking.diversity import mmr, without_duplicates
+from langmem_recall.ranking.gates import Moment, hard_drop, recall_gates
+from langmem_recall.ranking.signals import (
+    IMPORTANCE,
+    RECENCY,
+    RELEVANCE,
+    SIMILARITY,
+    STRENGTH,
+    TRUST,
+    signal_table,
+)
+from langmem_recall.types import Candidate, Cue, Drop, MemoryId, Namespace, Scored, Signals
+
+Likeness = Callable[[Sequence[MemoryId]], FloatArray]
+"""How alike each two of some memories are, in [0, 1]."""
+
+_RECORD_ORDER = [RELEVANCE, SIMILARITY, RECENCY, IMPORTANCE, STRENGTH, TRUST]
+DIVERSITY_REACH = 4
+"""Near-duplicates are looked for among this many times `top_k` memories."""
+
+
+class Ranking(NamedTuple):
+    """Candidates best first, and those a hard gate dropped."""
+
+    ranked: list[Scored]
+    dropped: list[Drop]
+
+
+def rank(
+    cue: Cue,
+    candidates: Sequence[Candidate],
+    policy: RecallPolicy,
+    now: datetime,
+    boundaries: tuple[Namespace, ...],
+) -> Ranking:
+    """Hard gates, signals, blend, order: what `search` returns."""
+    task = cue.task if policy.task_filter else None
+    admitted, dropped = _admit(candidates, Moment(now, boundaries, task))
+    scored = _score(admitted, cue, policy, now)
+    return Ranking(sorted(scored, key=_best_first), dropped)
+
+
+def select(
+    ranked: Sequence[Scored], policy: RecallPolicy, likeness: Likeness
+) -> tuple[list[Scored], list[Drop]]:
+    """Recall gates, diversity, count: what a recall chooses, and what it drops with reasons."""
+    passed, dropped = recall_gates(ranked, policy)
+    varied, duplicates = _diversify(passed, policy, likeness)
+    chosen, beyond = _cut(varied, policy)
+    return chosen, [*dropped, *duplicates, *beyond]
+
+
+def _admit(
+    candidates: Sequence[Candidate], moment: Moment
+) -> tuple[list[Candidate], list[Drop]]:
+    admitted, dropped = [], []
+    for candidate in candidates:
+        rejection = hard_drop(candidate, moment)
+        if rejection is None:
+            admitted.append(candidate)
+        else:
+            dropped.append(Drop(_unscored(candidate), *rejection))
+    return admitted, dropped
+
+
+def _unscored(candidate: Candidate) -> Scored:
+    """What a hard gate dropped is never scored: min-max would let it move the others."""
+    relevance = candidate.evidence.relevance
+    signals = Signals(relevance, candidate.evidence.dense or 0.0, 0.0, 0.0, 0.0, candidate.memory.trust)
+    return Scored(candidate, signals, 0.0)
+
+
+def _score(
+    candidates: Sequence[Candidate], cue: Cue, policy: RecallPolicy, now: datetime
+) -> list[Scored]:
+    if not candidates:
+        return []
+    signals, ages_hours, uses = signal_table(candidates, policy, now.timestamp())
+    scores = blend(candidates, signals, ages_hours, uses, policy, cue.temporal)
+    records = signals[_RECORD_ORDER].T.tolist()
+    return [
+        Scored(candidate, Signals(*record), score)
+        for candidate, record, score in zip(candidates, records, scores.tolist(), strict=True)
+    ]
+
+
+def _best_first(scored: Scored) -> tuple[float, float]:
+    return -scored.score, -scored.signals.relevance
+
+
+def _cut(varied: Sequence[Scored], policy: RecallPolicy) -> tuple[list[Scored], list[Drop]]:
+    """Pinned memories first and all of them, the best others up to `top_k`."""
+    ordered = sorted(varied, key=lambda scored: not scored.memory.pinned)
+    pinned = sum(scored.memory.pinned for scored in varied)
+    count = max(policy.top_k, pinned)
+    reason = f"beyond the best {policy.top_k}"
+    return ordered[:count], [Drop(scored, "top_k", reason) for scored in ordered[count:]]
+
+
+def _diversify(
+    passed: Sequence[Scored], policy: RecallPolicy, likeness: Likeness
+) -> tuple[list[Scored], list[Drop]]:
+    near = passed[: DIVERSITY_REACH * policy.top_k]
+    if len(near) < 2:
+        return list(passed), []
+    alike = likeness([scored.memory.id for scored in near])
+    kept, duplicates = without_duplicates(near, alike, policy)
+    if policy.mmr_lambda < 1.0:
+        scores = np.array([near[i].score for i in kept])
+        order = mmr(scores, alike[np.ix_(kept, kept)], policy.mmr_lambda, len(kept))
+        kept = [kept[i] for i in order]
+    return [near[i] for i in kept] + list(passed[len(near) :]), duplicates

@@ -1,0 +1,372 @@
+"""`RecallPolicy`: every ranking number a user may change, in one place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from langmem_recall.errors import PolicyError
+from langmem_recall.types import KINDS
+
+Blend = Literal["bounded", "linear", "minmax", "product", "interpolated", "similarity"]
+Ordering = Literal["relevance", "rrf"]
+
+HOURS_PER_DAY = 24.0
+GENERATIVE_AGENTS_HALF_LIFE_HOURS = math.log(0.5) / math.log(0.995)
+"""0.995 per hour, said as a half-life: 138.28 hours."""
+
+
+def _within(low: float, high: float = math.inf) -> dict[str, tuple[float, float]]:
+    return {"range": (low, high)}
+
+
+def _check_numbers(record: Any, owner: str) -> None:
+    for knob in fields(record):
+        if "range" not in knob.metadata:
+            continue
+        low, high = knob.metadata["range"]
+        held = getattr(record, knob.name)
+        whole = isinstance(knob.default, int)
+        if not _is_number(held, whole) or not low <= held <= high:
+            limit = f">= {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+            what = "a whole number" if whole else "a number"
+            raise PolicyError(f"{owner}.{knob.name} must be {what} {limit}, got {held!r}.")
+
+
+def _is_number(held: Any, whole: bool) -> bool:
+    if isinstance(held, bool) or not isinstance(held, int if whole else int | float):
+        return False
+    return math.isfinite(held)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """How much each signal counts; 0 switches a signal off."""
+
+    similarity: float = field(default=0.0, metadata=_within(0))
+    """Cosine with the cue. The `bounded` blend reads relevance instead and ignores it."""
+    recency: float = field(default=0.0, metadata=_within(0))
+    """Age since the last use, else since writing."""
+    importance: float = field(default=0.0, metadata=_within(0))
+    """Salience, lifted a little by use."""
+    strength: float = field(default=0.0, metadata=_within(0))
+    """How established a memory is through use."""
+    trust: float = field(default=0.0, metadata=_within(0))
+    """How far its source is believed."""
+
+    def __post_init__(self) -> None:
+        _check_numbers(self, "Weights")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelevanceModel:
+    """How evidence becomes one absolute relevance (docs: the formula and where it comes from)."""
+
+    dense: float = field(default=0.5, metadata=_within(0))
+    """Weight of the standardised cosine."""
+    neutral: float = field(default=0.25, metadata=_within(0, 1))
+    """Where a cosine says neither yes nor no, as a share of the way from chance to identity."""
+    coverage: float = field(default=5.0, metadata=_within(0))
+    """Weight of the cue's IDF mass that the memory contains."""
+    name_weight: float = field(default=2.0, metadata=_within(1))
+    """How much more a name or a term with a digit counts within coverage."""
+    previous: float = field(default=0.5, metadata=_within(0, 1))
+    """Share of the preceding neighbour's cosine in a memory's own."""
+    following: float = field(default=0.25, metadata=_within(0, 1))
+    """Share of the following neighbour's cosine in a memory's own."""
+    earlier: float = field(default=0.75, metadata=_within(0, 1))
+    """What a term said one memory earlier in the thread is worth, its powers further back."""
+    later: float = field(default=0.6, metadata=_within(0, 1))
+    """What a term said one memory later in the thread is worth, its powers further on."""
+    reach: int = field(default=6, metadata=_within(0, 50))
+    """How many memories of the thread, either way, lend their words."""
+    thread: float = field(default=0.45, metadata=_within(0))
+    """Weight of the best evidence anywhere in the thread."""
+    other_speaker: float = field(default=2.5, metadata=_within(0))
+    """Taken off when the cue names one known speaker and the memory is another's."""
+    no_answer: float = field(default=1.25, metadata=_within(0))
+    """Taken off when the cue asks when or how many and the memory has no time or number."""
+    bias: float = field(default=0.4, metadata=_within(-100, 100))
+    """Evidence at which a lone memory has relevance 0.5."""
+    crowding: float = field(default=0.5, metadata=_within(0))
+    """More memories, more chance hits: this times ln(memories searched) is taken off."""
+
+    def __post_init__(self) -> None:
+        _check_numbers(self, "RelevanceModel")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallPolicy:
+    """How memories are ranked, gated and reinforced. Frozen; make variants with `but`."""
+
+    name: str = "default"
+    blend: Blend = "bounded"
+    """The formula that makes the score (see `langmem_recall.ranking.blend`)."""
+    ordering: Ordering = "relevance"
+    """What `bounded` multiplies: relevance, or reciprocal ranks. Gates read relevance anyway."""
+    weights: Weights = Weights(recency=0.06, importance=0.12, strength=0.06, trust=0.06)
+    tiers: Mapping[str, Weights] = field(default_factory=dict, hash=False)
+    """Weights for one kind of memory, in place of `weights`."""
+    relevance: RelevanceModel = RelevanceModel()
+    interpolation: float = field(default=0.3, metadata=_within(0, 1))
+    """The `w` of the `interpolated` blend."""
+
+    half_life_hours: float = field(default=30 * HOURS_PER_DAY, metadata=_within(1e-6))
+    """Age at which recency is 0.5."""
+    ebbinghaus: bool = False
+    """Let use lengthen the half-life: half_life x (1 + decayed uses)."""
+    lru2: bool = False
+    """A use refreshes recency only if the one before it was at most 24 hours earlier."""
+    use_boost: float = field(default=0.05, metadata=_within(0, 1))
+    """Importance = salience + use_boost x ln(1 + decayed uses), at most 1."""
+    count_fade_per_day: float = field(default=0.99, metadata=_within(1e-9, 1))
+    """What a day leaves of a use count."""
+    refresh_floor: float = field(default=60.0, metadata=_within(0))
+    """Seconds within which a second use of a memory does not count; 0 counts every use."""
+
+    current_recency: float = field(default=4.0, metadata=_within(0))
+    """Recency's weight is multiplied by this when the cue asks for the present state."""
+    window_boost: float = field(default=0.3, metadata=_within(0))
+    """Boost of a memory written within the time the cue means."""
+
+    pool: int = field(default=100, metadata=_within(1, 10_000))
+    """Candidates taken by similarity; the head that is re-ranked."""
+    rescues: int = field(default=50, metadata=_within(0, 10_000))
+    """Candidates taken by their words, so that an exact identifier is found whatever its cosine."""
+    strip_names: bool = True
+    """Leave names that most memories share out of the text that is embedded."""
+    task_filter: bool = False
+    """Look only at memories tagged with the cue's task."""
+    top_k: int = field(default=10, metadata=_within(1, 1_000))
+    """Memories a recall returns at most; `search` obeys its own limit."""
+
+    trigger: float = field(default=0.5, metadata=_within(0, 1))
+    """Relevance the best memory must reach, or nothing is recalled; 0 switches it off."""
+    floor: float = field(default=0.15, metadata=_within(0, 1))
+    """Relevance each memory must reach; 0 switches it off."""
+    composite_floor: float = field(default=0.0, metadata=_within(0))
+    """Score each memory must reach; 0 switches it off."""
+    duplicate_similarity: float = field(default=0.9, metadata=_within(0, 1))
+    """Two memories at least this alike are near-duplicates: only the better one is recalled."""
+    mmr_lambda: float = field(default=1.0, metadata=_within(0, 1))
+    """Score against novelty in greedy selection; 1 leaves the order alone."""
+
+    def __post_init__(self) -> None:
+        _check_numbers(self, "RecallPolicy")
+        _check_choice("blend", self.blend, get_args(Blend))
+        _check_choice("ordering", self.ordering, get_args(Ordering))
+        for kind, weights in self.tiers.items():
+            _check_choice("a tier", kind, KINDS)
+            if not isinstance(weights, Weights):
+                raise PolicyError(f"tiers[{kind!r}] must be Weights, got {weights!r}.")
+        object.__setattr__(self, "tiers", dict(self.tiers))
+
+    def but(self, **changes: Any) -> RecallPolicy:
+        """This policy with some knobs changed."""
+        unknown = changes.keys() - {knob.name for knob in fields(self)}
+        if unknown:
+            raise PolicyError(_unknown_knobs("RecallPolicy", unknown, RecallPolicy))
+        return replace(self, **changes)
+
+    @property
+    def fingerprint(self) -> str:
+        """Short digest of all knobs: the same for equal policies, in every process."""
+        canonical = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All knobs as plain JSON types."""
+        plain = {knob.name: getattr(self, knob.name) for knob in fields(self)}
+        return plain | {
+            "weights": asdict(self.weights),
+            "relevance": asdict(self.relevance),
+            "tiers": {kind: asdict(weights) for kind, weights in self.tiers.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, knobs: Mapping[str, Any]) -> RecallPolicy:
+        """The policy that `to_dict` described; knobs left out have their defaults."""
+        given = dict(knobs)
+        for name, record in (("weights", Weights), ("relevance", RelevanceModel)):
+            if name in given:
+                given[name] = _record(record, name, given[name])
+        tiers = given.get("tiers", {})
+        if not isinstance(tiers, Mapping):
+            raise PolicyError(f"tiers must be a table of kinds, got {tiers!r}.")
+        given["tiers"] = {kind: _record(Weights, kind, held) for kind, held in tiers.items()}
+        return cls().but(**given)
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy as TOML or JSON, by the file's ending."""
+        target = Path(path)
+        write = json.dumps(self.to_dict(), indent=2) if _is_json(target) else _toml(self.to_dict())
+        target.write_text(write.rstrip() + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> RecallPolicy:
+        """Read a policy from a TOML or JSON file."""
+        source = Path(path)
+        text = source.read_text(encoding="utf-8")
+        try:
+            knobs = json.loads(text) if _is_json(source) else tomllib.loads(text)
+        except ValueError as error:
+            raise PolicyError(f"{source.name} is not a policy file: {error}.") from error
+        if not isinstance(knobs, Mapping):
+            raise PolicyError(f"{source.name} must hold a table of knobs, got {knobs!r}.")
+        return cls.from_dict(knobs)
+
+    @classmethod
+    def default(cls, **changes: Any) -> RecallPolicy:
+        """Relevance with small bounded boosts: for most agents."""
+        return cls().but(**changes)
+
+    @classmethod
+    def weighted(cls, **changes: Any) -> RecallPolicy:
+        """0.6 similarity + 0.25 recency (7 days) + 0.15 salience; a floor on that sum."""
+        preset = cls(
+            name="weighted",
+            blend="linear",
+            weights=Weights(similarity=0.6, recency=0.25, importance=0.15),
+            half_life_hours=7 * HOURS_PER_DAY,
+            use_boost=0.0,
+            strip_names=False,
+            pool=30,
+            top_k=5,
+            trigger=0.0,
+            floor=0.0,
+            composite_floor=0.35,
+        )
+        return preset.but(**changes)
+
+    @classmethod
+    def generative_agents(cls, **changes: Any) -> RecallPolicy:
+        """Min-maxed recency, importance and similarity in equal parts (Park et al., 2023)."""
+        preset = cls(
+            name="generative_agents",
+            blend="minmax",
+            weights=Weights(similarity=1.0, recency=1.0, importance=1.0),
+            half_life_hours=GENERATIVE_AGENTS_HALF_LIFE_HOURS,
+            use_boost=0.0,
+            strip_names=False,
+        )
+        return preset.but(**changes)
+
+    @classmethod
+    def normalized(cls, **changes: Any) -> RecallPolicy:
+        """The same with a half-life of 14 days, importance lifted by use, pool 20, top 5."""
+        preset = cls.generative_agents(
+            name="normalized",
+            half_life_hours=14 * HOURS_PER_DAY,
+            use_boost=0.05,
+            pool=20,
+            top_k=5,
+        )
+        return preset.but(**changes)
+
+    @classmethod
+    def assistant(cls, **changes: Any) -> RecallPolicy:
+        """A personal assistant: the present counts most."""
+        return _workload("assistant", 7, recency=1.5, importance=1.0, similarity=1.0).but(**changes)
+
+    @classmethod
+    def support(cls, **changes: Any) -> RecallPolicy:
+        """Customer support: what matters counts most."""
+        return _workload("support", 30, recency=1.0, importance=1.5, similarity=1.0).but(**changes)
+
+    @classmethod
+    def coding(cls, **changes: Any) -> RecallPolicy:
+        """A coding agent: what resembles the task counts most."""
+        return _workload("coding", 90, recency=0.5, importance=1.0, similarity=1.5).but(**changes)
+
+    @classmethod
+    def planning(cls, **changes: Any) -> RecallPolicy:
+        """Long-running plans: only memories of the cue's task, equal weights."""
+        return cls.generative_agents(name="planning", task_filter=True).but(**changes)
+
+    @classmethod
+    def product(cls, **changes: Any) -> RecallPolicy:
+        """Similarity + importance x recency."""
+        preset = cls(name="product", blend="product", use_boost=0.0, strip_names=False)
+        return preset.but(**changes)
+
+    @classmethod
+    def interpolated(cls, w: float = 0.3, **changes: Any) -> RecallPolicy:
+        """Reciprocal ranks against recency and use, `w` of the way from the first to the second."""
+        preset = cls(
+            name="interpolated",
+            blend="interpolated",
+            interpolation=w,
+            use_boost=0.0,
+            strip_names=False,
+            pool=50,
+            top_k=20,
+        )
+        return preset.but(**changes)
+
+    @classmethod
+    def similarity(cls, **changes: Any) -> RecallPolicy:
+        """The inner store's order and scores, no gates."""
+        preset = cls(
+            name="similarity",
+            blend="similarity",
+            strip_names=False,
+            rescues=0,
+            trigger=0.0,
+            floor=0.0,
+            duplicate_similarity=1.0,
+        )
+        return preset.but(**changes)
+
+
+def _workload(name: str, half_life_days: float, **weights: float) -> RecallPolicy:
+    return RecallPolicy.generative_agents(
+        name=name, half_life_hours=half_life_days * HOURS_PER_DAY, weights=Weights(**weights)
+    )
+
+
+def _check_choice(what: str, held: Any, allowed: tuple[str, ...]) -> None:
+    if held not in allowed:
+        raise PolicyError(f"{what} must be one of {', '.join(allowed)}, got {held!r}.")
+
+
+def _unknown_knobs(owner: str, unknown: set[str], record: type[Any]) -> str:
+    known = ", ".join(knob.name for knob in fields(record))
+    return f"{owner} has no knob {', '.join(sorted(unknown))}. Its knobs: {known}."
+
+
+def _record(record: type[Any], name: str, held: Any) -> Any:
+    if isinstance(held, record):
+        return held
+    if not isinstance(held, Mapping):
+        raise PolicyError(f"{name} must be a table of knobs, got {held!r}.")
+    unknown = held.keys() - {knob.name for knob in fields(record)}
+    if unknown:
+        raise PolicyError(_unknown_knobs(name, unknown, record))
+    return record(**held)
+
+
+def _is_json(path: Path) -> bool:
+    return path.suffix.lower() == ".json"
+
+
+def _toml(knobs: Mapping[str, Any]) -> str:
+    return "\n".join(_toml_lines(knobs, ""))
+
+
+def _toml_lines(knobs: Mapping[str, Any], table: str) -> Iterator[str]:
+    """JSON's numbers, booleans and strings are TOML's too; only tables differ."""
+    for name, held in knobs.items():
+        if not isinstance(held, Mapping):
+            yield f"{name} = {json.dumps(held)}"
+    for name, held in knobs.items():
+        if isinstance(held, Mapping) and held:
+            path = f"{table}{name}"
+            if not all(isinstance(part, Mapping) for part in held.values()):
+                yield f"\n[{path}]"
+            yield from _toml_lines(held, f"{path}.")

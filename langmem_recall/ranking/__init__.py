@@ -1,0 +1,1 @@
+"""Pure arithmetic over arrays: evidence, signals and scores."""

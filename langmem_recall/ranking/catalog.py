@@ -1,0 +1,239 @@
+"""What ranking must know of every memory in reach: its words, thread, speaker and standing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from langmem_recall.ranking.arrays import BoolArray, FloatArray, IntArray
+from langmem_recall.ranking.columns import Column
+from langmem_recall.ranking.lexical import LexicalIndex
+from langmem_recall.ranking.tokens import tokens
+from langmem_recall.types import Memory, MemoryId
+
+TRAITS_VERSION = 1
+"""Raised whenever `traits_of` reads a text differently, so that persisted traits are made anew."""
+
+TIMED = 1
+NUMBERED = 2
+PINNED = 4
+
+_TIME = re.compile(
+    r"\b(?:yesterday|today|tonight|tomorrow|ago|recently|now|last|next|since|until|weekend|"
+    r"mon(?:day)?|tues?(?:day)?|wed(?:nesday)?|thu(?:rs(?:day)?)?|fri(?:day)?|sat(?:urday)?|"
+    r"sun(?:day)?|jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
+    r"sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?|(?:years?|months?|weeks?|days?|"
+    r"hours?|minutes?|mornings?|evenings?|nights?|summer|winter|spring|autumn|fall)|"
+    r"(?:19|20)\d\d|\d{1,2}:\d\d)\b",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(
+    r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|"
+    r"thousand|million|once|twice|thrice|both|couple|several|few|many|pair|half|first|second|"
+    r"third)\b",
+    re.IGNORECASE,
+)
+
+
+class Traits(NamedTuple):
+    """The digest of one memory that relevance is computed from."""
+
+    terms: Sequence[str]
+    thread: str | None = None
+    position: float = 0.0
+    """Place within the thread."""
+    speaker: str | None = None
+    flags: int = 0
+    """TIMED, NUMBERED: whether the text speaks of a time, of a number; PINNED."""
+    supersedes: tuple[MemoryId, ...] = ()
+    """Ids this memory puts out of force; its own id when it is itself superseded."""
+
+
+def traits_of(memory: Memory) -> Traits:
+    """Digest a memory once, when it is written or first seen."""
+    superseded = [(memory.namespace, key) for key in memory.supersedes]
+    if memory.status == "superseded":
+        superseded.append(memory.id)
+    return Traits(
+        terms=tokens(lexical_text(memory)),
+        thread=thread_of(memory),
+        position=position_of(memory),
+        speaker=memory.speaker.casefold() if memory.speaker else None,
+        flags=_flags(memory),
+        supersedes=tuple(superseded),
+    )
+
+
+def _flags(memory: Memory) -> int:
+    timed = TIMED * bool(_TIME.search(memory.text))
+    return timed | NUMBERED * bool(_NUMBER.search(memory.text)) | PINNED * memory.pinned
+
+
+def lexical_text(memory: Memory) -> str:
+    """The words a memory can be found by: its date, names and tags beside its text."""
+    when = memory.written_at
+    date = f"{when.day} {when:%B %Y}" if memory.dated and when else ""
+    return " ".join(part for part in (date, memory.text, *memory.entities, *memory.tags) if part)
+
+
+def thread_of(memory: Memory) -> str | None:
+    """The thread within its namespace, so that equal thread names of two users stay apart."""
+    if memory.thread_id is None:
+        return None
+    return "\x1f".join((*memory.namespace, memory.thread_id))
+
+
+def position_of(memory: Memory) -> float:
+    """The turn where it is a number, else the time of writing."""
+    if isinstance(memory.turn, int):
+        return float(memory.turn)
+    return memory.written_at.timestamp() if memory.written_at else 0.0
+
+
+class ThreadOrder(NamedTuple):
+    """Live and dead rows laid out thread by thread, in the order of their turns."""
+
+    rows: IntArray
+    """Row at each place."""
+    place: IntArray
+    """Place of each row."""
+    thread: IntArray
+    """Thread number at each place; memories without a thread have one of their own."""
+    starts: IntArray
+    """Place where each thread begins."""
+
+
+class Catalog:
+    """Rows of memories under one namespace prefix. Not thread-safe: the owner locks."""
+
+    def __init__(self) -> None:
+        self.lexical = LexicalIndex()
+        self.speakers: dict[str, int] = {}
+        self.speaker = Column(np.int32)
+        self.flags = Column(np.uint8)
+        self._ids: list[MemoryId] = []
+        self._row_of: dict[MemoryId, int] = {}
+        self._threads: dict[str, int] = {}
+        self._thread = Column(np.int32)
+        self._position = Column(np.float64)
+        self._supersedes: dict[int, tuple[MemoryId, ...]] = {}
+        self._superseders: dict[MemoryId, set[int]] = {}
+        self._order: ThreadOrder | None = None
+
+    @classmethod
+    def from_columns(
+        cls,
+        ids: Sequence[MemoryId],
+        lexical: LexicalIndex,
+        threads: Sequence[str | None],
+        positions: Sequence[float],
+        speakers: Sequence[str | None],
+        flags: Sequence[int],
+        supersedes: Iterable[tuple[int, tuple[MemoryId, ...]]],
+    ) -> Catalog:
+        """Load many memories at once; `lexical` holds them in the same order."""
+        catalog = cls()
+        catalog.lexical = lexical
+        catalog._ids = list(ids)
+        catalog._row_of = {memory_id: row for row, memory_id in enumerate(ids)}
+        catalog._thread.extend([_number(catalog._threads, name) for name in threads])
+        catalog._position.extend(positions)
+        catalog.speaker.extend([_number(catalog.speakers, name) for name in speakers])
+        catalog.flags.extend(flags)
+        for row, superseded in supersedes:
+            catalog._supersede(row, superseded)
+        return catalog
+
+    @property
+    def rows(self) -> int:
+        """Rows handed out, dead ones included."""
+        return len(self._ids)
+
+    @property
+    def size(self) -> int:
+        """Live memories."""
+        return len(self._row_of)
+
+    @property
+    def alive(self) -> BoolArray:
+        """Which rows are live."""
+        return self.lexical.alive
+
+    def row(self, memory_id: MemoryId) -> int | None:
+        """The live row of a memory."""
+        return self._row_of.get(memory_id)
+
+    def id(self, row: int) -> MemoryId:
+        """The memory at a row."""
+        return self._ids[row]
+
+    def ids(self) -> list[MemoryId]:
+        """Ids of the live memories."""
+        return list(self._row_of)
+
+    def put(self, memory_id: MemoryId, traits: Traits) -> int:
+        """Add a memory, or replace the one of that id; returns its new row."""
+        self.remove(memory_id)
+        row = self.lexical.add(traits.terms)
+        self._ids.append(memory_id)
+        self._row_of[memory_id] = row
+        self._thread.append(_number(self._threads, traits.thread))
+        self._position.append(traits.position)
+        self.speaker.append(_number(self.speakers, traits.speaker))
+        self.flags.append(traits.flags)
+        self._supersede(row, traits.supersedes)
+        self._order = None
+        return row
+
+    def remove(self, memory_id: MemoryId) -> bool:
+        """Forget a memory; False when it was not there."""
+        row = self._row_of.pop(memory_id, None)
+        if row is None:
+            return False
+        self.lexical.remove(row)
+        for superseded in self._supersedes.pop(row, ()):
+            self._superseders[superseded].discard(row)
+        # Dead rows must not stand between living neighbours of a thread.
+        self._thread.values[row] = -1
+        self._order = None
+        return True
+
+    def pinned(self) -> list[int]:
+        """Live rows of the memories that are always recalled."""
+        return np.flatnonzero(self.alive & (self.flags.values & PINNED > 0)).tolist()
+
+    def is_superseded(self, memory_id: MemoryId) -> bool:
+        """Whether a live memory puts this one out of force, or it says so itself."""
+        return bool(self._superseders.get(memory_id))
+
+    def thread_order(self) -> ThreadOrder:
+        """The layout by threads; computed on first use after a write."""
+        if self._order is None:
+            self._order = _lay_out(self._thread.values, self._position.values)
+        return self._order
+
+    def _supersede(self, row: int, superseded: tuple[MemoryId, ...]) -> None:
+        if superseded:
+            self._supersedes[row] = superseded
+            for memory_id in superseded:
+                self._superseders.setdefault(memory_id, set()).add(row)
+
+
+def _number(names: dict[str, int], name: str | None) -> int:
+    return -1 if name is None else names.setdefault(name, len(names))
+
+
+def _lay_out(thread: IntArray, position: FloatArray) -> ThreadOrder:
+    count = len(thread)
+    loners = thread < 0
+    # A memory without a thread is a thread of one, numbered past the real ones.
+    numbers = np.where(loners, np.arange(count) + (thread.max() + 1 if count else 0), thread)
+    rows = np.lexsort((position, numbers)).astype(np.int32)
+    place = np.empty(count, np.int32)
+    place[rows] = np.arange(count, dtype=np.int32)
+    ordered = numbers[rows].astype(np.int32)
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1)).astype(np.int32)
+    return ThreadOrder(rows, place, ordered, starts)

@@ -1,0 +1,60 @@
+"""Diversity: what is already chosen makes its likes less worth choosing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.ranking.arrays import FloatArray
+from langmem_recall.types import Drop, Scored
+
+_DISTINGUISHING = re.compile(r"\S*\d\S*|(?<=\s)[A-Z]\w+")
+
+
+def without_duplicates(
+    ranked: Sequence[Scored], likeness: FloatArray, policy: RecallPolicy
+) -> tuple[list[int], list[Drop]]:
+    """Indices of memories unlike every better one, and near-duplicates with their reason."""
+    kept: list[int] = []
+    dropped: list[Drop] = []
+    for i, scored in enumerate(ranked):
+        twin = next((j for j in kept if _is_duplicate(ranked, likeness, i, j, policy)), None)
+        if twin is None or scored.memory.pinned:
+            kept.append(i)
+        else:
+            reason = f"{likeness[i, twin]:.2f} like {ranked[twin].memory.key}"
+            dropped.append(Drop(scored, "duplicate", reason))
+    return kept, dropped
+
+
+def _is_duplicate(
+    ranked: Sequence[Scored], likeness: FloatArray, i: int, j: int, policy: RecallPolicy
+) -> bool:
+    if not likeness[i, j] >= policy.duplicate_similarity:
+        return False
+    # "Budget 5,000" and "budget 7,000" are near in meaning and far in consequence.
+    return _distinguishing(ranked[i]) == _distinguishing(ranked[j])
+
+
+def _distinguishing(scored: Scored) -> frozenset[str]:
+    return frozenset(word.strip(".,;:!?") for word in _DISTINGUISHING.findall(scored.memory.text))
+
+
+def mmr(scores: FloatArray, likeness: FloatArray, balance: float, count: int) -> list[int]:
+    """Greedy maximal marginal relevance against what is selected: indices in order of choice.
+
+    `balance` 1 is the order of the scores, 0 looks at novelty alone.
+    """
+    left = np.ones(len(scores), bool)
+    nearest = np.zeros(len(scores))
+    chosen: list[int] = []
+    while len(chosen) < min(count, len(scores)):
+        worth = np.where(left, balance * scores - (1.0 - balance) * nearest, -np.inf)
+        pick = int(np.argmax(worth))
+        chosen.append(pick)
+        left[pick] = False
+        nearest = np.maximum(nearest, np.nan_to_num(likeness[pick]))
+    return chosen

@@ -1,0 +1,257 @@
+"""From a cue and a catalog to one absolute relevance per memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from langmem_recall.policy import RelevanceModel
+from langmem_recall.ranking.arrays import BoolArray, FloatArray
+from langmem_recall.ranking.calibration import Null
+from langmem_recall.ranking.catalog import NUMBERED, TIMED, Catalog
+from langmem_recall.ranking.tokens import tokens
+
+COMMON_SHARE = 0.05
+COMMON_COUNT = 20
+"""A name in more memories than both says nothing about which one is meant."""
+
+_WORD = re.compile(r"[^\W_]+(?:[-'\N{RIGHT SINGLE QUOTATION MARK}][^\W_]+)*")
+_POSSESSIVE = re.compile("['\N{RIGHT SINGLE QUOTATION MARK}]s?$")
+_WHEN = re.compile(r"\b(?:when|what (?:time|date|day|month|year)|how long ago)\b", re.IGNORECASE)
+_COUNT = re.compile(r"\bhow (?:many|much|often|old|long|far|tall|big)\b", re.IGNORECASE)
+
+
+class Part(NamedTuple):
+    """One part of a cue, read against the memories it will be matched with."""
+
+    text: str
+    dense_text: str
+    """What is embedded: the text without names that most memories share."""
+    terms: tuple[str, ...]
+    weights: dict[str, float]
+    """How much each term counts."""
+    names: dict[str, float]
+    """The terms that are names, identifiers or numbers."""
+    speaker: int | None
+    """The only known speaker the part names."""
+    flags: int
+    """TIMED and NUMBERED: whether it asks for a time, for a number."""
+
+
+class EvidenceTable(NamedTuple):
+    """Evidence for every row of a catalog, pooled over the parts of the cue."""
+
+    dense: FloatArray
+    coverage: FloatArray
+    bm25: FloatArray
+    matched: BoolArray
+    entity: FloatArray
+    episode: FloatArray
+    relevance: FloatArray
+
+
+def read_part(text: str, catalog: Catalog, model: RelevanceModel, strip_names: bool) -> Part:
+    """Read one part of a cue: its terms, names, speaker and what kind of answer it wants."""
+    words = [(match.group(), match.start()) for match in _WORD.finditer(text)]
+    speakers = _named_speakers(words, catalog)
+    names = _name_terms(words)
+    terms = _without_speakers(tokens(text), speakers)
+    weights = {
+        term: model.name_weight if term in names or _has_digit(term) else 1.0 for term in terms
+    }
+    return Part(
+        text=text,
+        dense_text=_without_common_names(text, words, speakers, catalog) if strip_names else text,
+        terms=terms,
+        weights=weights,
+        names={term: 1.0 for term in weights if term in names or _has_digit(term)},
+        speaker=catalog.speakers[speakers[0]] if len(speakers) == 1 else None,
+        flags=TIMED * bool(_WHEN.search(text)) | NUMBERED * bool(_COUNT.search(text)),
+    )
+
+
+def _named_speakers(words: Sequence[tuple[str, int]], catalog: Catalog) -> list[str]:
+    said = {_POSSESSIVE.sub("", word).casefold() for word, _ in words}
+    return [name for name in catalog.speakers if said.intersection({name, name.split(" ")[0]})]
+
+
+def _without_speakers(terms: Sequence[str], speakers: Sequence[str]) -> tuple[str, ...]:
+    """A speaker's name says whose memory is meant, not what it is about."""
+    named = {term for name in speakers for term in tokens(name)}
+    return tuple(term for term in terms if term not in named) or tuple(terms)
+
+
+def _name_terms(words: Sequence[tuple[str, int]]) -> set[str]:
+    """Terms of capitalised words, but for a first word that may be capitalised by position."""
+    names = [word for word, start in words if word[0].isupper() and start > 0]
+    return {term for name in names for term in tokens(name)}
+
+
+def _has_digit(term: str) -> bool:
+    return any(letter.isdigit() for letter in term)
+
+
+def _without_common_names(
+    text: str, words: Sequence[tuple[str, int]], speakers: Sequence[str], catalog: Catalog
+) -> str:
+    common = max(COMMON_SHARE * catalog.size, COMMON_COUNT)
+    known = {part for name in speakers for part in name.split(" ")}
+    kept = text
+    for word, start in reversed(words):
+        bare = _POSSESSIVE.sub("", word)
+        if bare.casefold() in known or (
+            start > 0 and word[0].isupper() and _frequency(bare, catalog) > common
+        ):
+            kept = kept[:start] + kept[start + len(word) :]
+    kept = re.sub(r"\s+", " ", kept).strip()
+    return kept if _WORD.search(kept) else text
+
+
+def _frequency(word: str, catalog: Catalog) -> int:
+    return min((catalog.lexical.document_frequency(term) for term in tokens(word)), default=0)
+
+
+def weigh(
+    catalog: Catalog,
+    parts: Sequence[Part],
+    cosines: FloatArray | None,
+    null: Null,
+    model: RelevanceModel,
+    unseen_cosine: float | None = None,
+) -> EvidenceTable:
+    """Evidence and relevance of every row; a row's best part speaks for it.
+
+    `cosines` has a row per part, NaN where a memory was not measured; None when there is no
+    dense channel at all. `unseen_cosine` is the most that an unmeasured memory can have.
+    """
+    per_part = [
+        _weigh_part(catalog, part, None if cosines is None else cosines[i], null, model, unseen_cosine)
+        for i, part in enumerate(parts)
+    ]
+    best = np.argmax([table.relevance for table in per_part], axis=0)
+    pooled = [
+        np.take_along_axis(np.stack(column), best[None, :], axis=0)[0]
+        for column in zip(*per_part, strict=True)
+    ]
+    table = EvidenceTable(*pooled)
+    if cosines is None or len(parts) == 1:
+        return table
+    return table._replace(dense=_nanmax(cosines))
+
+
+def _nanmax(cosines: FloatArray) -> FloatArray:
+    measured = np.where(np.isnan(cosines), -np.inf, cosines).max(axis=0)
+    return np.where(np.isneginf(measured), np.nan, measured)
+
+
+def _weigh_part(
+    catalog: Catalog,
+    part: Part,
+    cosine: FloatArray | None,
+    null: Null,
+    model: RelevanceModel,
+    unseen_cosine: float | None,
+) -> EvidenceTable:
+    own_coverage, coverage = _coverages(catalog, part, model)
+    own_dense, dense = _dense_evidence(catalog, cosine, null, model, unseen_cosine)
+    own = own_dense + model.coverage * own_coverage
+    episode = model.thread * _best_in_thread(catalog, own)
+    score = dense + model.coverage * coverage + episode - _penalties(catalog, part, model)
+    chance = model.bias + model.crowding * np.log(max(catalog.size, 1))
+    return EvidenceTable(
+        dense=np.full(catalog.rows, np.nan) if cosine is None else cosine,
+        coverage=coverage,
+        bm25=catalog.lexical.bm25(part.terms),
+        matched=catalog.lexical.matches(part.terms),
+        entity=catalog.lexical.coverage(part.names),
+        episode=score - own,
+        relevance=1.0 / (1.0 + np.exp(chance - score)),
+    )
+
+
+def _coverages(
+    catalog: Catalog, part: Part, model: RelevanceModel
+) -> tuple[FloatArray, FloatArray]:
+    """Share of the cue's IDF mass a memory has: by its own words, and by its thread's."""
+    lexical, order = catalog.lexical, catalog.thread_order()
+    masses = np.array([weight * lexical.idf(term) for term, weight in part.weights.items()])
+    total = masses.sum()
+    own = np.zeros(catalog.rows)
+    if total <= 0 or not catalog.rows:
+        return own, own
+    shifts, worths = _reach(model) if len(order.starts) < catalog.rows else _NOWHERE
+    lent = np.zeros((len(masses), catalog.rows))
+    for i, term in enumerate(part.weights):
+        rows, _ = lexical.postings(term)
+        own[rows] += masses[i]
+        places = order.place[rows]
+        targets = np.clip(places + shifts, 0, catalog.rows - 1)
+        near = order.thread[targets] == order.thread[places]
+        # The worths rise, so where several occurrences lend, the nearest is written last.
+        lent[i, targets[near]] = np.broadcast_to(worths, targets.shape)[near]
+    return own / total, (masses @ lent / total)[order.place]
+
+
+_NOWHERE = (np.zeros((1, 1), np.int32), np.ones((1, 1)))
+
+
+def _reach(model: RelevanceModel) -> tuple[FloatArray, FloatArray]:
+    """How far a word reaches in its thread and what it is worth there, weakest first."""
+    lends = [(model.earlier**distance, distance) for distance in range(1, model.reach + 1)]
+    lends += [(model.later**distance, -distance) for distance in range(1, model.reach + 1)]
+    worths, shifts = zip(*sorted([*lends, (1.0, 0)]), strict=True)
+    return np.array(shifts, np.int32)[:, None], np.array(worths)[:, None]
+
+
+def _dense_evidence(
+    catalog: Catalog,
+    cosine: FloatArray | None,
+    null: Null,
+    model: RelevanceModel,
+    unseen_cosine: float | None,
+) -> tuple[FloatArray, FloatArray]:
+    """Standardised cosine above the neutral point: a memory's own, and with its neighbours'."""
+    if cosine is None or not catalog.rows:
+        return np.zeros(catalog.rows), np.zeros(catalog.rows)
+    neutral = model.neutral * null.cap
+    unseen = neutral if unseen_cosine is None else min(neutral, (unseen_cosine - null.mean) / null.sd)
+    own = null.standardise(cosine)
+    measured = ~np.isnan(own)
+    own = np.where(measured, own, unseen)
+    order = catalog.thread_order()
+    z, seen = own[order.rows], measured[order.rows]
+    if unseen_cosine is not None:
+        seen = np.ones_like(seen)
+    follows = np.zeros(len(z), bool)
+    follows[1:] = order.thread[1:] == order.thread[:-1]
+    before = np.where(follows & np.roll(seen, 1), model.previous, 0.0)
+    after = np.where(np.roll(follows, -1) & np.roll(seen, -1), model.following, 0.0)
+    # Neighbours agree by a quarter even when nothing is asked, so their sum is scaled down by more.
+    scale = np.sqrt(1 + before**2 + after**2 + 0.5 * (before + after + before * after))
+    with_neighbours = (z + before * np.roll(z, 1) + after * np.roll(z, -1)) / scale
+    return model.dense * (own - neutral), model.dense * (with_neighbours[order.place] - neutral)
+
+
+def _best_in_thread(catalog: Catalog, evidence: FloatArray) -> FloatArray:
+    if not catalog.rows:
+        return evidence
+    order = catalog.thread_order()
+    live = np.where(catalog.alive, evidence, -np.inf)[order.rows]
+    best = np.maximum.reduceat(live, order.starts)
+    sizes = np.diff(order.starts, append=len(live))
+    spread = np.repeat(best, sizes)[order.place]
+    return np.where(np.isneginf(spread), 0.0, spread)
+
+
+def _penalties(catalog: Catalog, part: Part, model: RelevanceModel) -> FloatArray:
+    """What is taken off for another speaker's words and for answers of the wrong kind."""
+    taken = np.zeros(catalog.rows)
+    if part.speaker is not None:
+        speaker = catalog.speaker.values
+        taken += model.other_speaker * ((speaker >= 0) & (speaker != part.speaker))
+    if part.flags:
+        taken += model.no_answer * ((catalog.flags.values & part.flags) != part.flags)
+    return taken

@@ -1,0 +1,203 @@
+"""The lexical terms of a text; cues and memories go through the same function."""
+
+import re
+import threading
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from itertools import chain, pairwise
+
+from snowballstemmer.english_stemmer import EnglishStemmer
+
+_STOP_LINES = """
+a an the and or but nor so yet if then else than because as until while though although
+of at by for with without about against between into through during before after above below
+to from up down in out on off over under upon onto within across toward towards per via
+i me my mine myself we us our ours ourselves you your yours yourself yourselves
+he him his himself she her hers herself it its itself they them their theirs themselves
+this that these those here there such same own other another each every both either neither
+all any some few more most many much several
+am is are was were be been being do does did doing done have has had having
+can could will would shall should might must ought
+who whom whose which what when where why how whether
+not no none only just also too very really quite rather again further once now ever still
+s t d m ll ve re n don didn doesn isn aren wasn weren hasn haven hadn wouldn couldn shouldn
+mustn needn ain won't shan't let's dont didnt doesnt isnt arent wasnt cant couldnt wouldnt
+shouldnt im ive youre thats whats
+nd rd th e.g i.e eg ie a.m p.m and/or he/she she/he his/her him/her
+please thanks thank hi hello hey ok okay yes yeah
+"""
+STOP_WORDS = frozenset(_STOP_LINES.split())
+
+# Nobody asks for a word this long: it is a blob, and neither the stemmer nor the cache may pay.
+LONGEST_WORD = 64
+# UAX #15 calls a text with at most this many marks in a row stream-safe.
+MOST_MARKS = 30
+# More changes between letters and digits than this means a hash, whose pieces say nothing.
+MOST_RUNS = 3
+
+_JOINT = r"(?:://|__|[-._/\\@:'&]|(?<=\d),(?=\d{3}(?!\d)))"
+_ASCII_CHUNK = re.compile(
+    rf"\.net\b|[a-z0-9]+(?:{_JOINT}[a-z0-9]+)*(?:(?:\+\+?|#)(?![a-z0-9+]))?",
+    re.IGNORECASE | re.ASCII,
+)
+_CJK = (
+    "\u1100-\u11ff\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3041-\u3096\u3099\u309a\u309d-\u309f"
+    "\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f"
+    "\uac00-\ud7ff\uf900-\ufaff\U00020000-\U000323af"
+)
+# Joiners and selectors change how a word is drawn, not which word it is.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u200c\u200d\u2060\u20e3\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]"
+)
+_LATIN_ACCENTS = re.compile("([A-Za-z])[\u0300-\u036f]+")
+_PLAIN_FORMS = {
+    "\u2019": "'", "\u2010": "-", "\u2011": "-", "ł": "l", "Ł": "L", "ø": "o", "Ø": "O",
+    "đ": "d", "Đ": "D", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "\u0131": "i",
+}  # fmt: skip
+_UNDECOMPOSED = re.compile(f"[{''.join(_PLAIN_FORMS)}]")
+# Every combining mark is in such a run, and what else is in one is punctuation.
+_LONG_MARK_RUN = re.compile(rf"([^\w\x00-\u02ff]{{{MOST_MARKS}}})[^\w\x00-\u02ff]+")
+
+_CJK_RUN = re.compile(f"([{_CJK}]+)")
+_JOINTS = "-._/\\@:'&,"
+_WEB_ADDRESS = re.compile(r"https?://(?:www\.)?", re.IGNORECASE)
+_IDENTIFIER = re.compile(r"[_./\\@:+#&\d]")
+# The T of an ISO timestamp would otherwise glue the day to the hour.
+_OUTER_JOINT = re.compile(r"[/\\@:]+|(?<=\d)T(?=\d\d:)")
+# A dot between digits stays: the parts of 3.5 or 1.2.3 mean nothing alone.
+_INNER_JOINT = re.compile(r"[-_'&+#]+|\.(?!\d)|(?<!\d)\.")
+_RUN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+(?:\.\d+)*")
+_PLURAL_ACRONYM = re.compile(r"[A-Z]{2,}s")
+
+# Named, because the factory takes another implementation where one is installed: stored terms differ.
+_stemmer = EnglishStemmer()
+_stemmer_lock = threading.Lock()
+
+
+def tokens(text: str) -> list[str]:
+    """The terms of a text in order, repeated as often as they occur."""
+    if not text.isascii():
+        text = _folded(text)
+    if text.isascii():
+        return list(_expanded(_ASCII_CHUNK.findall(text)))
+    return list(_expanded(_wide_chunk().findall(text)))
+
+
+def _expanded(chunks: list[str]) -> Iterable[str]:
+    """The terms of all chunks; a text with a blob in it does not enter the cache."""
+    longest = max(map(len, chunks), default=0)
+    lookup = _cached_terms if longest <= LONGEST_WORD else _terms_of
+    return chain.from_iterable(map(lookup, chunks))
+
+
+def _terms_of(chunk: str) -> tuple[str, ...]:
+    """The terms of one unbroken chunk of text."""
+    if chunk.lower() in STOP_WORDS:
+        return ()
+    if not chunk.isascii() and _CJK_RUN.search(chunk):
+        return tuple(_mixed_terms(chunk))
+    if chunk.isalnum():
+        return tuple(_word_terms(chunk))
+    return tuple(_compound_terms(_WEB_ADDRESS.sub("", chunk, count=1).replace(",", "")))
+
+
+_cached_terms = lru_cache(maxsize=65536)(_terms_of)
+
+
+def _mixed_terms(chunk: str) -> Iterator[str]:
+    """The bigrams of CJK runs and the terms of what stands between them."""
+    for place, part in enumerate(_CJK_RUN.split(chunk)):
+        if place % 2:
+            yield from _bigrams(part)
+        else:
+            yield from _terms_of(part.strip(_JOINTS))
+
+
+def _bigrams(run: str) -> list[str]:
+    """Overlapping pairs of characters: these scripts put no spaces between words."""
+    return [first + second for first, second in pairwise(run)] or [run]
+
+
+def _compound_terms(chunk: str) -> Iterator[str]:
+    """The whole identifier, then its segments (a file name, a host), then their words."""
+    segments = _OUTER_JOINT.split(chunk)
+    if len(segments) > 1:
+        yield chunk.casefold()
+    for segment in segments:
+        words = [word for word in _INNER_JOINT.split(segment) if word]
+        if words != [segment] and _IDENTIFIER.search(segment):
+            yield segment.casefold()
+        for word in words:
+            yield from _word_terms(word)
+
+
+def _word_terms(word: str) -> Iterator[str]:
+    """A word without joints: its stem, or the whole and the pieces of camelCase and utf8."""
+    if _PLURAL_ACRONYM.fullmatch(word):
+        # The stemmer leaves the s where no vowel stands before it, as in PDFs.
+        word = word[:-1]
+    folded = word.casefold()
+    if folded in STOP_WORDS:
+        return
+    pieces = _pieces(word)
+    if pieces or not folded.isalpha():
+        yield folded
+    if folded.isalpha() and not (pieces and _stem(folded) == folded):
+        # Whoever writes "iphone" for "iPhone" asks for the stem.
+        yield _stem(folded)
+    yield from (_stem(piece) for piece in pieces if piece not in STOP_WORDS)
+
+
+def _pieces(word: str) -> list[str]:
+    """The folded parts of a mixed word; none for a plain word, a blob or a hash."""
+    if not word.isascii() or len(word) > LONGEST_WORD or _is_plain(word):
+        return []
+    runs = [run.lower() for run in _RUN.findall(word)]
+    if word.isalpha():
+        return runs
+    words = runs[1:] if runs[0] == "v" else runs
+    return words if words != [word] and _are_words(words) else []
+
+
+def _is_plain(word: str) -> bool:
+    """Whether a word is only letters in one case, or letters with a capital at their head."""
+    return word.isalpha() and (word.islower() or word.isupper() or word.istitle())
+
+
+def _are_words(runs: list[str]) -> bool:
+    """Whether runs are few and long enough to be words and numbers, not shreds of a hash."""
+    return len(runs) <= MOST_RUNS and not any(len(run) == 1 and run.isalpha() for run in runs)
+
+
+@lru_cache(maxsize=65536)
+def _stem(word: str) -> str:
+    """The English stem of a folded word; anything else comes back as it is."""
+    if not (word.isascii() and word.isalpha()) or len(word) > LONGEST_WORD:
+        return word
+    # The stemmer keeps the word it works on in itself.
+    with _stemmer_lock:
+        return str(_stemmer.stemWord(word))
+
+
+def _folded(text: str) -> str:
+    """NFKC without Latin accents; the marks of other scripts are part of their letters."""
+    # Normalisation sorts marks in quadratic time, so a hostile run of them is cut first.
+    safe = _LONG_MARK_RUN.sub(r"\1", _INVISIBLE.sub("", text))
+    decomposed = unicodedata.normalize("NFKD", safe)
+    plain = _UNDECOMPOSED.sub(lambda found: _PLAIN_FORMS[found[0]], decomposed)
+    return unicodedata.normalize("NFKC", _LATIN_ACCENTS.sub(r"\1", plain))
+
+
+@cache
+def _wide_chunk() -> re.Pattern[str]:
+    """Words of any script with their joints."""
+    # ``re`` has no class for marks; above the BMP its sets turn slow and the scripts are dead.
+    marks = "".join(
+        char
+        for char in map(chr, range(0x300, 0x10000))
+        if unicodedata.category(char).startswith("M") and not char.isalnum()
+    )
+    word = rf"[^\W_]+(?:[{marks}]+[^\W_]*)*"
+    tail = r"(?:(?:\+\+?|#)(?![^\W_]|\+))?"
+    return re.compile(rf"(?i:\.net\b)|{word}(?:{_JOINT}{word})*{tail}")

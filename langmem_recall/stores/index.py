@@ -1,0 +1,143 @@
+"""The in-process index of a generic store: the words of each namespace that is searched."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from langgraph.store.base import Item
+
+from langmem_recall.lifecycle.provenance import read_memory
+from langmem_recall.ranking.catalog import Catalog, traits_of
+from langmem_recall.types import Memory, MemoryId, Namespace
+
+MOST_NAMESPACES = 256
+"""Indexes kept in memory; the one searched longest ago goes first."""
+DEAD_SHARE = 0.25
+"""An index with more dead rows than this is built anew from its memories."""
+
+
+class NamespaceIndex:
+    """Catalog and memories below one namespace, filled by paging, kept current by writes."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.catalog = Catalog()
+        self.filled_at: float | None = None
+        """Clock reading of the last fill that ended."""
+        self.too_large = False
+        self._memories: dict[MemoryId, Memory] = {}
+        self._written_during_fill: set[MemoryId] | None = None
+
+    def is_fresh(self, now: float, max_age_s: float) -> bool:
+        """Whether the last fill is recent enough to trust."""
+        return self.filled_at is not None and now - self.filled_at < max_age_s
+
+    def memory(self, item: Item) -> Memory:
+        """The memory of an item just read; what the index knew otherwise is corrected."""
+        memory_id = (item.namespace, item.key)
+        known = self._memories.get(memory_id)
+        if known is not None and known.value == item.value:
+            return known
+        return self._learn(item)
+
+    def known(self, memory_id: MemoryId) -> Memory | None:
+        """The memory of an id, if the index has it."""
+        return self._memories.get(memory_id)
+
+    def note_put(self, namespace: Namespace, key: str, value: Mapping[str, Any]) -> None:
+        """A write through the wrapper: the store gave no item back, so its times are unknown."""
+        with self.lock:
+            self._mark((namespace, key))
+            known = self._memories.get((namespace, key))
+            created = known.created_at if known else None
+            self._hold(read_memory(namespace, key, dict(value), created))
+
+    def note_delete(self, memory_id: MemoryId) -> None:
+        """A deletion through the wrapper, or one elsewhere that came to light."""
+        with self.lock:
+            self._mark(memory_id)
+            self._drop(memory_id)
+
+    def begin_fill(self) -> None:
+        """Remember from now on which memories are written, so that the fill does not undo them."""
+        with self.lock:
+            self._written_during_fill = set()
+
+    def end_fill(self, items: Iterable[Item], now: float) -> None:
+        """Take in a whole listing: new and changed memories in, vanished ones out."""
+        with self.lock:
+            written = self._written_during_fill or set()
+            seen = set(written)
+            for item in items:
+                seen.add((item.namespace, item.key))
+                if (item.namespace, item.key) not in written:
+                    self.memory(item)
+            for memory_id in self._memories.keys() - seen:
+                self._drop(memory_id)
+            self._written_during_fill = None
+            self.filled_at = now
+            self._compact()
+
+    def _learn(self, item: Item) -> Memory:
+        # A copy, because some stores hand out the dict they keep.
+        memory = read_memory(
+            item.namespace, item.key, dict(item.value), item.created_at, item.updated_at
+        )
+        self._hold(memory)
+        return memory
+
+    def _hold(self, memory: Memory) -> None:
+        self._memories[memory.id] = memory
+        self.catalog.put(memory.id, traits_of(memory))
+
+    def _drop(self, memory_id: MemoryId) -> None:
+        self._memories.pop(memory_id, None)
+        self.catalog.remove(memory_id)
+
+    def _mark(self, memory_id: MemoryId) -> None:
+        if self._written_during_fill is not None:
+            self._written_during_fill.add(memory_id)
+
+    def _compact(self) -> None:
+        if self.catalog.rows - self.catalog.size > DEAD_SHARE * self.catalog.rows:
+            self.catalog = Catalog()
+            for memory in self._memories.values():
+                self.catalog.put(memory.id, traits_of(memory))
+
+
+class IndexShelf:
+    """The indexes of the namespaces searched lately."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._indexes: OrderedDict[Namespace, NamespaceIndex] = OrderedDict()
+
+    def at(self, prefix: Namespace) -> NamespaceIndex:
+        """The index of a namespace; an empty one when it is asked for the first time."""
+        with self._lock:
+            index = self._indexes.setdefault(prefix, NamespaceIndex())
+            self._indexes.move_to_end(prefix)
+            while len(self._indexes) > MOST_NAMESPACES:
+                self._indexes.popitem(last=False)
+            return index
+
+    def note_put(self, namespace: Namespace, key: str, value: Mapping[str, Any]) -> None:
+        """Tell every index above this namespace of a write."""
+        for index in self._above(namespace):
+            index.note_put(namespace, key, value)
+
+    def note_delete(self, namespace: Namespace, key: str) -> None:
+        """Tell every index above this namespace of a deletion."""
+        for index in self._above(namespace):
+            index.note_delete((namespace, key))
+
+    def _above(self, namespace: Namespace) -> Sequence[NamespaceIndex]:
+        with self._lock:
+            return [
+                index
+                for prefix, index in self._indexes.items()
+                if namespace[: len(prefix)] == prefix
+            ]

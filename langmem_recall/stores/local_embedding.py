@@ -1,0 +1,202 @@
+"""When a LocalStore embeds what, and what it does with an embedder that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+from langgraph.store.base import IndexConfig, ensure_embeddings, get_text_at_path, tokenize_path
+
+from langmem_recall.embeddings import LocalEmbeddings, embedder_identity
+from langmem_recall.errors import InputError, RecallError, StoreError
+from langmem_recall.types import Memory
+
+logger = logging.getLogger(__name__)
+
+BATCH = 256
+"""Texts per call of the embedder."""
+
+IndexSetting = Literal[False] | Sequence[str] | None
+"""What `put(index=...)` was given: the store's default, nothing, or paths."""
+
+_PROBE = "a plain sentence about nothing in particular"
+
+
+class Embedder:
+    """A LangChain embedder whose answers are checked before they are believed."""
+
+    def __init__(self, embeddings: Embeddings, config: Mapping[str, Any]) -> None:
+        self.embeddings = embeddings
+        self.identity = embedder_identity(embeddings)
+        self.declared_dims: int | None = config.get("dims")
+        # "text_fields" is how SqliteStore spells it.
+        self._fields = _as_list(config.get("fields") or config.get("text_fields"))
+
+    def texts(self, memory: Memory, index: IndexSetting) -> list[str]:
+        """What of a memory is embedded: its text, or what the paths lead to."""
+        if index is False:
+            return []
+        paths = self._fields if index is None else _as_list(index)
+        if paths is None:
+            return [memory.text]
+        return [text for path in paths for text in _at_path(memory.value, path)]
+
+    def query(self, text: str) -> list[float]:
+        """The vector of a query; the embedder's own error where it fails."""
+        return _called(self.embeddings, "query", text)
+
+    def documents(self, texts: Sequence[str], dims: int | None) -> dict[str, bytes]:
+        """Vectors by text, as float32; texts the embedder failed on are left out."""
+        distinct = list(dict.fromkeys(texts))
+        vectors: dict[str, bytes] = {}
+        for start in range(0, len(distinct), BATCH):
+            some = distinct[start : start + BATCH]
+            vectors.update(self._checked(some, self._tried(some), dims or self.declared_dims))
+            dims = dims or next((len(blob) // 4 for blob in vectors.values()), None)
+        return vectors
+
+    def check(self, meta: Mapping[str, Any]) -> None:
+        """Refuse vectors of another embedder than the configured one."""
+        stored = meta.get("embedder", self.identity)
+        if stored != self.identity:
+            raise StoreError(
+                f"The stored vectors were made by {stored} ({meta.get('dims')} dimensions), the "
+                f"configured embedder is {self.identity}. Nothing was changed; configure the "
+                "former one, or call reindex() to embed everything anew."
+            )
+        self._check_dims(self.declared_dims, meta.get("dims"))
+
+    def _check_dims(self, got: int | None, wanted: int | None) -> None:
+        if got and wanted and got != wanted:
+            raise StoreError(
+                f"The store holds vectors of {wanted} dimensions, {self.identity} is configured "
+                f"for or returns {got}. Nothing was changed; configure the embedder that wrote "
+                "them, or call reindex() to embed everything anew."
+            )
+
+    def _tried(self, texts: list[str]) -> list[Any]:
+        try:
+            vectors = list(_called(self.embeddings, "documents", texts))
+        except RecallError:
+            raise
+        except Exception:
+            logger.warning("The embedder failed; %d texts wait for it.", len(texts), exc_info=True)
+            return []
+        if len(vectors) != len(texts):
+            logger.warning("The embedder gave %d vectors for %d texts.", len(vectors), len(texts))
+            return []
+        return vectors
+
+    def _checked(self, texts: list[str], vectors: list[Any], dims: int | None) -> dict[str, bytes]:
+        arrays = {text: _as_array(vector) for text, vector in zip(texts, vectors, strict=False)}
+        sizes = {array.size for array in arrays.values() if array is not None}
+        wanted = dims or (min(sizes) if len(sizes) == 1 else None)
+        if len(sizes) == 1 and sizes != {wanted}:
+            self._check_dims(self._probed_dims(), wanted)
+        return {
+            text: array.tobytes()
+            for text, array in arrays.items()
+            if array is not None and array.size == wanted
+        }
+
+    def _probed_dims(self) -> int | None:
+        """Tells an embedder of other dimensions from one that stumbled over a text."""
+        probed = [_as_array(vector) for vector in self._tried([_PROBE])]
+        return probed[0].size if probed and probed[0] is not None else None
+
+
+class Pending:
+    """Which stored texts to embed next, after the embedder failed on them."""
+
+    def __init__(self) -> None:
+        self.is_possible = True
+        """Whether some may be waiting; other processes may have left some behind."""
+        self._size = BATCH
+        self._failures: Counter[int] = Counter()
+        self._fruitless = 0
+        self._skips = 0
+
+    def is_due(self) -> bool:
+        """Whether to try now: after some fruitless tries, only now and then."""
+        if self._skips:
+            self._skips -= 1
+            return False
+        return self.is_possible
+
+    def choose(self, ids: Sequence[int]) -> list[int]:
+        """The next few, those that failed least first, so that a bad text cannot block the rest."""
+        self.is_possible = bool(ids)
+        return sorted(ids, key=lambda item_id: self._failures[item_id])[: self._size]
+
+    def note(self, tried: Sequence[int], done: Sequence[int]) -> None:
+        """Narrow down on a text that spoils its batch."""
+        self._failures.update(set(tried) - set(done))
+        self._size = min(2 * self._size, BATCH) if done else max(self._size // 2, 1)
+        self._fruitless = 0 if done else self._fruitless + 1
+        self._skips = 0 if self._fruitless < 3 else min(2 ** (self._fruitless - 2), BATCH)
+
+
+def make_embedder(
+    embeddings: Embeddings | None, index: IndexConfig | Literal[False] | None
+) -> tuple[Embedder | None, dict[str, Any] | None]:
+    """The embedder and the index configuration that a store shows."""
+    if index is False:
+        return None, None
+    if index is not None and not isinstance(index, Mapping):
+        raise InputError(
+            f"index must be a LangGraph IndexConfig, False or None, got {index!r:.80}. "
+            'Write index={"embed": ..., "dims": ...}.'
+        )
+    config: dict[str, Any] = dict(index or {})
+    source = embeddings if embeddings is not None else config.get("embed")
+    made = LocalEmbeddings() if source is None else ensure_embeddings(source)
+    config["embed"] = made
+    return Embedder(made, config), config
+
+
+def digest_texts(texts: Sequence[str]) -> bytes:
+    """Tells whether the embedded texts of a memory have changed."""
+    hashed = hashlib.blake2b(digest_size=16)
+    for text in texts:
+        encoded = text.encode("utf-8", "surrogatepass")
+        hashed.update(len(encoded).to_bytes(8, "big") + encoded)
+    return hashed.digest()
+
+
+def joined_vectors(texts: Sequence[str], vectors: Mapping[str, bytes]) -> bytes | None:
+    """All vectors of one memory; None as long as one is missing."""
+    if not all(text in vectors for text in texts):
+        return None
+    return b"".join(vectors[text] for text in texts)
+
+
+def _called(embeddings: Embeddings, what: str, argument: Any) -> Any:
+    if hasattr(embeddings, "afunc") and not hasattr(embeddings, "func"):
+        # LangGraph's wrapper of an async function cannot be called from sync code.
+        call: Callable[[Any], Any] = getattr(embeddings, f"aembed_{what}")
+        return asyncio.run(cast(Any, call(argument)))
+    return getattr(embeddings, f"embed_{what}")(argument)
+
+
+def _as_array(vector: Any) -> Any:
+    """A float32 vector, or None for anything that is not one."""
+    try:
+        array = np.asarray(vector, np.float32)
+    except (TypeError, ValueError):
+        return None
+    return array if array.ndim == 1 and array.size and np.isfinite(array).all() else None
+
+
+def _as_list(fields: Any) -> list[str] | None:
+    return [fields] if isinstance(fields, str) else list(fields) if fields is not None else None
+
+
+def _at_path(value: Any, path: str) -> list[str]:
+    found = get_text_at_path(value, path if path == "$" else tokenize_path(path))
+    return [text for text in found if text]

@@ -1,0 +1,258 @@
+"""The file of a LocalStore: connections, schema, transactions, and errors that say what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from langmem_recall.errors import StoreError
+
+MEMORY = ":memory:"
+APPLICATION_ID = 0x4C4D5243
+"""Marks a file as ours; "LMRC" in its header."""
+SCHEMA_VERSION = 1
+BUSY_SECONDS = 30.0
+
+_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE items (
+    id INTEGER PRIMARY KEY,
+    seq INTEGER NOT NULL,
+    namespace TEXT NOT NULL,
+    key TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    ttl_minutes REAL,
+    indexed TEXT NOT NULL,
+    value TEXT NOT NULL
+);
+CREATE UNIQUE INDEX items_name ON items (namespace, key);
+CREATE UNIQUE INDEX items_seq ON items (seq);
+CREATE INDEX items_expiry ON items (expires_at) WHERE expires_at IS NOT NULL;
+CREATE TABLE traits (
+    id INTEGER PRIMARY KEY,
+    thread TEXT,
+    position REAL NOT NULL,
+    speaker TEXT,
+    flags INTEGER NOT NULL,
+    supersedes TEXT,
+    terms BLOB NOT NULL
+);
+CREATE TABLE vectors (id INTEGER PRIMARY KEY, digest BLOB NOT NULL, vectors BLOB);
+CREATE INDEX vectors_pending ON vectors (id) WHERE vectors IS NULL;
+CREATE TABLE vocabulary (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE);
+CREATE TABLE tombstones (seq INTEGER PRIMARY KEY, namespace TEXT NOT NULL, key TEXT NOT NULL);
+CREATE TABLE usage (
+    namespace TEXT NOT NULL,
+    key TEXT NOT NULL,
+    uses INTEGER NOT NULL,
+    count REAL NOT NULL,
+    last_used REAL,
+    before REAL,
+    PRIMARY KEY (namespace, key)
+) WITHOUT ROWID;
+"""
+
+
+class LocalFile:
+    """One SQLite file: a writer, a reader beside it, and whole-file snapshots for loading."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path)
+        self.is_memory = self.path == MEMORY
+        self._closed = False
+        self._commits = 0
+        with translated(self.path):
+            self._writer = self._open()
+        self._write_lock = threading.RLock()
+        if self.is_memory:
+            self._reader, self._read_lock = self._writer, self._write_lock
+        else:
+            with translated(self.path):
+                self._reader, self._read_lock = _connect(self.path), threading.RLock()
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction that sees the latest state and is on disk when this returns."""
+        self._check_open()
+        with self._write_lock, translated(self.path):
+            with _transaction(self._writer, "BEGIN IMMEDIATE"):
+                yield self._writer
+            self._commits += 1
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """One snapshot for a few short queries."""
+        self._check_open()
+        with self._read_lock, translated(self.path):
+            if self._reader.in_transaction:
+                yield self._reader
+            else:
+                with _transaction(self._reader, "BEGIN"):
+                    yield self._reader
+
+    @contextmanager
+    def loading(self) -> Iterator[sqlite3.Connection]:
+        """One snapshot for a long read, which other readers do not wait for."""
+        if self.is_memory:
+            with self.reading() as connection:
+                yield connection
+            return
+        self._check_open()
+        with translated(self.path):
+            connection = _connect(self.path)
+            try:
+                with _transaction(connection, "BEGIN"):
+                    yield connection
+            finally:
+                connection.close()
+
+    def version(self) -> tuple[int, int]:
+        """Changes with every commit of this and of other processes."""
+        self._check_open()
+        with self._read_lock, translated(self.path):
+            found = self._reader.execute("PRAGMA data_version").fetchone()
+        return int(found[0]), self._commits
+
+    def close(self) -> None:
+        """Release the file; a second call does nothing."""
+        with self._write_lock, self._read_lock:
+            self._closed = True
+            self._reader.close()
+            self._writer.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self.path} was closed and cannot be used. Open a new LocalStore.")
+
+    def _open(self) -> sqlite3.Connection:
+        connection = _connect(self.path)
+        try:
+            if _is_new(connection, self.path):
+                _use_wal(connection)
+                _create(connection, self.path)
+            else:
+                _use_wal(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    # FULL, so that an acknowledged write outlives a power cut too: in WAL mode it costs one
+    # fsync a transaction, and a batch is one transaction.
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA cache_size = -16384")
+    return connection
+
+
+def _is_new(connection: sqlite3.Connection, path: str) -> bool:
+    """Whether the file still needs our schema; refuses what is not ours before touching it."""
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application == APPLICATION_ID:
+        _check_version(version, path)
+        return False
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if application or version or tables:
+        raise StoreError(
+            f"{path} is not a LocalStore file: another program's SQLite database "
+            f"(application id {application}, {tables} tables). It was left as it is; choose "
+            "another path."
+        )
+    return True
+
+
+def _check_version(version: int, path: str) -> None:
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} was written by a newer langmem-recall: schema version {version}, this one "
+            f"reads up to {SCHEMA_VERSION}. It was left as it is; upgrade langmem-recall."
+        )
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Readers then never wait for the writer; the mode is kept in the file."""
+    for attempts_left in range(50, -1, -1):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            # Changing the mode does not wait for other processes by itself.
+            if not attempts_left or "locked" not in str(error):
+                raise
+            time.sleep(0.02)
+
+
+def _create(connection: sqlite3.Connection, path: str) -> None:
+    with _transaction(connection, "BEGIN IMMEDIATE"):
+        # Another process may have been faster while we waited for the lock.
+        if _is_new(connection, path):
+            for statement in _SCHEMA.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # SQLite has rolled back by itself after some errors, a full disk among them.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Turn SQLite's errors into ours: what, got, do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(_explained(path, str(error))) from error
+
+
+def _explained(path: str, problem: str) -> str:
+    for mark, advice in _ADVICE.items():
+        if mark in problem:
+            return advice.format(path=path, problem=problem)
+    return f"{path} could not be used: {problem}. Nothing was changed; check the file."
+
+
+_ADVICE = {
+    "not a database": (
+        "{path} is not a LocalStore file: {problem}. It was left as it is; choose another path."
+    ),
+    "malformed": (
+        "{path} is not a LocalStore file that can be read: {problem}. It was left as it is; "
+        "restore it from a copy or an export."
+    ),
+    "full": (
+        "{path} has no room: {problem}. The write was rolled back and nothing is lost; free "
+        "disk space and write again."
+    ),
+    "readonly": (
+        "{path} cannot be written: {problem}. Nothing was changed; give this process write "
+        "access to the file and its folder, which SQLite needs for its log."
+    ),
+    "unable to open": (
+        "{path} cannot be opened: {problem}. Create its folder, or give this process access to it."
+    ),
+    "locked": (
+        "{path} is busy: {problem} for over 30 s. Nothing was changed; look for a process that "
+        "holds it open in a transaction."
+    ),
+}

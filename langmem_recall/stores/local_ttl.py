@@ -1,0 +1,65 @@
+"""A thread that sweeps expired items now and then."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+
+logger = logging.getLogger(__name__)
+
+
+class Sweeper:
+    """Calls a store's sweep at an interval until it is stopped or the store is gone."""
+
+    def __init__(self, sweep: Callable[[], int]) -> None:
+        # Weak, so that a running sweeper does not keep a forgotten store alive.
+        self._sweep = weakref.WeakMethod(sweep)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, interval_minutes: float) -> Future[None]:
+        """Start, unless it runs already; cancelling the future stops it."""
+        future: Future[None] = Future()
+        if self._thread is None or not self._thread.is_alive():
+            self._stop = threading.Event()
+            self._thread = threading.Thread(
+                target=_run,
+                args=(self._sweep, self._stop, interval_minutes * 60, future),
+                name="langmem-recall-ttl-sweeper",
+                daemon=True,
+            )
+            self._thread.start()
+        stop = self._stop
+        future.add_done_callback(lambda done: stop.set() if done.cancelled() else None)
+        return future
+
+    def stop(self, timeout: float | None) -> bool:
+        """Whether it stands still now."""
+        self._stop.set()
+        if self._thread is None or self._thread is threading.current_thread():
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+
+def _run(
+    sweep: weakref.WeakMethod[Callable[[], int]],
+    stop: threading.Event,
+    seconds: float,
+    future: Future[None],
+) -> None:
+    while not stop.wait(seconds):
+        call = sweep()
+        if call is None:
+            break
+        try:
+            call()
+        except Exception:
+            # A busy or full disk may be better the next time.
+            logger.exception("Sweeping expired items failed")
+        del call
+    if not future.cancelled():
+        future.set_result(None)

@@ -1,0 +1,288 @@
+"""Records that flow through a recall: plain, immutable, free of stores and models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+Namespace = tuple[str, ...]
+MemoryId = tuple[Namespace, str]
+"""A namespace and a key: what names one memory in a store."""
+
+Kind = Literal["semantic", "episodic", "procedural", "reflection"]
+Source = Literal[
+    "user_stated",
+    "user_correction",
+    "tool_verified",
+    "agent_inferred",
+    "recalled",
+    "unknown",
+    "external",
+]
+Status = Literal["active", "quarantined", "superseded"]
+
+KINDS: tuple[Kind, ...] = ("semantic", "episodic", "procedural", "reflection")
+STATUSES: tuple[Status, ...] = ("active", "quarantined", "superseded")
+TRUST: Mapping[str, float] = {
+    "user_stated": 1.0,
+    "user_correction": 1.0,
+    "tool_verified": 0.9,
+    "agent_inferred": 0.6,
+    "recalled": 0.5,
+    "unknown": 0.5,
+    "external": 0.3,
+}
+"""How far each source is believed, in [0, 1]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """One stored item as recall reads it."""
+
+    namespace: Namespace
+    key: str
+    text: str
+    kind: Kind = "semantic"
+    source: Source = "unknown"
+    confidence: float = 1.0
+    salience: float = 0.5
+    written_at: datetime | None = None
+    """When it was said or learned; the item's creation time where the value does not tell."""
+    confirmed_at: datetime | None = None
+    thread_id: str | None = None
+    turn: int | str | None = None
+    speaker: str | None = None
+    entities: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None
+    supersedes: tuple[str, ...] = ()
+    derived_from: tuple[str, ...] = ()
+    pinned: bool = False
+    status: Status = "active"
+    dated: bool = False
+    """Whether `written_at` was declared in the value, so that its date is worth searching."""
+    value: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The stored value this was read from."""
+    created_at: datetime | None = field(default=None, compare=False)
+    updated_at: datetime | None = field(default=None, compare=False)
+
+    @property
+    def id(self) -> MemoryId:
+        """The namespace and key that name this memory."""
+        return self.namespace, self.key
+
+    @property
+    def trust(self) -> float:
+        """How far its source is believed, in [0, 1]."""
+        return TRUST[self.source]
+
+
+TemporalMode = Literal["current", "past", "first", "window"]
+
+
+@dataclass(frozen=True, slots=True)
+class Temporal:
+    """What a cue says about time: now, formerly, at first, or within a window."""
+
+    mode: TemporalMode
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """What we search by: short texts that are searched apart, and what is known about the asking."""
+
+    text: str = ""
+    """The literal words; used as the only part when `parts` is empty."""
+    parts: tuple[str, ...] = ()
+    """Short texts (goal, sub-task, latest words ...), each searched on its own."""
+    task: str | None = None
+    """Tag of the task at hand; policies with `task_filter` look only at memories that carry it."""
+    temporal: Temporal | None = None
+    """Overrides what is read from the words."""
+    at: datetime | None = None
+    """Time of asking; the store's clock when absent."""
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """The non-empty parts that are searched, without repetition."""
+        texts = self.parts or (self.text,)
+        return tuple(dict.fromkeys(text for text in texts if text.strip()))
+
+    @property
+    def words(self) -> str:
+        """All the cue's words in one text."""
+        return self.text or "\n".join(self.parts)
+
+
+class Usage(NamedTuple):
+    """What reads have left behind about one memory: kept beside it, never in it."""
+
+    uses: int = 0
+    """Uses counted so far, exact."""
+    count: float = 0.0
+    """Uses as of `last_used`, each fading with time."""
+    last_used: float | None = None
+    """Epoch seconds of the latest use."""
+    before: float | None = None
+    """Epoch seconds of the use before the latest one."""
+
+
+class Touch(NamedTuple):
+    """Uses of one memory that a ledger has still to add."""
+
+    uses: int
+    last: float
+    """Epoch seconds of the latest of them."""
+    before: float | None = None
+    """Epoch seconds of the one before it, where there are several."""
+
+
+class Evidence(NamedTuple):
+    """Raw findings about one candidate; None where a channel has nothing to say."""
+
+    dense: float | None = None
+    """Cosine with the best part of the cue."""
+    coverage: float = 0.0
+    """Share of the cue's IDF mass that the memory contains, its thread's words included."""
+    bm25: float | None = None
+    """BM25Plus score; None when no term matched."""
+    entity: float = 0.0
+    """Share of the cue's names, identifiers and numbers that the memory contains."""
+    episode: float = 0.0
+    """What the rest of the thread adds to the evidence."""
+    relevance: float = 0.0
+    """All of it as one absolute number in [0, 1]."""
+
+
+class Candidate(NamedTuple):
+    """A memory with its raw evidence, before any judgement."""
+
+    memory: Memory
+    evidence: Evidence
+    usage: Usage = Usage()
+    dense_rank: int | None = None
+    lexical_rank: int | None = None
+    similarity: float | None = None
+    """Cosine of the literal cue, or None where it was not measured."""
+    standing: str | None = None
+    """Why other memories put this one out of force, or None."""
+
+
+class Signals(NamedTuple):
+    """One number in [0, 1] per quality of a candidate; higher is better."""
+
+    relevance: float
+    similarity: float
+    recency: float
+    importance: float
+    strength: float
+    trust: float
+
+
+class Scored(NamedTuple):
+    """A candidate with its signals and the blended score."""
+
+    candidate: Candidate
+    signals: Signals
+    score: float
+
+    @property
+    def memory(self) -> Memory:
+        """The memory that was scored."""
+        return self.candidate.memory
+
+    @property
+    def evidence(self) -> Evidence:
+        """The findings behind the score."""
+        return self.candidate.evidence
+
+
+class Drop(NamedTuple):
+    """A rejected candidate, the gate that rejected it and the reason."""
+
+    scored: Scored
+    gate: str
+    reason: str
+
+    @property
+    def memory(self) -> Memory:
+        """The memory that was rejected."""
+        return self.scored.candidate.memory
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What happened on the way from cue to recall."""
+
+    cue: Cue
+    namespaces: tuple[Namespace, ...]
+    policy: str
+    """Name and fingerprint of the policy in force."""
+    at: datetime
+    searched: int = 0
+    """Memories the namespaces hold, as far as known."""
+    channels: Mapping[str, int] = field(default_factory=dict)
+    """Candidates that each channel brought."""
+    degraded: tuple[str, ...] = ()
+    """What did not work and what was done instead."""
+    timings_ms: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """The outcome of a recall: what was chosen, what was dropped and why."""
+
+    chosen: tuple[Scored, ...]
+    dropped: tuple[Drop, ...]
+    trace: Trace
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The chosen memories, best first."""
+        return tuple(scored.memory for scored in self.chosen)
+
+    @property
+    def reason(self) -> str:
+        """Why the recall is empty, or how much was recalled, in one line."""
+        if self.chosen:
+            return f"{len(self.chosen)} recalled"
+        if not self.dropped:
+            return "nothing stored" if not self.trace.searched else "no candidate found"
+        return "; ".join(f"{count} {what}" for what, count in self.drop_counts().items())
+
+    def drop_counts(self) -> dict[str, int]:
+        """How many candidates each gate dropped, in the order of the gates."""
+        counts: dict[str, int] = {}
+        for drop in self.dropped:
+            counts[drop.gate] = counts.get(drop.gate, 0) + 1
+        return counts
+
+    def __str__(self) -> str:
+        candidates = len(self.chosen) + len(self.dropped)
+        drops = ", ".join(f"{count} {gate}" for gate, count in self.drop_counts().items())
+        return f"candidates {candidates} -> {drops or 'none dropped'} -> {len(self.chosen)} recalled"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why one memory was or was not recalled for a cue."""
+
+    key: str
+    recalled: bool
+    reason: str
+    rank: int | None = None
+    scored: Scored | None = None
+
+    def __str__(self) -> str:
+        verdict = "recalled" if self.recalled else "not recalled"
+        return f"{self.key}: {verdict}: {self.reason}"
+
+
+def ids(memories: Sequence[Scored]) -> list[MemoryId]:
+    """The ids of scored memories, in order."""
+    return [scored.candidate.memory.id for scored in memories]
