@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from langchain_core.embeddings import Embeddings
-from langgraph.store.base import BaseStore, GetOp, Op, PutOp, SearchOp
+from langgraph.store.base import BaseStore, GetOp, ListNamespacesOp, Op, PutOp, SearchOp
 
 T = TypeVar("T")
 
@@ -20,6 +20,8 @@ class Ops:
     ops: Sequence[Op]
     sidecar: bool = False
     """Whether they go to the store that holds usage rather than to the one with memories."""
+    as_batch: bool = False
+    """Whether they are a caller's own batch, whose reads come before its writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Host:
         """Carry one effect out without blocking the event loop."""
         if isinstance(effect, Ops):
             store = self._store_of(effect)
+            if effect.as_batch:
+                return await store.abatch(list(effect.ops))
             return list(await asyncio.gather(*(_asend(store, op) for op in effect.ops)))
         if isinstance(effect, Call):
             return await asyncio.to_thread(effect.function)
@@ -127,12 +131,22 @@ def _asend(store: BaseStore, op: Op) -> Coroutine[Any, Any, Any]:
             offset=op.offset,
             refresh_ttl=op.refresh_ttl,
         )
-    if isinstance(op, PutOp) and op.value is None:
-        return store.adelete(op.namespace, op.key)
     if isinstance(op, PutOp):
+        if op.value is None:
+            return store.adelete(op.namespace, op.key)
         return store.aput(op.namespace, op.key, op.value, index=op.index, ttl=op.ttl)
-    return _abatch_one(store, op)
+    return _alist(store, op)
 
 
-async def _abatch_one(store: BaseStore, op: Op) -> Any:
+async def _alist(store: BaseStore, op: Op) -> Any:
+    if isinstance(op, ListNamespacesOp):
+        paths = {condition.match_type: condition.path for condition in op.match_conditions or ()}
+        if len(paths) == len(op.match_conditions or ()):
+            return await store.alist_namespaces(
+                prefix=paths.get("prefix"),
+                suffix=paths.get("suffix"),
+                max_depth=op.max_depth,
+                limit=op.limit,
+                offset=op.offset,
+            )
     return (await store.abatch([op]))[0]

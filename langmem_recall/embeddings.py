@@ -102,7 +102,9 @@ def _embeddable(text: str) -> str:
 def _normalised(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     vectors = np.nan_to_num(vectors, posinf=0.0, neginf=0.0)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    units: NDArray[np.float32] = np.zeros_like(vectors)
+    np.divide(vectors, lengths, out=units, where=lengths > 0)
+    return units
 
 
 def _loaded() -> Any:

@@ -1,4 +1,4 @@
-"""Errors a user of `langmem_recall` can meet: each says what is wrong, what we got and what to do."""
+"""Errors a user can meet: each says what is wrong, what we got and what to do."""
 
 
 class RecallError(Exception):

@@ -63,9 +63,7 @@ def select(
     return chosen, [*dropped, *duplicates, *beyond]
 
 
-def _admit(
-    candidates: Sequence[Candidate], moment: Moment
-) -> tuple[list[Candidate], list[Drop]]:
+def _admit(candidates: Sequence[Candidate], moment: Moment) -> tuple[list[Candidate], list[Drop]]:
     admitted, dropped = [], []
     for candidate in candidates:
         rejection = hard_drop(candidate, moment)
@@ -79,7 +77,9 @@ def _admit(
 def _unscored(candidate: Candidate) -> Scored:
     """What a hard gate dropped is never scored: min-max would let it move the others."""
     relevance = candidate.evidence.relevance
-    signals = Signals(relevance, candidate.evidence.dense or 0.0, 0.0, 0.0, 0.0, candidate.memory.trust)
+    signals = Signals(
+        relevance, candidate.evidence.dense or 0.0, 0.0, 0.0, 0.0, candidate.memory.trust
+    )
     return Scored(candidate, signals, 0.0)
 
 
@@ -118,8 +118,19 @@ def _diversify(
         return list(passed), []
     alike = likeness([scored.memory.id for scored in near])
     kept, duplicates = without_duplicates(near, alike, policy)
-    if policy.mmr_lambda < 1.0:
-        scores = np.array([near[i].score for i in kept])
-        order = mmr(scores, alike[np.ix_(kept, kept)], policy.mmr_lambda, len(kept))
-        kept = [kept[i] for i in order]
-    return [near[i] for i in kept] + list(passed[len(near) :]), duplicates
+    varied = _spread([near[i] for i in kept], alike[np.ix_(kept, kept)], policy)
+    return varied + list(passed[len(near) :]), duplicates
+
+
+def spread(ranked: Sequence[Scored], policy: RecallPolicy, likeness: Likeness) -> list[Scored]:
+    """The ranking in the order of greedy MMR, where the policy asks for it."""
+    if policy.mmr_lambda >= 1.0 or len(ranked) < 2:
+        return list(ranked)
+    return _spread(ranked, likeness([scored.memory.id for scored in ranked]), policy)
+
+
+def _spread(ranked: Sequence[Scored], alike: FloatArray, policy: RecallPolicy) -> list[Scored]:
+    if policy.mmr_lambda >= 1.0:
+        return list(ranked)
+    scores = np.array([scored.score for scored in ranked])
+    return [ranked[i] for i in mmr(scores, alike, policy.mmr_lambda, len(ranked))]

@@ -8,19 +8,18 @@ from datetime import datetime, timedelta
 
 from langmem_recall.types import Temporal
 
+# Spelled out, because the calendar module speaks the language of the machine.
 _MONTHS = (
-    "january february march april may june july august september october november december"
-).split()
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
 _MONTH = "|".join(_MONTHS)
-_DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _NUMBERS = {
-    word: number
-    for number, words in enumerate(
-        ("", "a|an|one", "two|a couple of|a couple", "three", "four", "five", "six", "seven")
-        + ("eight", "nine", "ten", "eleven", "twelve")
-    )
-    for word in words.split("|")
-    if word
+    **dict.fromkeys(("a", "an", "one"), 1),
+    **dict.fromkeys(("two", "couple", "couple of", "a couple", "a couple of"), 2),
+    **{"three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9},
+    **{"ten": 10, "eleven": 11, "twelve": 12},
 }
 _COUNT = r"(?P<count>\d{1,4}|" + "|".join(sorted(_NUMBERS, key=len, reverse=True)) + ")"
 _UNIT_DAYS = {"day": 1.0, "week": 7.0, "month": 30.44, "year": 365.25}
@@ -154,14 +153,19 @@ _WINDOWS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], Span 
     (_compiled(r"\b(?P<which>last|previous|this)\s+(?P<unit>week|month|year)\b"), _calendar),
     (_compiled(rf"\b(?:last|on)\s+(?P<day>{'|'.join(_DAYS)})\b"), _weekday),
     (
-        _compiled(rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH}),?\s+{_YEAR}\b"),
+        _compiled(
+            rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH}),?\s+{_YEAR}\b"
+        ),
         _date,
     ),
     (
         _compiled(rf"\b(?P<month>{_MONTH})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?,?\s+{_YEAR}\b"),
         _date,
     ),
-    (_compiled(rf"\b(?:(?:in|during|of|since|last|this)\s+)?(?P<month>{_MONTH}),?\s+{_YEAR}\b"), _date),
+    (
+        _compiled(rf"\b(?:(?:in|during|of|since|last|this)\s+)?(?P<month>{_MONTH}),?\s+{_YEAR}\b"),
+        _date,
+    ),
     (_compiled(rf"\b(?:in|during|last|this)\s+(?P<month>{_MONTH})\b(?P<year>)"), _date),
     (_compiled(rf"\b(?:in|during)\s+{_YEAR}\b"), _named_year),
 )

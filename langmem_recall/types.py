@@ -94,7 +94,7 @@ class Temporal:
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """What we search by: short texts that are searched apart, and what is known about the asking."""
+    """What we search by: short texts searched apart, and what is known of the asking."""
 
     text: str = ""
     """The literal words; used as the only part when `parts` is empty."""
@@ -109,9 +109,9 @@ class Cue:
 
     @property
     def searched(self) -> tuple[str, ...]:
-        """The non-empty parts that are searched, without repetition."""
+        """The parts that are searched, without repetition; one empty part when there are none."""
         texts = self.parts or (self.text,)
-        return tuple(dict.fromkeys(text for text in texts if text.strip()))
+        return tuple(dict.fromkeys(text for text in texts if text.strip())) or ("",)
 
     @property
     def words(self) -> str:
@@ -124,7 +124,7 @@ class Usage(NamedTuple):
 
     uses: int = 0
     """Uses counted so far, exact."""
-    count: float = 0.0
+    decayed: float = 0.0
     """Uses as of `last_used`, each fading with time."""
     last_used: float | None = None
     """Epoch seconds of the latest use."""
@@ -230,7 +230,6 @@ class Trace:
     """Candidates that each channel brought."""
     degraded: tuple[str, ...] = ()
     """What did not work and what was done instead."""
-    timings_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +264,9 @@ class Recall:
     def __str__(self) -> str:
         candidates = len(self.chosen) + len(self.dropped)
         drops = ", ".join(f"{count} {gate}" for gate, count in self.drop_counts().items())
-        return f"candidates {candidates} -> {drops or 'none dropped'} -> {len(self.chosen)} recalled"
+        return (
+            f"candidates {candidates} -> {drops or 'none dropped'} -> {len(self.chosen)} recalled"
+        )
 
 
 @dataclass(frozen=True, slots=True)

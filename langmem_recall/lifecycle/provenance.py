@@ -110,7 +110,7 @@ def new_memory(namespace: Namespace, key: str, text: str, **fields: Any) -> Memo
 
 
 def _nested_text(held: Mapping[str, Any]) -> str:
-    """Langmem's manager stores `{"kind": ..., "content": {"content": ...}}` or any schema's fields."""
+    """Langmem's manager nests the content, or stores any schema's fields there."""
     inner = held.get("content")
     if isinstance(inner, str):
         return inner

@@ -17,7 +17,7 @@ def reinforced(usage: Usage, touch: Touch, fade_per_day: float) -> Usage:
     if usage.last_used is None:
         return Usage(touch.uses, float(touch.uses), touch.last, touch.before)
     latest = max(usage.last_used, touch.last)
-    kept = faded(usage.count, latest - usage.last_used, fade_per_day)
+    kept = faded(usage.decayed, latest - usage.last_used, fade_per_day)
     came = faded(float(touch.uses), latest - touch.last, fade_per_day)
     earlier = (touch.before, min(usage.last_used, touch.last), usage.before)
     before = max(time for time in earlier if time is not None)

@@ -32,8 +32,12 @@ def blend(
 ) -> FloatArray:
     """The score of each candidate under the policy's formula."""
     if policy.blend == "bounded":
-        base = signals[RELEVANCE] if policy.ordering == "relevance" else reciprocal_ranks(candidates)
-        return bounded(base, signals, _weights(candidates, policy), policy, _timing(candidates, temporal))
+        base = (
+            signals[RELEVANCE] if policy.ordering == "relevance" else reciprocal_ranks(candidates)
+        )
+        return bounded(
+            base, signals, _weights(candidates, policy), policy, _timing(candidates, temporal)
+        )
     if policy.blend == "linear":
         return linear(signals, _weights(candidates, policy))
     if policy.blend == "minmax":
@@ -42,7 +46,11 @@ def blend(
         return np.asarray(signals[SIMILARITY] + signals[IMPORTANCE] * signals[RECENCY])
     if policy.blend == "interpolated":
         return interpolated(
-            reciprocal_ranks(candidates), signals[IMPORTANCE], ages_hours, uses, policy.interpolation
+            reciprocal_ranks(candidates),
+            signals[IMPORTANCE],
+            ages_hours,
+            uses,
+            policy.interpolation,
         )
     return np.asarray(signals[SIMILARITY])
 
@@ -69,7 +77,7 @@ def linear(signals: FloatArray, weights: FloatArray) -> FloatArray:
     used = weights[: TRUST + 1]
     total = used.sum(axis=0)
     summed = (used * signals[: TRUST + 1]).sum(axis=0)
-    return np.divide(summed, total, out=np.zeros_like(summed), where=total > 0)
+    return np.asarray(np.divide(summed, total, out=np.zeros_like(summed), where=total > 0))
 
 
 def minmaxed(signals: FloatArray, weights: FloatArray) -> FloatArray:

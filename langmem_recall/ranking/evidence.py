@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from langmem_recall.policy import RelevanceModel
-from langmem_recall.ranking.arrays import BoolArray, FloatArray
+from langmem_recall.ranking.arrays import BoolArray, FloatArray, IntArray
 from langmem_recall.ranking.calibration import Null
 from langmem_recall.ranking.catalog import NUMBERED, TIMED, Catalog
 from langmem_recall.ranking.tokens import tokens
@@ -39,6 +39,18 @@ class Part(NamedTuple):
     """The only known speaker the part names."""
     flags: int
     """TIMED and NUMBERED: whether it asks for a time, for a number."""
+
+
+class Wording(NamedTuple):
+    """What the words of one part find, for every row of a catalog."""
+
+    own: FloatArray
+    """Share of the part's IDF mass that a memory has by its own words."""
+    coverage: FloatArray
+    """The same with the words of its thread."""
+    bm25: FloatArray
+    matched: BoolArray
+    entity: FloatArray
 
 
 class EvidenceTable(NamedTuple):
@@ -114,9 +126,23 @@ def _frequency(word: str, catalog: Catalog) -> int:
     return min((catalog.lexical.document_frequency(term) for term in tokens(word)), default=0)
 
 
+def match_words(catalog: Catalog, part: Part, model: RelevanceModel) -> Wording:
+    """Lexical evidence of every row for one part of a cue."""
+    own, coverage = _coverages(catalog, part, model)
+    lexical = catalog.lexical
+    return Wording(
+        own=own,
+        coverage=coverage,
+        bm25=lexical.bm25(part.terms),
+        matched=own > 0,
+        entity=lexical.coverage(part.names) if part.names else np.zeros(catalog.rows),
+    )
+
+
 def weigh(
     catalog: Catalog,
     parts: Sequence[Part],
+    wordings: Sequence[Wording],
     cosines: FloatArray | None,
     null: Null,
     model: RelevanceModel,
@@ -127,19 +153,19 @@ def weigh(
     `cosines` has a row per part, NaN where a memory was not measured; None when there is no
     dense channel at all. `unseen_cosine` is the most that an unmeasured memory can have.
     """
-    per_part = [
-        _weigh_part(catalog, part, None if cosines is None else cosines[i], null, model, unseen_cosine)
-        for i, part in enumerate(parts)
+    dense = [None] * len(parts) if cosines is None else list(cosines)
+    tables = [
+        _weigh_part(catalog, part, wording, cosine, null, model, unseen_cosine)
+        for part, wording, cosine in zip(parts, wordings, dense, strict=True)
     ]
-    best = np.argmax([table.relevance for table in per_part], axis=0)
-    pooled = [
-        np.take_along_axis(np.stack(column), best[None, :], axis=0)[0]
-        for column in zip(*per_part, strict=True)
-    ]
-    table = EvidenceTable(*pooled)
-    if cosines is None or len(parts) == 1:
-        return table
-    return table._replace(dense=_nanmax(cosines))
+    if len(tables) == 1:
+        return tables[0]
+    best = np.argmax([table.relevance for table in tables], axis=0)[None, :]
+    columns = (
+        np.take_along_axis(np.stack(held), best, axis=0)[0] for held in zip(*tables, strict=True)
+    )
+    pooled = EvidenceTable(*columns)
+    return pooled if cosines is None else pooled._replace(dense=_nanmax(cosines))
 
 
 def _nanmax(cosines: FloatArray) -> FloatArray:
@@ -150,25 +176,25 @@ def _nanmax(cosines: FloatArray) -> FloatArray:
 def _weigh_part(
     catalog: Catalog,
     part: Part,
+    wording: Wording,
     cosine: FloatArray | None,
     null: Null,
     model: RelevanceModel,
     unseen_cosine: float | None,
 ) -> EvidenceTable:
-    own_coverage, coverage = _coverages(catalog, part, model)
     own_dense, dense = _dense_evidence(catalog, cosine, null, model, unseen_cosine)
-    own = own_dense + model.coverage * own_coverage
-    episode = model.thread * _best_in_thread(catalog, own)
-    score = dense + model.coverage * coverage + episode - _penalties(catalog, part, model)
+    own = own_dense + model.coverage * wording.own
+    lent = model.thread * _best_in_thread(catalog, own)
+    score = dense + model.coverage * wording.coverage + lent
     chance = model.bias + model.crowding * np.log(max(catalog.size, 1))
     return EvidenceTable(
         dense=np.full(catalog.rows, np.nan) if cosine is None else cosine,
-        coverage=coverage,
-        bm25=catalog.lexical.bm25(part.terms),
-        matched=catalog.lexical.matches(part.terms),
-        entity=catalog.lexical.coverage(part.names),
+        coverage=wording.coverage,
+        bm25=wording.bm25,
+        matched=wording.matched,
+        entity=wording.entity,
         episode=score - own,
-        relevance=1.0 / (1.0 + np.exp(chance - score)),
+        relevance=1.0 / (1.0 + np.exp(chance + _penalties(catalog, part, model) - score)),
     )
 
 
@@ -198,7 +224,7 @@ def _coverages(
 _NOWHERE = (np.zeros((1, 1), np.int32), np.ones((1, 1)))
 
 
-def _reach(model: RelevanceModel) -> tuple[FloatArray, FloatArray]:
+def _reach(model: RelevanceModel) -> tuple[IntArray, FloatArray]:
     """How far a word reaches in its thread and what it is worth there, weakest first."""
     lends = [(model.earlier**distance, distance) for distance in range(1, model.reach + 1)]
     lends += [(model.later**distance, -distance) for distance in range(1, model.reach + 1)]
@@ -217,7 +243,9 @@ def _dense_evidence(
     if cosine is None or not catalog.rows:
         return np.zeros(catalog.rows), np.zeros(catalog.rows)
     neutral = model.neutral * null.cap
-    unseen = neutral if unseen_cosine is None else min(neutral, (unseen_cosine - null.mean) / null.sd)
+    unseen = (
+        neutral if unseen_cosine is None else min(neutral, (unseen_cosine - null.mean) / null.sd)
+    )
     own = null.standardise(cosine)
     measured = ~np.isnan(own)
     own = np.where(measured, own, unseen)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.types import Candidate, Drop, Memory, Namespace, Scored
+from langmem_recall.types import Candidate, Drop, Namespace, Scored
 
 
 class Moment(NamedTuple):
@@ -75,9 +75,7 @@ def hard_drop(candidate: Candidate, moment: Moment) -> tuple[str, str] | None:
     return None
 
 
-def recall_gates(
-    ranked: Sequence[Scored], policy: RecallPolicy
-) -> tuple[list[Scored], list[Drop]]:
+def recall_gates(ranked: Sequence[Scored], policy: RecallPolicy) -> tuple[list[Scored], list[Drop]]:
     """Trigger, then floor, then composite floor; pinned memories pass the first two."""
     best = max((scored.signals.relevance for scored in ranked), default=0.0)
     kept, dropped = [], []
@@ -100,5 +98,3 @@ def _soft_rejection(scored: Scored, best: float, policy: RecallPolicy) -> tuple[
     if scored.score < policy.composite_floor:
         return "composite", f"score {scored.score:.2f} is below {policy.composite_floor:g}"
     return None
-
-

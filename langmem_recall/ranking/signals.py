@@ -39,7 +39,7 @@ def strength(uses: FloatArray) -> FloatArray:
 
 def decayed_uses(usages: Sequence[Usage], now: float, fade_per_day: float) -> FloatArray:
     """Use counts as they stand now."""
-    counts = np.array([usage.count for usage in usages])
+    counts = np.array([usage.decayed for usage in usages])
     last = np.array([now if usage.last_used is None else usage.last_used for usage in usages])
     return counts * fade_per_day ** (np.maximum(now - last, 0.0) / 86_400.0)
 

@@ -70,7 +70,7 @@ _INNER_JOINT = re.compile(r"[-_'&+#]+|\.(?!\d)|(?<!\d)\.")
 _RUN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+(?:\.\d+)*")
 _PLURAL_ACRONYM = re.compile(r"[A-Z]{2,}s")
 
-# Named, because the factory takes another implementation where one is installed: stored terms differ.
+# Not by the factory, which takes another implementation where there is one: terms are stored.
 _stemmer = EnglishStemmer()
 _stemmer_lock = threading.Lock()
 

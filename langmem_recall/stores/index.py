@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Any
 
 from langgraph.store.base import Item
@@ -23,7 +25,7 @@ class NamespaceIndex:
     """Catalog and memories below one namespace, filled by paging, kept current by writes."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock: AbstractContextManager[Any] = threading.RLock()
         self.catalog = Catalog()
         self.filled_at: float | None = None
         """Clock reading of the last fill that ended."""
@@ -37,22 +39,25 @@ class NamespaceIndex:
 
     def memory(self, item: Item) -> Memory:
         """The memory of an item just read; what the index knew otherwise is corrected."""
-        memory_id = (item.namespace, item.key)
-        known = self._memories.get(memory_id)
+        known = self._memories.get((item.namespace, item.key))
         if known is not None and known.value == item.value:
-            return known
-        return self._learn(item)
+            return known if known.updated_at == item.updated_at else self._restamp(item)
+        memory = _memory_of(item)
+        self._hold(memory)
+        return memory
 
     def known(self, memory_id: MemoryId) -> Memory | None:
         """The memory of an id, if the index has it."""
         return self._memories.get(memory_id)
 
-    def note_put(self, namespace: Namespace, key: str, value: Mapping[str, Any]) -> None:
-        """A write through the wrapper: the store gave no item back, so its times are unknown."""
+    def note_put(
+        self, namespace: Namespace, key: str, value: Mapping[str, Any], now: datetime
+    ) -> None:
+        """A write through the wrapper; the item's own times are learned when it is next read."""
         with self.lock:
             self._mark((namespace, key))
             known = self._memories.get((namespace, key))
-            created = known.created_at if known else None
+            created = known.created_at if known else now
             self._hold(read_memory(namespace, key, dict(value), created))
 
     def note_delete(self, memory_id: MemoryId) -> None:
@@ -81,12 +86,9 @@ class NamespaceIndex:
             self.filled_at = now
             self._compact()
 
-    def _learn(self, item: Item) -> Memory:
-        # A copy, because some stores hand out the dict they keep.
-        memory = read_memory(
-            item.namespace, item.key, dict(item.value), item.created_at, item.updated_at
-        )
-        self._hold(memory)
+    def _restamp(self, item: Item) -> Memory:
+        """The same value under other times: its words need not be read again."""
+        memory = self._memories[item.namespace, item.key] = _memory_of(item)
         return memory
 
     def _hold(self, memory: Memory) -> None:
@@ -108,6 +110,11 @@ class NamespaceIndex:
                 self.catalog.put(memory.id, traits_of(memory))
 
 
+def _memory_of(item: Item) -> Memory:
+    # A copy, because some stores hand out the dict they keep.
+    return read_memory(item.namespace, item.key, dict(item.value), item.created_at, item.updated_at)
+
+
 class IndexShelf:
     """The indexes of the namespaces searched lately."""
 
@@ -124,10 +131,12 @@ class IndexShelf:
                 self._indexes.popitem(last=False)
             return index
 
-    def note_put(self, namespace: Namespace, key: str, value: Mapping[str, Any]) -> None:
+    def note_put(
+        self, namespace: Namespace, key: str, value: Mapping[str, Any], now: datetime
+    ) -> None:
         """Tell every index above this namespace of a write."""
         for index in self._above(namespace):
-            index.note_put(namespace, key, value)
+            index.note_put(namespace, key, value, now)
 
     def note_delete(self, namespace: Namespace, key: str) -> None:
         """Tell every index above this namespace of a deletion."""

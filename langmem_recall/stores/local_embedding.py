@@ -13,7 +13,7 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import IndexConfig, ensure_embeddings, get_text_at_path, tokenize_path
 
-from langmem_recall.embeddings import LocalEmbeddings, embedder_identity
+from langmem_recall.embeddings import DIMS, LocalEmbeddings, embedder_identity
 from langmem_recall.errors import InputError, RecallError, StoreError
 from langmem_recall.types import Memory
 
@@ -49,7 +49,8 @@ class Embedder:
 
     def query(self, text: str) -> list[float]:
         """The vector of a query; the embedder's own error where it fails."""
-        return _called(self.embeddings, "query", text)
+        vector: list[float] = _called(self.embeddings, "query", text)
+        return vector
 
     def documents(self, texts: Sequence[str], dims: int | None) -> dict[str, bytes]:
         """Vectors by text, as float32; texts the embedder failed on are left out."""
@@ -61,8 +62,8 @@ class Embedder:
             dims = dims or next((len(blob) // 4 for blob in vectors.values()), None)
         return vectors
 
-    def check(self, meta: Mapping[str, Any]) -> None:
-        """Refuse vectors of another embedder than the configured one."""
+    def check(self, meta: Mapping[str, Any], dims: int | None = None) -> None:
+        """Refuse vectors of another embedder or of other dimensions than the stored ones."""
         stored = meta.get("embedder", self.identity)
         if stored != self.identity:
             raise StoreError(
@@ -71,6 +72,7 @@ class Embedder:
                 "former one, or call reindex() to embed everything anew."
             )
         self._check_dims(self.declared_dims, meta.get("dims"))
+        self._check_dims(dims, meta.get("dims"))
 
     def _check_dims(self, got: int | None, wanted: int | None) -> None:
         if got and wanted and got != wanted:
@@ -157,6 +159,8 @@ def make_embedder(
     source = embeddings if embeddings is not None else config.get("embed")
     made = LocalEmbeddings() if source is None else ensure_embeddings(source)
     config["embed"] = made
+    if isinstance(made, LocalEmbeddings):
+        config.setdefault("dims", DIMS)
     return Embedder(made, config), config
 
 

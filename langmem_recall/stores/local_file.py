@@ -151,7 +151,6 @@ def _connect(path: str) -> sqlite3.Connection:
     # FULL, so that an acknowledged write outlives a power cut too: in WAL mode it costs one
     # fsync a transaction, and a batch is one transaction.
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA cache_size = -16384")
     return connection
 
 

@@ -13,7 +13,7 @@ Floats = NDArray[np.float32]
 
 
 class VectorMatrix:
-    """Row r belongs to memory r: its first vector, or zeros. Further vectors lie in a side block."""
+    """Row r belongs to memory r: its first vector or zeros; more vectors lie in a side block."""
 
     def __init__(self, dims: int, room: int = 16) -> None:
         self.dims = dims
@@ -62,7 +62,7 @@ class VectorMatrix:
 
     def _add_rows(self, vectors: Floats) -> None:
         units = normalised(vectors)
-        has = units.any(axis=1)
+        has: NDArray[np.bool_] = np.asarray(units.any(axis=1))
         self._main.extend(units)
         self._has.extend(has)
         self._missing += int(len(has) - has.sum())
@@ -105,9 +105,11 @@ class _Block:
 
 def normalised(vectors: Floats) -> Floats:
     """Rows of unit length; rows that are zero or not finite become zero."""
-    finite = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, np.float32(0))
-    lengths = np.linalg.norm(finite.astype(np.float64), axis=1, keepdims=True)
-    return np.divide(finite, lengths, out=np.zeros_like(finite), where=lengths > 0, casting="unsafe")
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    usable = np.isfinite(lengths) & (lengths > 0)
+    units: Floats = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=usable)
+    return units
 
 
 def _product(rows: Floats, queries: Floats) -> Floats:

@@ -19,25 +19,25 @@ from langmem_recall.stores.local_embedding import (
     digest_texts,
     joined_vectors,
 )
+from langmem_recall.stores.local_file import LocalFile
 from langmem_recall.stores.local_rows import (
+    Record,
     check_key,
     delete_ids,
     encode_namespace,
     encode_value,
+    find_records,
+    read_meta,
     take_seqs,
     to_datetime,
     write_meta,
 )
-from langmem_recall.stores.local_words import (
-    Vocabulary,
-    digest_memory,
-    traits_row,
-    write_traits,
-)
+from langmem_recall.stores.local_words import TraitsWriter, Vocabulary, digest_memory
 from langmem_recall.types import Memory, MemoryId, Namespace
 
 MINUTE = 60_000_000
 _MAX_TTL_MINUTES = 10**9
+_CHUNK = 500
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +59,8 @@ class Put:
     digest: bytes | None = None
     """Of the texts to embed; None: nothing is embedded."""
     vectors: bytes | None = None
+    dims: int | None = None
+    """Numbers in each of the vectors."""
     traits: Traits | None = None
 
     @property
@@ -70,11 +72,15 @@ class Put:
         """The memory as recall will read it."""
         return read_memory(self.namespace, self.key, self.value, to_datetime(created_at))
 
-    def find_texts(self, embedder: Embedder | None) -> None:
-        """Note what is to be embedded."""
-        if embedder:
-            self.texts = embedder.texts(self.memory(self.created_at), self.indexed)
+    def derive(self, embedder: Embedder | None) -> None:
+        """Find what is to be embedded, and the traits."""
+        memory = self.memory(self.created_at)
+        self.texts = embedder.texts(memory, self.indexed) if embedder else []
         self.digest = digest_texts(self.texts) if self.texts else None
+        self.traits = digest_memory(memory)
+        # Imported vectors of other fields than this store embeds would be found by wrong words.
+        if self.vectors and len(self.vectors) != 4 * (self.dims or 0) * len(self.texts):
+            self.vectors = None
 
 
 class Stored(NamedTuple):
@@ -122,8 +128,7 @@ def prepare(
         stored = find_stored(connection, put.id)
         if stored and not put.is_import:
             put.created_at = stored.created_at
-        put.find_texts(embedder)
-        put.traits = digest_memory(put.memory(put.created_at))
+        put.derive(embedder)
         is_known = stored and stored.has_vectors and stored.digest == put.digest
         if put.texts and put.vectors is None and not is_known:
             unknown.append(put)
@@ -137,6 +142,7 @@ def embed(puts: Sequence[Put], embedder: Embedder, meta: Mapping[str, Any]) -> N
     vectors = embedder.documents(texts, meta.get("dims"))
     for put in puts:
         put.vectors = joined_vectors(put.texts, vectors)
+        put.dims = len(put.vectors) // (4 * len(put.texts)) if put.vectors else None
 
 
 def write(
@@ -157,7 +163,7 @@ def note_embedder(
     connection: sqlite3.Connection, embedder: Embedder, meta: Mapping[str, Any], dims: int
 ) -> None:
     """Let the first vectors decide which embedder the file belongs to."""
-    embedder.check(meta)
+    embedder.check(meta, dims)
     if "dims" not in meta:
         write_meta(connection, embedder=embedder.identity, dims=dims)
 
@@ -166,7 +172,8 @@ def _write_puts(
     connection: sqlite3.Connection, vocabulary: Vocabulary, puts: Sequence[Put]
 ) -> None:
     seq = take_seqs(connection, len(puts))
-    items, traits, vectors, unembedded = [], [], [], []
+    traits = TraitsWriter(connection, vocabulary)
+    items, vectors, unembedded = [], [], []
     for place, put in enumerate(puts, seq):
         stored = find_stored(connection, put.id)
         item_id = stored.id if stored else place
@@ -175,8 +182,7 @@ def _write_puts(
             put.created_at = stored.created_at
             put.traits = None
         items.append(_item_row(item_id, place, put))
-        found = put.traits or digest_memory(put.memory(put.created_at))
-        traits.append(traits_row(connection, vocabulary, item_id, found))
+        traits.add(item_id, put.traits or digest_memory(put.memory(put.created_at)))
         if put.digest is None:
             unembedded.append((item_id,))
         elif put.vectors is not None or not _has_current_vectors(stored, put):
@@ -184,10 +190,9 @@ def _write_puts(
     connection.executemany(
         "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", items
     )
-    write_traits(connection, traits)
+    traits.write()
     connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", vectors)
     connection.executemany("DELETE FROM vectors WHERE id = ?", unembedded)
-    write_meta(connection, traits=TRAITS_VERSION)
 
 
 def _has_current_vectors(stored: Stored | None, put: Put) -> bool:
@@ -211,20 +216,49 @@ def _item_row(item_id: int, seq: int, put: Put) -> tuple[Any, ...]:
 
 def _checked_index(index: Any) -> IndexSetting:
     if index is None or index is False:
-        return index  # type: ignore[no-any-return]
+        return index
     if isinstance(index, list | tuple) and all(isinstance(path, str) for path in index):
         return list(index)
     raise InputError(
-        f"index must be None, False or a list of paths, got {index!r:.80}. "
-        'Write index=["content"].'
+        f'index must be None, False or a list of paths, got {index!r:.80}. Write index=["content"].'
     )
 
 
 def _checked_ttl(ttl: Any) -> float | None:
     if ttl is None:
         return None
-    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 <= ttl <= _MAX_TTL_MINUTES:
+    if (
+        isinstance(ttl, bool)
+        or not isinstance(ttl, int | float)
+        or not 0 <= ttl <= _MAX_TTL_MINUTES
+    ):
         raise InputError(f"ttl must be minutes from 0 to {_MAX_TTL_MINUTES}, got {ttl!r:.80}.")
     return float(ttl)
 
 
+def renew_traits(file: LocalFile) -> None:
+    """Derive all traits anew if another version of the library wrote them."""
+    with file.reading() as connection:
+        if _has_current_traits(connection):
+            return
+    with file.writing() as connection:
+        # Another process may have been faster while we waited for the lock.
+        if _has_current_traits(connection):
+            return
+        connection.execute("DELETE FROM vocabulary")
+        traits = TraitsWriter(connection, Vocabulary())
+        ids = [row[0] for row in connection.execute("SELECT id FROM items ORDER BY id")]
+        for start in range(0, len(ids), _CHUNK):
+            for record in find_records(connection, ids[start : start + _CHUNK]).values():
+                traits.add(record.id, _traits_of_record(record))
+        traits.write()
+        take_seqs(connection, 1)
+
+
+def _has_current_traits(connection: sqlite3.Connection) -> bool:
+    return bool(read_meta(connection).get("traits", TRAITS_VERSION) == TRAITS_VERSION)
+
+
+def _traits_of_record(record: Record) -> Traits:
+    created_at = to_datetime(record.created_at)
+    return digest_memory(read_memory(*record.memory_id, record.decoded(), created_at))

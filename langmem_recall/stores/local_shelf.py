@@ -27,7 +27,7 @@ from langmem_recall.stores.local_rows import (
     find_records,
     read_meta,
 )
-from langmem_recall.stores.local_words import TraitsRow, Vocabulary, build_catalog, stored_traits
+from langmem_recall.stores.local_words import CatalogBuilder, TraitsRow, Vocabulary, stored_traits
 from langmem_recall.types import MemoryId, Namespace
 
 RECORDS_KEPT = 4_096
@@ -41,9 +41,7 @@ _SELECT = (
     "t.supersedes, t.terms FROM items i {index} CROSS JOIN traits t ON t.id = i.id "
     "LEFT JOIN vectors v ON v.id = i.id WHERE {where}"
 )
-_ALL = _SELECT.format(
-    index="INDEXED BY items_name", where="i.namespace >= ? AND i.namespace < ?"
-)
+_ALL = _SELECT.format(index="INDEXED BY items_name", where="i.namespace >= ? AND i.namespace < ?")
 _NEW = _SELECT.format(
     index="INDEXED BY items_seq",
     where="i.seq > ? AND +i.namespace >= ? AND +i.namespace < ? ORDER BY i.seq",
@@ -102,7 +100,9 @@ class LocalShelf:
             version = self._file.version()
             if version == self._version:
                 return
-            if self._version is None or not self._catch_up():
+            known, self._version = self._version, None
+            # Forgotten until it is done: what stopped half-way is loaded anew the next time.
+            if known is None or not self._catch_up():
                 self._load()
             self._version = version
 
@@ -213,7 +213,7 @@ class LocalShelf:
                 found = find_records(connection, some)
             for step, item_id in enumerate(some, place):
                 record = found.get(item_id)
-                passing[step] = record is not None and matches(json.loads(record.value), filter)
+                passing[step] = record is not None and matches(record.decoded(), filter)
         return passing
 
     def _load(self) -> None:
@@ -258,17 +258,16 @@ def _load_contents(
         "SELECT count(*) FROM items WHERE namespace >= ? AND namespace < ?", where
     ).fetchone()[0]
     vectors = VectorMatrix(meta.get("dims", 0), max(count, 16))
-    names: list[MemoryId] = []
-    traits: list[TraitsRow] = []
+    builder = CatalogBuilder()
     cursor = connection.execute(_ALL, where)
     # In chunks, so that the blobs are never all in memory beside the matrix.
     while rows := cursor.fetchmany(_CHUNK):
-        names += [(decode_namespace(row[1]), row[2]) for row in rows]
         vectors.extend([row[3] for row in rows])
-        traits += [TraitsRow(*row[4:]) for row in rows]
+        for row in rows:
+            builder.add((decode_namespace(row[1]), row[2]), TraitsRow(*row[4:]))
     ids = Column(np.int64)
-    ids.extend([row.id for row in traits])
-    return _Contents(build_catalog(names, traits, vocabulary), vectors, ids, meta)
+    ids.extend(np.asarray(builder.ids))
+    return _Contents(builder.build(vocabulary), vectors, ids, meta)
 
 
 def _deleted(connection: sqlite3.Connection, where: tuple[Any, ...]) -> list[MemoryId]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from langmem_recall.errors import InputError
+from langmem_recall.errors import InputError, StoreError
 from langmem_recall.ranking.arrays import IntArray
-from langmem_recall.ranking.catalog import Catalog, Traits, traits_of
+from langmem_recall.ranking.catalog import TRAITS_VERSION, Catalog, Traits, traits_of
 from langmem_recall.ranking.lexical import LexicalIndex
+from langmem_recall.stores.local_rows import read_meta, write_meta
 from langmem_recall.types import Memory, MemoryId
 
 
@@ -31,53 +33,82 @@ class TraitsRow(NamedTuple):
 
 
 class Vocabulary:
-    """The file's terms in memory; a term's number is its place. Grows only at its end."""
+    """The terms of the file that are committed; a term's number is its place, for good."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._terms: list[str] = []
         self._numbers: dict[str, int] = {}
 
+    def __len__(self) -> int:
+        return len(self._terms)
+
     def catch_up(self, connection: sqlite3.Connection) -> None:
         """Read the terms that were added since."""
         with self._lock:
+            _check_traits(connection)
             rows = connection.execute(
                 "SELECT term FROM vocabulary WHERE id >= ? ORDER BY id", (len(self._terms),)
             )
             for (term,) in rows:
-                self._add(term)
+                self._numbers[term] = len(self._terms)
+                self._terms.append(term)
 
-    def encode(self, connection: sqlite3.Connection, terms: Sequence[str]) -> bytes:
-        """Terms as number and count pairs; new ones are written to the file."""
-        counts = Counter(terms)
-        with self._lock:
-            new = [term for term in counts if term not in self._numbers]
-            rows = [(self._add(term), term) for term in new]
-            if rows:
-                connection.executemany("INSERT INTO vocabulary VALUES (?, ?)", rows)
-            pairs = [(self._numbers[term], count) for term, count in counts.items()]
-        return np.array(pairs, np.int32).tobytes()
+    def number(self, term: str) -> int | None:
+        """The number of a term."""
+        return self._numbers.get(term)
 
     def decode(self, terms: bytes) -> list[str]:
         """The terms of one memory, each as often as it occurs."""
         pairs = np.frombuffer(terms, np.int32).reshape(-1, 2).tolist()
-        with self._lock:
-            return [self._terms[number] for number, count in pairs for _ in range(count)]
+        return [self._terms[number] for number, count in pairs for _ in range(count)]
 
     def terms(self, numbers: Sequence[int]) -> list[str]:
         """The terms with these numbers."""
-        with self._lock:
-            return [self._terms[number] for number in numbers]
+        return [self._terms[number] for number in numbers]
 
-    def forget(self) -> None:
-        """Drop what is in memory: the transaction that wrote some of it did not happen."""
-        with self._lock:
-            self._terms, self._numbers = [], {}
 
-    def _add(self, term: str) -> int:
-        number = self._numbers[term] = len(self._terms)
-        self._terms.append(term)
-        return number
+class TraitsWriter:
+    """Writes traits in one transaction, whose new terms nobody sees unless it commits."""
+
+    def __init__(self, connection: sqlite3.Connection, vocabulary: Vocabulary) -> None:
+        self._connection = connection
+        self._vocabulary = vocabulary
+        self._new: dict[str, int] = {}
+        self._rows: list[TraitsRow] = []
+
+    def add(self, item_id: int, traits: Traits) -> None:
+        """Take in the traits of one memory."""
+        supersedes = json.dumps(traits.supersedes) if traits.supersedes else None
+        self._rows.append(
+            TraitsRow(
+                item_id,
+                traits.thread,
+                traits.position,
+                traits.speaker,
+                traits.flags,
+                supersedes,
+                self._encoded(traits.terms),
+            )
+        )
+
+    def write(self) -> None:
+        """Write all that was taken in."""
+        terms = [(number, term) for term, number in self._new.items()]
+        self._connection.executemany("INSERT INTO vocabulary VALUES (?, ?)", terms)
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO traits VALUES (?, ?, ?, ?, ?, ?, ?)", self._rows
+        )
+        write_meta(self._connection, traits=TRAITS_VERSION)
+
+    def _encoded(self, terms: Sequence[str]) -> bytes:
+        pairs = array("i")
+        for term, count in Counter(terms).items():
+            number = self._vocabulary.number(term)
+            if number is None:
+                number = self._new.setdefault(term, len(self._vocabulary) + len(self._new))
+            pairs.extend((number, count))
+        return pairs.tobytes()
 
 
 def digest_memory(memory: Memory) -> Traits:
@@ -89,26 +120,6 @@ def digest_memory(memory: Memory) -> Traits:
             f"The memory {memory.key!r} has a field that cannot be used: {error}. "
             "Check its turn and times."
         ) from error
-
-
-def traits_row(
-    connection: sqlite3.Connection, vocabulary: Vocabulary, item_id: int, traits: Traits
-) -> TraitsRow:
-    """Traits as they are stored."""
-    return TraitsRow(
-        item_id,
-        traits.thread,
-        traits.position,
-        traits.speaker,
-        traits.flags,
-        json.dumps(traits.supersedes) if traits.supersedes else None,
-        vocabulary.encode(connection, traits.terms),
-    )
-
-
-def write_traits(connection: sqlite3.Connection, rows: Sequence[TraitsRow]) -> None:
-    """Insert or replace traits."""
-    connection.executemany("INSERT OR REPLACE INTO traits VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
 
 def stored_traits(row: TraitsRow, vocabulary: Vocabulary) -> Traits:
@@ -123,31 +134,55 @@ def stored_traits(row: TraitsRow, vocabulary: Vocabulary) -> Traits:
     )
 
 
-def build_catalog(
-    ids: Sequence[MemoryId], rows: Sequence[TraitsRow], vocabulary: Vocabulary
-) -> Catalog:
-    """Many memories at once."""
-    return Catalog.from_columns(
-        ids,
-        _build_lexical([row.terms for row in rows], vocabulary),
-        [row.thread for row in rows],
-        [row.position for row in rows],
-        [row.speaker for row in rows],
-        [row.flags for row in rows],
-        [(n, _superseded(row.supersedes)) for n, row in enumerate(rows) if row.supersedes],
-    )
+class CatalogBuilder:
+    """Gathers traits by columns: rows of 100,000 memories would outweigh their index."""
 
+    def __init__(self) -> None:
+        self.ids = array("q")
+        self._names: list[MemoryId] = []
+        self._threads: list[str | None] = []
+        self._positions = array("d")
+        self._speakers: list[str | None] = []
+        self._flags = bytearray()
+        self._supersedes: list[tuple[int, tuple[MemoryId, ...]]] = []
+        self._sizes = array("i")
+        self._pairs = bytearray()
 
-def _build_lexical(blobs: Sequence[bytes], vocabulary: Vocabulary) -> LexicalIndex:
-    pairs = np.frombuffer(b"".join(blobs), np.int32).reshape(-1, 2)
-    starts = np.zeros(len(blobs) + 1, np.int32)
-    np.cumsum([len(blob) // 8 for blob in blobs], out=starts[1:])
-    running = np.concatenate([[0], np.cumsum(pairs[:, 1])])
-    lengths = np.diff(running[starts]).astype(np.int32)
-    numbers, used = _renumbered(pairs[:, 0])
-    return LexicalIndex.from_counts(
-        vocabulary.terms(used), lengths, starts, numbers, np.ascontiguousarray(pairs[:, 1])
-    )
+    def add(self, name: MemoryId, row: TraitsRow) -> None:
+        """Take in one memory."""
+        if row.supersedes:
+            self._supersedes.append((len(self.ids), _superseded(row.supersedes)))
+        self.ids.append(row.id)
+        self._names.append(name)
+        self._threads.append(row.thread)
+        self._positions.append(row.position)
+        self._speakers.append(row.speaker)
+        self._flags.append(row.flags)
+        self._sizes.append(len(row.terms) // 8)
+        self._pairs += row.terms
+
+    def build(self, vocabulary: Vocabulary) -> Catalog:
+        """The catalog of all that was taken in."""
+        return Catalog.from_columns(
+            self._names,
+            self._build_lexical(vocabulary),
+            self._threads,
+            np.asarray(self._positions).tolist(),
+            self._speakers,
+            list(self._flags),
+            self._supersedes,
+        )
+
+    def _build_lexical(self, vocabulary: Vocabulary) -> LexicalIndex:
+        pairs = np.frombuffer(self._pairs, np.int32).reshape(-1, 2)
+        starts = np.zeros(len(self._sizes) + 1, np.int32)
+        np.cumsum(self._sizes, out=starts[1:])
+        running = np.zeros(len(pairs) + 1, np.int64)
+        np.cumsum(pairs[:, 1], out=running[1:])
+        lengths = np.diff(running[starts]).astype(np.int32)
+        numbers, used = _renumbered(pairs[:, 0])
+        counts = np.ascontiguousarray(pairs[:, 1])
+        return LexicalIndex.from_counts(vocabulary.terms(used), lengths, starts, numbers, counts)
 
 
 def _renumbered(numbers: IntArray) -> tuple[IntArray, list[int]]:
@@ -161,3 +196,12 @@ def _renumbered(numbers: IntArray) -> tuple[IntArray, list[int]]:
 def _superseded(text: str | None) -> tuple[MemoryId, ...]:
     found: list[Any] = json.loads(text) if text else []
     return tuple((tuple(namespace), key) for namespace, key in found)
+
+
+def _check_traits(connection: sqlite3.Connection) -> None:
+    version = read_meta(connection).get("traits", TRAITS_VERSION)
+    if version != TRAITS_VERSION:
+        raise StoreError(
+            f"Another langmem-recall has rewritten the word index: its version is {version}, this "
+            f"process knows {TRAITS_VERSION}. Nothing is lost; run one version on one file."
+        )

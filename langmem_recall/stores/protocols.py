@@ -1,4 +1,4 @@
-"""What a store may offer beyond `BaseStore`: all its evidence at once, and a usage table of its own."""
+"""What a store may offer beyond `BaseStore`: all its evidence at once, a usage table."""
 
 from __future__ import annotations
 

@@ -1,0 +1,249 @@
+"""What a search, a put and an opening cost: InMemoryStore, LocalStore and a bare matrix product.
+
+Run `python benchmarks/stores.py` (1k and 10k memories) or with `--full` (100k as well). 256
+dimensions, one namespace, search(limit=30), the embedding of queries excluded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+from langgraph.store.base import BaseStore, PutOp
+from langgraph.store.memory import InMemoryStore
+
+from langmem_recall.stores.local import LocalStore
+
+DIMS = 256
+LIMIT = 30
+NAMESPACE = ("bench", "user")
+BATCH = 1_000
+WORDS = [f"{first}{second}" for first in "bcdfghjklmnprst" for second in ("ando", "eril", "osti")]
+
+Row = tuple[str, str, str, str]
+
+
+class RandomVectors(Embeddings):
+    """Precomputed unit vectors: text number n, or the n-th query, has vector n."""
+
+    def __init__(self, count: int) -> None:
+        self.dims = DIMS
+        drawn = np.random.default_rng(7).standard_normal((count, DIMS)).astype(np.float32)
+        self.matrix = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """The vectors by the number each text begins with."""
+        return [self.matrix[int(text.split(" ", 1)[0])].tolist() for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        """The vector by the number."""
+        return self.embed_documents([text])[0]
+
+
+class Precomputed(RandomVectors):
+    """The same vectors, but a query's is made before the clock starts."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.queries = {str(n): super(Precomputed, self).embed_query(str(n)) for n in range(64)}
+
+    def embed_query(self, text: str) -> list[float]:
+        """Looked up."""
+        return self.queries[text]
+
+
+def text_of(number: int) -> str:
+    """Twelve words, the first of them the number."""
+    drawn = np.random.default_rng(number).integers(0, len(WORDS), 11)
+    return " ".join([str(number), *(WORDS[place] for place in drawn)])
+
+
+def puts(count: int, namespace: tuple[str, ...] = NAMESPACE, **index: Any) -> list[PutOp]:
+    """Memories to write."""
+    return [PutOp(namespace, f"m{n}", {"content": text_of(n)}, **index) for n in range(count)]
+
+
+def fill(store: BaseStore, ops: Sequence[PutOp]) -> float:
+    """Write in batches; returns the seconds."""
+    started = time.perf_counter()
+    for start in range(0, len(ops), BATCH):
+        store.batch(ops[start : start + BATCH])
+    return time.perf_counter() - started
+
+
+def median_ms(call: Callable[[str], object], repeats: int) -> float:
+    """Median milliseconds of a search, after one that warms up."""
+    call("0")
+    times = []
+    for number in range(repeats):
+        started = time.perf_counter()
+        call(str(number % 64))
+        times.append(1_000 * (time.perf_counter() - started))
+    return statistics.median(times)
+
+
+def in_memory_ms(count: int, vectors: Precomputed) -> float:
+    """InMemoryStore."""
+    store = InMemoryStore(index={"embed": vectors, "dims": DIMS, "fields": ["content"]})
+    fill(store, puts(count))
+    return median_ms(lambda query: store.search(NAMESPACE, query=query, limit=LIMIT), 5)
+
+
+def bare_ms(count: int, vectors: Precomputed) -> float:
+    """A float32 product with one vector, then argpartition."""
+    matrix = vectors.matrix[:count]
+
+    def search(query: str) -> object:
+        scores = matrix @ np.asarray(vectors.queries[query], np.float32)
+        best = np.argpartition(scores, -LIMIT)[-LIMIT:]
+        return best[np.argsort(-scores[best])]
+
+    return median_ms(search, 50)
+
+
+def local_ms(store: LocalStore) -> float:
+    """LocalStore."""
+    return median_ms(lambda query: store.search(NAMESPACE, query=query, limit=LIMIT), 50)
+
+
+def search_rows(count: int, vectors: Precomputed, store: LocalStore) -> list[Row]:
+    """One size: all that can be searched, against the same vectors."""
+    memory, bare, local = (
+        in_memory_ms(count, vectors),
+        bare_ms(count, vectors),
+        local_ms(store),
+    )
+    rows = [
+        (f"search {count:,}", "InMemoryStore", f"{memory:.3f} ms", ""),
+        (f"search {count:,}", "bare product", f"{bare:.3f} ms", ""),
+        (
+            f"search {count:,}",
+            "LocalStore",
+            f"{local:.3f} ms",
+            f"{memory / local:.0f}x faster than InMemoryStore, {local / bare:.1f}x the product",
+        ),
+    ]
+    return rows + recall_rows(count, store, memory)
+
+
+def recall_rows(count: int, store: LocalStore, memory_ms: float) -> list[Row]:
+    """Place of the composite path: RecallStore over this LocalStore against `memory_ms`."""
+    return []
+
+
+def users_row(vectors: Precomputed, folder: Path) -> Row:
+    """100 users with 1,000 memories each, searched in turn."""
+    with LocalStore(folder / "users.db", embeddings=vectors) as store:
+        users = [("bench", f"user{n}") for n in range(100)]
+        for user in users:
+            fill(store, puts(1_000, user))
+        for user in users:
+            store.search(user, query="0", limit=LIMIT)
+        times = iter(range(10**9))
+        cost = median_ms(
+            lambda query: store.search(users[next(times) % 100], query=query, limit=LIMIT), 300
+        )
+    return ("search 100 x 1,000", "LocalStore", f"{cost:.3f} ms", "one user of a hundred, warm")
+
+
+def put_row(folder: Path) -> Row:
+    """Durable writes without embedding, in batches of 1,000."""
+    ops = puts(20_000, index=False)
+    with LocalStore(folder / "puts.db") as store:
+        seconds = fill(store, ops)
+    return ("puts", "LocalStore", f"{len(ops) / seconds:,.0f} /s", "batches of 1,000, fsync each")
+
+
+def open_row(path: Path, count: int) -> Row:
+    """A new process opens the file and answers its first search; memory by what it added."""
+    command = [sys.executable, __file__, "--open", str(path), "--count", str(count)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    seconds, added_mb, raw_mb = (float(part) for part in told)
+    return (
+        f"open {count:,}",
+        "LocalStore",
+        f"{seconds:.2f} s",
+        f"first search included; {added_mb:.0f} MB added, raw data {raw_mb:.0f} MB: "
+        f"{added_mb / raw_mb:.2f}x",
+    )
+
+
+def measure_opening(path: Path, count: int) -> None:
+    """Inside the new process."""
+    vectors = Precomputed(64)
+    gc.collect()
+    before = resident_mb()
+    started = time.perf_counter()
+    with LocalStore(path, embeddings=vectors) as store:
+        store.search(NAMESPACE, query="0", limit=LIMIT)
+        seconds = time.perf_counter() - started
+        gc.collect()
+        print(seconds, resident_mb() - before, raw_mb(store, count))
+
+
+def raw_mb(store: LocalStore, count: int) -> float:
+    """Vectors, texts and postings (a row and a count of four bytes each), nothing else."""
+    texts = sum(len(text_of(n)) for n in range(count))
+    shelf = store.shelf(NAMESPACE)
+    with shelf.lock:
+        lexical = shelf.catalog.lexical
+        postings = sum(len(lexical.counts_of(row)[0]) for row in range(lexical.rows))
+    return (4 * DIMS * count + texts + 8 * postings) / 1e6
+
+
+def resident_mb() -> float:
+    """Resident memory of this process now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    """Aligned columns."""
+    widths = [max(len(row[place]) for row in rows) for place in range(4)]
+    for row in rows:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
+
+
+def run(sizes: Sequence[int]) -> list[Row]:
+    """All measurements."""
+    vectors = Precomputed(max(sizes))
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for count in sizes:
+            with LocalStore(folder / f"{count}.db", embeddings=vectors) as store:
+                fill(store, puts(count))
+                rows += search_rows(count, vectors, store)
+        rows += [users_row(vectors, folder), put_row(folder)]
+        rows += [open_row(folder / f"{sizes[-1]}.db", sizes[-1])]
+    return rows
+
+
+def main() -> None:
+    """Parse the command line and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="100,000 memories as well")
+    parser.add_argument("--open", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--count", type=int, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.open:
+        measure_opening(chosen.open, chosen.count)
+        return
+    print_table(run((1_000, 10_000, 100_000) if chosen.full else (1_000, 10_000)))
+
+
+if __name__ == "__main__":
+    main()

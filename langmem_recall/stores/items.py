@@ -1,0 +1,34 @@
+"""Search results that say why they are where they are."""
+
+from __future__ import annotations
+
+from langgraph.store.base import Item, SearchItem
+
+from langmem_recall.types import Scored, Signals
+
+
+class RankedItem(SearchItem):
+    """A `SearchItem` with what its score is made of."""
+
+    __slots__ = ("signals", "similarity")
+
+    similarity: float | None
+    """Cosine of the literal query, or None where it was not measured."""
+    signals: Signals | None
+    """The signals behind the score; None beyond the re-ranked head."""
+
+
+def ranked_item(item: Item, scored: Scored | None) -> RankedItem:
+    """A result from a stored item; without a score where it lies beyond the head."""
+    result = RankedItem(
+        namespace=item.namespace,
+        key=item.key,
+        # A copy, because some stores hand out the dict they keep.
+        value=dict(item.value),
+        created_at=item.created_at,
+        updated_at=item.updated_at,
+        score=scored.score if scored else None,
+    )
+    result.similarity = scored.candidate.similarity if scored else getattr(item, "score", None)
+    result.signals = scored.signals if scored else None
+    return result

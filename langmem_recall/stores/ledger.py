@@ -1,0 +1,247 @@
+"""The ledger: who was used when and how often, kept beside the memories and never in them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from langgraph.store.base import GetOp, Item, PutOp, SearchOp
+
+from langmem_recall.drive import Call, Ops, Plan
+from langmem_recall.lifecycle.reinforcement import counts_as_use, pooled, reinforced
+from langmem_recall.stores.protocols import UsageTable
+from langmem_recall.types import MemoryId, Namespace, Touch, Usage
+
+SIDECAR_ROOT = "langmem_recall"
+"""Root label of everything we keep in a store that is not a memory."""
+USAGE = (SIDECAR_ROOT, "usage")
+PAGE = 1_000
+MOST_KEPT = 200_000
+"""Usage records held in memory before the reading starts afresh."""
+NEVER = Usage()
+
+
+class UsageBook(Protocol):
+    """Where usage is kept for good."""
+
+    def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
+        """Usage of these memories."""
+
+    def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
+        """Usage of every memory below a namespace; None where reading by id is better."""
+
+    def add(
+        self, touches: Mapping[MemoryId, Touch], fade_per_day: float
+    ) -> Plan[dict[MemoryId, Usage]]:
+        """Add uses for good and return the records as they now stand, where known."""
+
+    def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
+        """Forget the usage of these memories."""
+
+
+class TableBook:
+    """Usage kept by the store itself, with atomic additions."""
+
+    def __init__(self, table: UsageTable) -> None:
+        self._table = table
+
+    def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
+        """Usage of these memories."""
+        found: list[Usage] = yield Call(lambda: self._table.read_usage(ids))
+        return found
+
+    def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
+        """A table answers by id, always up to date with other processes."""
+        return None
+        yield
+
+    def add(
+        self, touches: Mapping[MemoryId, Touch], fade_per_day: float
+    ) -> Plan[dict[MemoryId, Usage]]:
+        """Add uses in one transaction."""
+        ids = list(touches)
+        yield Call(lambda: self._table.add_usage(touches, fade_per_day))
+        kept = yield from self.read(ids)
+        return dict(zip(ids, kept, strict=True))
+
+    def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
+        """Forget the usage of these memories."""
+        yield Call(lambda: self._table.drop_usage(ids))
+
+
+class SidecarBook:
+    """Usage as un-indexed items of any store, below a root of its own.
+
+    Exact within a process (additions are serialised by the ledger); two processes that add to the
+    same memory in the same instant may lose one of the two, because stores have no atomic add.
+    """
+
+    def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
+        """Usage of these memories, one batch."""
+        ops = [GetOp((*USAGE, *namespace), key, refresh_ttl=False) for namespace, key in ids]
+        items: list[Item | None] = yield Ops(ops, sidecar=True)
+        return [_usage_of(item) for item in items]
+
+    def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
+        """Usage of every memory below a namespace, page by page."""
+        items: list[Item] = yield from listing((*USAGE, *prefix), sidecar=True)
+        return {(item.namespace[len(USAGE) :], item.key): _usage_of(item) for item in items}
+
+    def add(
+        self, touches: Mapping[MemoryId, Touch], fade_per_day: float
+    ) -> Plan[dict[MemoryId, Usage]]:
+        """Read, add, write; sorted, because unsorted batches dead-lock on Postgres."""
+        ids = sorted(touches)
+        held = yield from self.read(ids)
+        after = {
+            memory_id: reinforced(usage, touches[memory_id], fade_per_day)
+            for memory_id, usage in zip(ids, held, strict=True)
+        }
+        yield Ops([_put(memory_id, usage) for memory_id, usage in after.items()], sidecar=True)
+        return after
+
+    def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
+        """Forget the usage of these memories."""
+        ops = [PutOp((*USAGE, *namespace), key, None) for namespace, key in sorted(ids)]
+        yield Ops(ops, sidecar=True)
+
+
+def listing(prefix: Namespace, most: int | None = None, sidecar: bool = False) -> Plan[list[Any]]:
+    """Every item below a namespace, page by page; stops once there are more than `most`."""
+    items: list[Any] = []
+    while True:
+        op = SearchOp(prefix, None, PAGE, len(items), None, refresh_ttl=False)
+        (page,) = yield Ops([op], sidecar=sidecar)
+        items.extend(page)
+        if len(page) < PAGE or (most is not None and len(items) > most):
+            return items
+
+
+def _usage_of(item: Item | None) -> Usage:
+    if item is None:
+        return NEVER
+    held = item.value
+    return Usage(held["uses"], held["decayed"], held["last_used"], held.get("before"))
+
+
+def _put(memory_id: MemoryId, usage: Usage) -> PutOp:
+    namespace, key = memory_id
+    return PutOp((*USAGE, *namespace), key, usage._asdict(), index=False)
+
+
+class Ledger:
+    """Usage as ranking sees it: what is kept, with what is not written yet laid over it."""
+
+    def __init__(self, book: UsageBook, fade_per_day: float, adding: threading.Lock) -> None:
+        self._book = book
+        self._fade_per_day = fade_per_day
+        self._adding = adding
+        """Held while uses are added: one addition at a time for each store in this process."""
+        self._lock = threading.Lock()
+        self._kept: dict[MemoryId, Usage] = {}
+        self._read_at: dict[Namespace, float] = {}
+        self._pending: dict[MemoryId, Touch] = {}
+        self._in_flight: dict[MemoryId, Touch] = {}
+        self._refresh: set[MemoryId] = set()
+
+    def usages(
+        self, prefix: Namespace, ids: Sequence[MemoryId], now: float, max_age_s: float
+    ) -> Plan[list[Usage]]:
+        """Usage of these memories; read anew when the last reading is too old."""
+        read_at = self._read_at.get(prefix)
+        if read_at is None or now - read_at >= max_age_s:
+            below = yield from self._book.read_below(prefix)
+            if below is None:
+                kept = yield from self._book.read(ids)
+                below = dict(zip(ids, kept, strict=True))
+            else:
+                self._read_at[prefix] = now
+            self._keep(below)
+        with self._lock:
+            return [self._overlaid(memory_id) for memory_id in ids]
+
+    def record(self, ids: Iterable[MemoryId], now: float, refresh_floor: float) -> None:
+        """Note that these memories were used; uses within the refresh floor do not count."""
+        with self._lock:
+            for memory_id in ids:
+                if counts_as_use(self._overlaid(memory_id), now, refresh_floor):
+                    pending = self._pending.get(memory_id)
+                    self._pending[memory_id] = pooled(pending, Touch(1, now))
+
+    def refresh_ttl(self, ids: Iterable[MemoryId]) -> None:
+        """Note that the time to live of these memories starts again with the next flush."""
+        with self._lock:
+            self._refresh.update(ids)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether a flush would write anything."""
+        return bool(self._pending or self._refresh)
+
+    def flush(self) -> Plan[int]:
+        """Write what is pending; returns how many memories it concerned."""
+        # As an effect, so that waiting for another flush never blocks an event loop.
+        yield Call(self._adding.acquire)
+        try:
+            touches, refresh = self._take()
+            try:
+                yield from self._write(touches, refresh)
+            except BaseException:
+                self._put_back(touches, refresh)
+                raise
+            return len(touches)
+        finally:
+            self._adding.release()
+
+    def forget(self, ids: Sequence[MemoryId]) -> Plan[None]:
+        """Drop every trace of use of these memories."""
+        with self._lock:
+            for memory_id in ids:
+                self._pending.pop(memory_id, None)
+                self._refresh.discard(memory_id)
+                self._kept.pop(memory_id, None)
+        yield from self._book.drop(ids)
+
+    def _write(self, touches: Mapping[MemoryId, Touch], refresh: Iterable[MemoryId]) -> Plan[None]:
+        after = yield from self._book.add(touches, self._fade_per_day) if touches else _nothing()
+        with self._lock:
+            self._in_flight = {}
+        self._keep(after)
+        ops = [GetOp(namespace, key, refresh_ttl=True) for namespace, key in sorted(refresh)]
+        if ops:
+            yield Ops(ops)
+
+    def _keep(self, usages: Mapping[MemoryId, Usage]) -> None:
+        with self._lock:
+            if len(self._kept) > MOST_KEPT:
+                self._kept.clear()
+                self._read_at.clear()
+            self._kept.update(usages)
+
+    def _take(self) -> tuple[dict[MemoryId, Touch], set[MemoryId]]:
+        with self._lock:
+            self._in_flight, self._pending = self._pending, {}
+            refresh, self._refresh = self._refresh, set()
+            return self._in_flight, refresh
+
+    def _put_back(self, touches: Mapping[MemoryId, Touch], refresh: set[MemoryId]) -> None:
+        with self._lock:
+            for memory_id, touch in touches.items():
+                if memory_id in self._in_flight:
+                    self._pending[memory_id] = pooled(self._pending.get(memory_id), touch)
+            self._in_flight = {}
+            self._refresh |= refresh
+
+    def _overlaid(self, memory_id: MemoryId) -> Usage:
+        usage = self._kept.get(memory_id, NEVER)
+        for lot in (self._in_flight, self._pending):
+            touch = lot.get(memory_id)
+            if touch is not None:
+                usage = reinforced(usage, touch, self._fade_per_day)
+        return usage
+
+
+def _nothing() -> Plan[dict[MemoryId, Usage]]:
+    return {}
+    yield

@@ -1,0 +1,88 @@
+"""Embedding later what could not be embedded when it was written."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from langmem_recall.lifecycle.provenance import read_memory
+from langmem_recall.stores.local_embedding import (
+    BATCH,
+    Embedder,
+    Pending,
+    digest_texts,
+    joined_vectors,
+)
+from langmem_recall.stores.local_file import LocalFile
+from langmem_recall.stores.local_puts import note_embedder
+from langmem_recall.stores.local_rows import Record, find_records, read_meta, take_seqs
+
+
+class _Waiting(NamedTuple):
+    id: int
+    digest: bytes
+    """As stored: a memory that was written again meanwhile has another."""
+    texts: list[str]
+
+
+def embed_pending(file: LocalFile, embedder: Embedder, pending: Pending) -> int:
+    """Embed one batch of waiting texts; returns how many memories got their vectors."""
+    with file.reading() as connection:
+        meta = read_meta(connection)
+        waiting = _choose(connection, embedder, pending)
+    if not waiting:
+        return 0
+    embedder.check(meta)
+    texts = [text for one in waiting for text in one.texts]
+    vectors = embedder.documents(texts, meta.get("dims"))
+    done = {one.id: joined_vectors(one.texts, vectors) for one in waiting}
+    ready = [one for one in waiting if done[one.id] is not None]
+    pending.note([one.id for one in waiting], [one.id for one in ready])
+    if ready:
+        with file.writing() as connection:
+            for vector in list(vectors.values())[:1]:
+                note_embedder(connection, embedder, read_meta(connection), len(vector) // 4)
+            _write(connection, [(one, done[one.id] or b"") for one in ready])
+    return len(ready)
+
+
+def mark_all_pending(connection: sqlite3.Connection, embedder: Embedder) -> None:
+    """Drop every vector and let the texts wait for the configured embedder."""
+    connection.execute("DELETE FROM vectors")
+    connection.execute("DELETE FROM meta WHERE name IN ('dims', 'embedder')")
+    ids = [row[0] for row in connection.execute("SELECT id FROM items ORDER BY id")]
+    for start in range(0, len(ids), BATCH):
+        records = find_records(connection, ids[start : start + BATCH])
+        texts = {one.id: _texts(one, embedder) for one in records.values()}
+        rows = [(item_id, digest_texts(some), None) for item_id, some in texts.items() if some]
+        connection.executemany("INSERT INTO vectors VALUES (?, ?, ?)", rows)
+    # Shelves see by the number that something happened, and by the embedder that all of it is new.
+    take_seqs(connection, 1)
+
+
+def _choose(connection: sqlite3.Connection, embedder: Embedder, pending: Pending) -> list[_Waiting]:
+    rows = connection.execute(
+        "SELECT id, digest FROM vectors WHERE vectors IS NULL ORDER BY id LIMIT ?", (4 * BATCH,)
+    )
+    digests = dict(rows.fetchall())
+    records = find_records(connection, pending.choose(list(digests)))
+    return [_Waiting(one.id, digests[one.id], _texts(one, embedder)) for one in records.values()]
+
+
+def _texts(record: Record, embedder: Embedder) -> list[str]:
+    memory = read_memory(*record.memory_id, record.decoded())
+    return embedder.texts(memory, json.loads(record.indexed))
+
+
+def _write(connection: sqlite3.Connection, ready: Sequence[tuple[_Waiting, bytes]]) -> None:
+    seq = take_seqs(connection, len(ready))
+    for place, (one, vectors) in enumerate(ready, seq):
+        changed = connection.execute(
+            "UPDATE vectors SET digest = ?, vectors = ? "
+            "WHERE id = ? AND digest = ? AND vectors IS NULL",
+            (digest_texts(one.texts), vectors, one.id, one.digest),
+        )
+        if changed.rowcount:
+            connection.execute("UPDATE items SET seq = ? WHERE id = ?", (place, one.id))

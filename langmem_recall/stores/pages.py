@@ -1,0 +1,51 @@
+"""Pages of one ranking: reads change scores, so a ranking is kept until its pages are read."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+
+from langmem_recall.types import MemoryId, Scored
+
+MOST_RANKINGS = 256
+KEPT_SECONDS = 60.0
+
+
+class _Kept:
+    def __init__(self, place: dict[MemoryId, int], now: float) -> None:
+        self.place = place
+        self.since = now
+        self.served: list[range] = []
+
+
+class PageKeeper:
+    """Remembers the order behind the first page asked for, so that the next one continues it.
+
+    A page that overlaps one already served starts a new ranking: whoever asks again wants to see
+    what has changed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+
+    def continued(
+        self, key: Hashable, page: range, ranked: Sequence[Scored], now: float
+    ) -> list[Scored]:
+        """The ranking in the order its earlier pages had; memories new since then come last."""
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is None or now - kept.since > KEPT_SECONDS or _overlaps(page, kept.served):
+                place = {scored.memory.id: i for i, scored in enumerate(ranked)}
+                kept = self._kept[key] = _Kept(place, now)
+            self._kept.move_to_end(key)
+            kept.served.append(page)
+            while len(self._kept) > MOST_RANKINGS:
+                self._kept.popitem(last=False)
+            last = len(kept.place)
+            return sorted(ranked, key=lambda scored: kept.place.get(scored.memory.id, last))
+
+
+def _overlaps(page: range, served: Sequence[range]) -> bool:
+    return any(page.start < other.stop and other.start < page.stop for other in served)

@@ -1,0 +1,306 @@
+"""How `RecallStore` reads: pages of a ranking, recalls and explanations, each as a plan."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import NamedTuple
+
+from langchain_core.embeddings import Embeddings
+from langgraph.store.base import (
+    BaseStore,
+    ListNamespacesOp,
+    SearchItem,
+    SearchOp,
+    validate_op_namespace,
+)
+from langgraph.store.memory import InMemoryStore
+
+from langmem_recall.drive import Call, Ops, Plan
+from langmem_recall.errors import InputError
+from langmem_recall.pipeline import rank, select, spread
+from langmem_recall.plans import (
+    Ask,
+    Found,
+    calibrate,
+    find_by_search,
+    find_on_shelf,
+    joint_likeness,
+    with_usage,
+)
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.ranking.calibration import ASSUMED, Null
+from langmem_recall.ranking.gates import Moment, hard_drop
+from langmem_recall.stores.filters import check_filter
+from langmem_recall.stores.index import IndexShelf, NamespaceIndex
+from langmem_recall.stores.items import ranked_item
+from langmem_recall.stores.ledger import SIDECAR_ROOT, Ledger, listing
+from langmem_recall.stores.pages import PageKeeper
+from langmem_recall.stores.protocols import EvidenceSource
+from langmem_recall.temporal import read_temporal
+from langmem_recall.types import (
+    Candidate,
+    Cue,
+    Explanation,
+    MemoryId,
+    Namespace,
+    Recall,
+    Scored,
+    Trace,
+)
+
+LARGE_RECHECK = 20
+"""A namespace found too large is counted again after this many times the index's age limit."""
+
+
+class Knobs(NamedTuple):
+    """I/O knobs of a `RecallStore` that reading needs."""
+
+    index_limit: int
+    index_max_age: float
+    allow_empty_namespace: bool
+
+
+class Reader:
+    """The reading half of a `RecallStore`; plans only, carried out by its owner."""
+
+    def __init__(
+        self, inner: BaseStore, ledger: Ledger, clock: Callable[[], datetime], knobs: Knobs
+    ) -> None:
+        self._inner = inner
+        self._ledger = ledger
+        self._clock = clock
+        self._knobs = knobs
+        self._pages = PageKeeper()
+        self.indexes = IndexShelf()
+        self._nulls: weakref.WeakKeyDictionary[Embeddings, Null] = weakref.WeakKeyDictionary()
+
+    def plain_search(self, op: SearchOp) -> Plan[list[SearchItem]]:
+        """The inner store's own answer, without our side-car."""
+        if op.namespace_prefix:
+            (items,) = yield Ops([op])
+            return list(items)
+        fetch, end = op.offset + op.limit, op.offset + op.limit
+        while True:
+            (items,) = yield Ops([op._replace(offset=0, limit=fetch)])
+            visible = [item for item in items if item.namespace[0] != SIDECAR_ROOT]
+            if len(visible) >= end or len(items) < fetch:
+                return visible[op.offset : end]
+            fetch = 2 * fetch + len(items) - len(visible)
+
+    def namespaces(self, op: ListNamespacesOp) -> Plan[list[Namespace]]:
+        """Namespaces as the inner store lists them, without our side-car."""
+        end, fetch = op.offset + op.limit, op.offset + op.limit + 1
+        while True:
+            (found,) = yield Ops([op._replace(offset=0, limit=fetch)])
+            visible = [namespace for namespace in found if namespace[:1] != (SIDECAR_ROOT,)]
+            if len(visible) >= end or len(found) < fetch:
+                return visible[op.offset : end]
+            fetch = 2 * fetch + len(found) - len(visible)
+
+    def search(self, op: SearchOp, policy: RecallPolicy) -> Plan[list[SearchItem]]:
+        """One page of the ranking."""
+        _check_search(op)
+        if not op.limit:
+            return []
+        now = self._clock()
+        cue = _timed(Cue(op.query or ""), now)
+        end = wanted = op.offset + op.limit
+        while True:
+            ask = Ask(op.namespace_prefix, cue, policy, now, op.filter, wanted)
+            found, candidates = yield from self._gather(ask)
+            ranked = rank(cue, candidates, policy, now, (ask.prefix,)).ranked
+            rest = _admitted(found.tail, ask)
+            if len(ranked) + len(rest) >= end or found.exhausted:
+                break
+            wanted = 2 * wanted + policy.pool
+        ordered = self._continued(op, policy, spread(ranked, policy, found.likeness), now)
+        places: list[tuple[MemoryId, Scored | None]] = [
+            *((scored.memory.id, scored) for scored in ordered),
+            *((candidate.memory.id, None) for candidate in rest),
+        ]
+        return [
+            ranked_item(found.items[memory_id], scored)
+            for memory_id, scored in places[op.offset : end]
+        ]
+
+    def recall(
+        self,
+        namespaces: Sequence[Namespace],
+        cue: Cue,
+        policy: RecallPolicy,
+        required: tuple[MemoryId, ...] = (),
+    ) -> Plan[Recall]:
+        """The whole read path over one or several namespaces."""
+        self._check_namespaces(namespaces)
+        now = cue.at or self._clock()
+        cue = _timed(cue, now)
+        finds: list[Found] = []
+        candidates: dict[MemoryId, Candidate] = {}
+        for prefix in namespaces:
+            ask = Ask(prefix, cue, policy, now, required=required, with_pinned=True)
+            found, gathered = yield from self._gather(ask)
+            finds.append(found)
+            candidates |= {candidate.memory.id: candidate for candidate in gathered}
+        ranking = rank(cue, list(candidates.values()), policy, now, tuple(namespaces))
+        chosen, dropped = select(ranking.ranked, policy, joint_likeness(finds))
+        trace = _trace(cue, namespaces, policy, now, finds)
+        return Recall(tuple(chosen), (*ranking.dropped, *dropped), trace)
+
+    def explain(self, memory_id: MemoryId, cue: Cue, policy: RecallPolicy) -> Plan[Explanation]:
+        """Why a memory is or is not recalled for a cue."""
+        recall = yield from self.recall([memory_id[0]], cue, policy, required=(memory_id,))
+        for place, scored in enumerate(recall.chosen, start=1):
+            if scored.memory.id == memory_id:
+                return Explanation(memory_id[1], True, _merits(scored, place), place, scored)
+        for drop in recall.dropped:
+            if drop.memory.id == memory_id:
+                reason = f"{drop.gate}: {drop.reason}"
+                return Explanation(memory_id[1], False, reason, scored=drop.scored)
+        return Explanation(memory_id[1], False, "no such memory in this namespace")
+
+    def _gather(self, ask: Ask) -> Plan[tuple[Found, list[Candidate]]]:
+        found = yield from self._find(ask)
+        now, max_age = self._clock().timestamp(), self._knobs.index_max_age
+        ids = [candidate.memory.id for candidate in found.candidates]
+        usages = yield from self._ledger.usages(ask.prefix, ids, now, max_age)
+        return found, with_usage(found.candidates, usages)
+
+    def _find(self, ask: Ask) -> Plan[Found]:
+        null = yield from self._null()
+        inner = self._inner
+        if isinstance(inner, EvidenceSource):
+            shelf = yield Call(lambda: inner.shelf(ask.prefix))
+            return (yield from find_on_shelf(ask, shelf, null, has_vectors(inner)))
+        index = yield from self._ready_index(ask.prefix)
+        return (yield from find_by_search(ask, index, null, has_vectors(inner)))
+
+    def _ready_index(self, prefix: Namespace) -> Plan[NamespaceIndex]:
+        """The words of a namespace, listed anew when old; an empty index where none is kept."""
+        if not self._knobs.index_limit:
+            return NamespaceIndex()
+        index, now = self.indexes.at(prefix), self._clock().timestamp()
+        max_age = self._knobs.index_max_age
+        if index.is_fresh(now, LARGE_RECHECK * max_age if index.too_large else max_age):
+            return NamespaceIndex() if index.too_large else index
+        index.begin_fill()
+        items = yield from listing(prefix, self._knobs.index_limit)
+        visible = [item for item in items if item.namespace[0] != SIDECAR_ROOT]
+        index.too_large = len(visible) > self._knobs.index_limit
+        index.end_fill([] if index.too_large else visible, now)
+        return NamespaceIndex() if index.too_large else index
+
+    def _null(self) -> Plan[Null]:
+        """The embedder's null distribution, measured on first use."""
+        embeddings = embeddings_of(self._inner)
+        if embeddings is None:
+            return ASSUMED
+        null = self._nulls.get(embeddings)
+        if null is None:
+            null = yield from calibrate(queries_as_documents(self._inner))
+            if null is None:
+                return ASSUMED
+            self._nulls[embeddings] = null
+        return null
+
+    def _continued(
+        self, op: SearchOp, policy: RecallPolicy, ranked: Sequence[Scored], now: datetime
+    ) -> list[Scored]:
+        filter = json.dumps(op.filter, sort_keys=True, default=repr)
+        key = (op.namespace_prefix, op.query, filter, policy)
+        page = range(op.offset, op.offset + op.limit)
+        return self._pages.continued(key, page, ranked, now.timestamp())
+
+    def _check_namespaces(self, namespaces: Sequence[Namespace]) -> None:
+        if not namespaces:
+            raise InputError("recall needs a namespace, got none. Pass a tuple of labels.")
+        for namespace in namespaces:
+            _check_labels(namespace)
+            if not namespace and not self._knobs.allow_empty_namespace:
+                raise InputError(
+                    "The empty namespace means every tenant's memories. Name a namespace, or make "
+                    "the store with allow_empty_namespace=True."
+                )
+
+
+def embeddings_of(store: BaseStore) -> Embeddings | None:
+    """The embedder of a store, where it shows one."""
+    found = getattr(store, "embeddings", None)
+    return found if isinstance(found, Embeddings) else None
+
+
+def has_vectors(store: BaseStore) -> bool:
+    """Whether a store can search by meaning, as far as it tells."""
+    if embeddings_of(store) is not None:
+        return True
+    return getattr(store, "index_config", NotImplemented) is NotImplemented and not hasattr(
+        store, "embeddings"
+    )
+
+
+def queries_as_documents(store: BaseStore) -> bool:
+    """Most stores embed queries as if they were documents."""
+    return not isinstance(store, InMemoryStore | EvidenceSource)
+
+
+def _check_labels(namespace: Namespace) -> None:
+    if not isinstance(namespace, tuple) or not all(
+        isinstance(label, str) and label for label in namespace
+    ):
+        raise InputError(
+            f"A namespace must be a tuple of non-empty labels, got {namespace!r}. "
+            'Write ("memories", user_id).'
+        )
+
+
+def _check_search(op: SearchOp) -> None:
+    validate_op_namespace(op)
+    for name, held in (("limit", op.limit), ("offset", op.offset)):
+        if isinstance(held, bool) or not isinstance(held, int) or held < 0:
+            raise InputError(f"{name} must be a whole number of at least 0, got {held!r}.")
+    if not isinstance(op.query, str):
+        raise InputError(f"query must be a text, got {op.query!r}.")
+    check_filter(op.filter)
+
+
+def _timed(cue: Cue, now: datetime) -> Cue:
+    return cue if cue.temporal else replace(cue, temporal=read_temporal(cue.words, now))
+
+
+def _admitted(tail: Sequence[Candidate], ask: Ask) -> list[Candidate]:
+    """What lies beyond the head and no hard gate drops."""
+    moment = Moment(ask.now, (ask.prefix,))
+    return [candidate for candidate in tail if hard_drop(candidate, moment) is None]
+
+
+def _trace(
+    cue: Cue,
+    namespaces: Sequence[Namespace],
+    policy: RecallPolicy,
+    now: datetime,
+    finds: Sequence[Found],
+) -> Trace:
+    channels: Counter[str] = Counter()
+    for found in finds:
+        channels.update(found.channels)
+    return Trace(
+        cue=cue,
+        namespaces=tuple(namespaces),
+        policy=f"{policy.name} {policy.fingerprint}",
+        at=now,
+        searched=sum(found.searched for found in finds),
+        channels=dict(channels),
+        degraded=tuple(dict.fromkeys(note for found in finds for note in found.degraded)),
+    )
+
+
+def _merits(scored: Scored, place: int) -> str:
+    signals = scored.signals
+    return (
+        f"ranked {place} with score {scored.score:.2f} (relevance {signals.relevance:.2f}, "
+        f"recency {signals.recency:.2f}, importance {signals.importance:.2f})"
+    )

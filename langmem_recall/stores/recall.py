@@ -1,0 +1,556 @@
+"""`RecallStore`: any LangGraph store, with ranked, explained and remembered reads."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Self, TypedDict, cast
+
+from langgraph.store.base import (
+    NOT_PROVIDED,
+    BaseStore,
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    MatchCondition,
+    NamespacePath,
+    NotProvided,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+    TTLConfig,
+    validate_op_namespace,
+)
+from typing_extensions import Unpack
+
+from langmem_recall.drive import Host, Ops, Plan, arun, run
+from langmem_recall.errors import InputError
+from langmem_recall.lifecycle.guard import Guard, allow_all
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.stores.flusher import Flusher
+from langmem_recall.stores.ledger import Ledger, SidecarBook, TableBook
+from langmem_recall.stores.protocols import UsageTable
+from langmem_recall.stores.reads import Knobs, Reader, embeddings_of
+from langmem_recall.stores.writes import Writer
+from langmem_recall.types import Cue, Explanation, Kind, Memory, Namespace, Recall, Source
+
+Namespaces = Namespace | Sequence[Namespace]
+
+
+class MemoryFields(TypedDict, total=False):
+    """Provenance that `remember` takes."""
+
+    kind: Kind
+    source: Source
+    confidence: float
+    salience: float
+    written_at: datetime
+    thread_id: str
+    turn: int | str
+    speaker: str
+    entities: Sequence[str]
+    tags: Sequence[str]
+    valid_from: datetime
+    valid_until: datetime
+    derived_from: Sequence[str]
+    pinned: bool
+
+
+_adding_locks: weakref.WeakKeyDictionary[BaseStore, threading.Lock] = weakref.WeakKeyDictionary()
+_quiet: ContextVar[bool] = ContextVar("langmem_recall_quiet", default=False)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Reads within leave no trace: no usage, no refreshed time to live."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class RecallStore(BaseStore):
+    """Wraps any `BaseStore`: `search` re-ranks and learns from reads, `recall` gates as well.
+
+    Args:
+        inner: The store that holds the memories. All it has stays reachable through this one.
+        policy: How to rank; `RecallPolicy.default()` when absent.
+        guard: Judges every text given to `remember` and `correct`.
+        usage_store: Holds the usage records where the inner store cannot.
+        traces: Called with every `Recall`.
+        record: Whether reads count as uses.
+        clock: Tells the time; for tests and simulations.
+        index: "off" keeps no words in this process: the dense pool alone is scored lexically.
+        index_limit: Memories in a namespace beyond which its words are not kept either.
+        index_max_age: Seconds after which a namespace is listed again, because another process
+            may have written. Deletions elsewhere never surface, whatever the age.
+        flush_interval: Seconds between a read and the writing of its usage.
+        allow_empty_namespace: Let `recall` search all namespaces at once.
+    """
+
+    def __init__(
+        self,
+        inner: BaseStore,
+        *,
+        policy: RecallPolicy | None = None,
+        guard: Guard = allow_all,
+        usage_store: BaseStore | None = None,
+        traces: Callable[[Recall], None] | None = None,
+        record: bool = True,
+        clock: Callable[[], datetime] = _utc_now,
+        index: Literal["auto", "off"] = "auto",
+        index_limit: int = 50_000,
+        index_max_age: float = 30.0,
+        flush_interval: float = 1.0,
+        allow_empty_namespace: bool = False,
+    ) -> None:
+        super().__init__()
+        self._inner = inner
+        self._traces = traces
+        self._record = record
+        self._clock = clock
+        self.policy = policy or RecallPolicy.default()
+        sidecar = usage_store or inner
+        book = TableBook(sidecar) if isinstance(sidecar, UsageTable) else SidecarBook()
+        adding = _adding_locks.setdefault(sidecar, threading.Lock())
+        self._ledger = Ledger(book, self.policy.count_fade_per_day, adding)
+        self._host = Host(inner, sidecar, embeddings_of(inner))
+        limit = index_limit if index == "auto" else 0
+        knobs = Knobs(limit, index_max_age, allow_empty_namespace)
+        self._reader = Reader(inner, self._ledger, clock, knobs)
+        self._writer = Writer(inner, guard, clock, self._ledger, self._reader.indexes)
+        self._flusher = Flusher(self, flush_interval)
+
+    @property
+    def inner(self) -> BaseStore:
+        """The store that is wrapped."""
+        return self._inner
+
+    @property
+    def supports_ttl(self) -> bool:  # type: ignore[override]
+        """Whether the inner store knows times to live."""
+        return self._inner.supports_ttl
+
+    @property
+    def ttl_config(self) -> TTLConfig | None:  # type: ignore[override]
+        """The inner store's configuration of times to live."""
+        return self._inner.ttl_config
+
+    def __enter__(self) -> Self:
+        if hasattr(self._inner, "__enter__"):
+            self._inner.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+        if hasattr(self._inner, "__exit__"):
+            self._inner.__exit__(*error)
+
+    async def __aenter__(self) -> Self:
+        if hasattr(self._inner, "__aenter__"):
+            await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.aclose()
+        if hasattr(self._inner, "__aexit__"):
+            await self._inner.__aexit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else the inner store has."""
+        if name == "_inner":
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+    def __repr__(self) -> str:
+        return f"RecallStore({self._inner!r}, policy={self.policy.name!r})"
+
+    # --- the store interface ----------------------------------------------------------------
+
+    def get(
+        self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None
+    ) -> Item | None:
+        """One item, as the inner store has it."""
+        return self._inner.get(namespace, key, refresh_ttl=refresh_ttl)
+
+    async def aget(
+        self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None
+    ) -> Item | None:
+        """One item, as the inner store has it."""
+        return await self._inner.aget(namespace, key, refresh_ttl=refresh_ttl)
+
+    def put(
+        self,
+        namespace: Namespace,
+        key: str,
+        value: Mapping[str, Any],
+        index: Literal[False] | list[str] | None = None,
+        *,
+        ttl: float | NotProvided | None = NOT_PROVIDED,
+    ) -> None:
+        """Store an item, as the inner store does."""
+        self._inner.put(namespace, key, value, index, ttl=ttl)
+        self._reader.indexes.note_put(namespace, str(key), value, self._clock())
+
+    async def aput(
+        self,
+        namespace: Namespace,
+        key: str,
+        value: Mapping[str, Any],
+        index: Literal[False] | list[str] | None = None,
+        *,
+        ttl: float | NotProvided | None = NOT_PROVIDED,
+    ) -> None:
+        """Store an item, as the inner store does."""
+        await self._inner.aput(namespace, key, value, index, ttl=ttl)
+        self._reader.indexes.note_put(namespace, str(key), value, self._clock())
+
+    def delete(self, namespace: Namespace, key: str) -> None:
+        """Delete an item; its usage stays until `forget`."""
+        self._inner.delete(namespace, key)
+        self._reader.indexes.note_delete(namespace, key)
+
+    async def adelete(self, namespace: Namespace, key: str) -> None:
+        """Delete an item; its usage stays until `forget`."""
+        await self._inner.adelete(namespace, key)
+        self._reader.indexes.note_delete(namespace, key)
+
+    def search(
+        self,
+        namespace_prefix: Namespace,
+        /,
+        *,
+        query: str | None = None,
+        filter: dict[str, Any] | None = None,
+        limit: int = 10,
+        offset: int = 0,
+        refresh_ttl: bool | None = None,
+        policy: RecallPolicy | None = None,
+    ) -> list[SearchItem]:
+        """Ranked memories for a query, or a plain listing without one.
+
+        Limit, offset and filter mean what they mean in any store. Results carry `.score`,
+        `.similarity` and `.signals`, and count as used.
+        """
+        op = self._search_op(namespace_prefix, query, filter, limit, offset, refresh_ttl)
+        return run(self._search(op, policy), self._host)
+
+    async def asearch(
+        self,
+        namespace_prefix: Namespace,
+        /,
+        *,
+        query: str | None = None,
+        filter: dict[str, Any] | None = None,
+        limit: int = 10,
+        offset: int = 0,
+        refresh_ttl: bool | None = None,
+        policy: RecallPolicy | None = None,
+    ) -> list[SearchItem]:
+        """The async twin of `search`."""
+        op = self._search_op(namespace_prefix, query, filter, limit, offset, refresh_ttl)
+        return await arun(self._search(op, policy), self._host)
+
+    def list_namespaces(
+        self,
+        *,
+        prefix: NamespacePath | None = None,
+        suffix: NamespacePath | None = None,
+        max_depth: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[Namespace]:
+        """Namespaces of the inner store, without our side-car."""
+        op = _list_op(prefix, suffix, max_depth, limit, offset)
+        return run(self._reader.namespaces(op), self._host)
+
+    async def alist_namespaces(
+        self,
+        *,
+        prefix: NamespacePath | None = None,
+        suffix: NamespacePath | None = None,
+        max_depth: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[Namespace]:
+        """The async twin of `list_namespaces`."""
+        op = _list_op(prefix, suffix, max_depth, limit, offset)
+        return await arun(self._reader.namespaces(op), self._host)
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Several operations; reads come before writes, as in the stores this one wraps."""
+        return run(self._batch(list(ops)), self._host)
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """The async twin of `batch`."""
+        return await arun(self._batch(list(ops)), self._host)
+
+    # --- recall -----------------------------------------------------------------------------
+
+    def recall(
+        self, namespace: Namespaces, cue: Cue | str, *, policy: RecallPolicy | None = None
+    ) -> Recall:
+        """The memories that belong in front of the model now, or none, with reasons.
+
+        Args:
+            namespace: Where to look; several namespaces (user and team) are ranked together.
+            cue: What is going on: a text, or a `Cue` with several parts.
+            policy: In place of the store's own.
+
+        Returns:
+            What was chosen, what was dropped and why, and the trace.
+        """
+        return run(self._recall(namespace, cue, policy), self._host)
+
+    async def arecall(
+        self, namespace: Namespaces, cue: Cue | str, *, policy: RecallPolicy | None = None
+    ) -> Recall:
+        """The async twin of `recall`."""
+        return await arun(self._recall(namespace, cue, policy), self._host)
+
+    def explain(
+        self,
+        namespace: Namespace,
+        key: str,
+        cue: Cue | str,
+        *,
+        policy: RecallPolicy | None = None,
+    ) -> Explanation:
+        """Why a memory is, or is not, recalled for a cue; leaves no trace."""
+        plan = self._reader.explain((namespace, key), _cue(cue), policy or self.policy)
+        return run(plan, self._host)
+
+    async def aexplain(
+        self,
+        namespace: Namespace,
+        key: str,
+        cue: Cue | str,
+        *,
+        policy: RecallPolicy | None = None,
+    ) -> Explanation:
+        """The async twin of `explain`."""
+        plan = self._reader.explain((namespace, key), _cue(cue), policy or self.policy)
+        return await arun(plan, self._host)
+
+    @staticmethod
+    def quiet() -> AbstractContextManager[None]:
+        """Reads within leave no trace: no usage, no refreshed time to live."""
+        return quiet()
+
+    # --- writing ----------------------------------------------------------------------------
+
+    def remember(
+        self,
+        namespace: Namespace,
+        text: str,
+        *,
+        key: str | None = None,
+        ttl: timedelta | None = None,
+        **fields: Unpack[MemoryFields],
+    ) -> Memory:
+        """Store a memory with its provenance.
+
+        Args:
+            namespace: Whose memory it is.
+            text: The words to remember.
+            key: Its name; generated when absent.
+            ttl: How long it is valid; reads never extend it.
+            **fields: Provenance: kind, source, salience, speaker and the like.
+
+        Returns:
+            The memory as stored, with its key and status.
+        """
+        return run(self._writer.remember(namespace, text, key, ttl, fields), self._host)
+
+    async def aremember(
+        self,
+        namespace: Namespace,
+        text: str,
+        *,
+        key: str | None = None,
+        ttl: timedelta | None = None,
+        **fields: Unpack[MemoryFields],
+    ) -> Memory:
+        """The async twin of `remember`."""
+        return await arun(self._writer.remember(namespace, text, key, ttl, fields), self._host)
+
+    def correct(self, namespace: Namespace, key: str, text: str) -> Memory:
+        """Put a corrected text in a memory's place; the former one is kept as history."""
+        return run(self._writer.correct(namespace, key, text), self._host)
+
+    async def acorrect(self, namespace: Namespace, key: str, text: str) -> Memory:
+        """The async twin of `correct`."""
+        return await arun(self._writer.correct(namespace, key, text), self._host)
+
+    def forget(self, namespace: Namespace, key: str) -> bool:
+        """Delete a memory with its history and usage; False when there was none."""
+        return run(self._writer.forget(namespace, key), self._host)
+
+    async def aforget(self, namespace: Namespace, key: str) -> bool:
+        """The async twin of `forget`."""
+        return await arun(self._writer.forget(namespace, key), self._host)
+
+    def history(self, namespace: Namespace, key: str) -> list[Memory]:
+        """A memory and the values it had before, newest first."""
+        return run(self._writer.history(namespace, key), self._host)
+
+    async def ahistory(self, namespace: Namespace, key: str) -> list[Memory]:
+        """The async twin of `history`."""
+        return await arun(self._writer.history(namespace, key), self._host)
+
+    # --- life cycle -------------------------------------------------------------------------
+
+    def setup(self) -> Any:
+        """Set the inner store up, where it needs that; returns what it returns."""
+        prepare = getattr(self._inner, "setup", None)
+        return prepare() if prepare else None
+
+    def flush(self) -> int:
+        """Write pending usage now; returns how many memories it concerned."""
+        return run(self._ledger.flush(), self._host) if self._ledger.has_pending else 0
+
+    async def aflush(self) -> int:
+        """The async twin of `flush`."""
+        return await arun(self._ledger.flush(), self._host) if self._ledger.has_pending else 0
+
+    def close(self) -> None:
+        """Write what is pending and stop writing behind; the inner store stays open."""
+        self._flusher.stop()
+        self.flush()
+
+    async def aclose(self) -> None:
+        """The async twin of `close`."""
+        self._flusher.stop()
+        await self.aflush()
+
+    # --- plans ------------------------------------------------------------------------------
+
+    def _search(self, op: SearchOp, policy: RecallPolicy | None) -> Plan[list[SearchItem]]:
+        policy = policy or self.policy
+        if not self._is_ranked(op, policy):
+            op = op._replace(refresh_ttl=op.refresh_ttl and not _quiet.get())
+            items = yield from self._reader.plain_search(op)
+        else:
+            items = yield from self._reader.search(op, policy)
+        if op.query:
+            self._note_use(items, policy, op.refresh_ttl and self._is_ranked(op, policy))
+        return items
+
+    def _recall(
+        self, namespace: Namespaces, cue: Cue | str, policy: RecallPolicy | None
+    ) -> Plan[Recall]:
+        policy = policy or self.policy
+        recall = yield from self._reader.recall(_namespaces(namespace), _cue(cue), policy)
+        self._note_use(recall.memories, policy, refresh_ttl=True)
+        if self._traces and not _quiet.get():
+            self._traces(recall)
+        return recall
+
+    def _batch(self, ops: Sequence[Op]) -> Plan[list[Result]]:
+        for op in ops:
+            _check_op(op)
+        results: list[Any] = [None] * len(ops)
+        rest = []
+        for i, op in enumerate(ops):
+            if isinstance(op, SearchOp) and (
+                self._is_ranked(op, self.policy) or not op.namespace_prefix
+            ):
+                results[i] = yield from self._search(op, None)
+            elif isinstance(op, ListNamespacesOp):
+                results[i] = yield from self._reader.namespaces(op)
+            else:
+                rest.append(i)
+        if rest:
+            answers = yield Ops([ops[i] for i in rest], as_batch=True)
+            for i, answer in zip(rest, answers, strict=True):
+                results[i] = answer
+                self._note_answer(ops[i], answer)
+        return results
+
+    def _note_answer(self, op: Op, answer: Any) -> None:
+        if isinstance(op, PutOp) and op.value is None:
+            self._reader.indexes.note_delete(op.namespace, op.key)
+        elif isinstance(op, PutOp) and op.value is not None:
+            self._reader.indexes.note_put(op.namespace, op.key, op.value, self._clock())
+        elif isinstance(op, SearchOp) and op.query:
+            self._note_use(answer, self.policy, refresh_ttl=False)
+
+    def _note_use(
+        self, used: Sequence[Memory | SearchItem], policy: RecallPolicy, refresh_ttl: bool
+    ) -> None:
+        if _quiet.get() or not used:
+            return
+        ids = [(memory.namespace, memory.key) for memory in used]
+        if self._record:
+            self._ledger.record(ids, self._clock().timestamp(), policy.refresh_floor)
+        if refresh_ttl and self._inner.supports_ttl:
+            self._ledger.refresh_ttl(ids)
+        if self._ledger.has_pending:
+            self._flusher.nudge()
+
+    def _is_ranked(self, op: SearchOp, policy: RecallPolicy) -> bool:
+        return bool(op.query) and policy.blend != "similarity"
+
+    def _search_op(
+        self,
+        prefix: Namespace,
+        query: str | None,
+        filter: dict[str, Any] | None,
+        limit: int,
+        offset: int,
+        refresh_ttl: bool | None,
+    ) -> SearchOp:
+        if refresh_ttl is None:
+            refresh_ttl = (self.ttl_config or {}).get("refresh_on_read", True)
+        op = SearchOp(prefix, filter, limit, offset, query, refresh_ttl)
+        validate_op_namespace(op)
+        return op
+
+
+def _list_op(
+    prefix: NamespacePath | None,
+    suffix: NamespacePath | None,
+    max_depth: int | None,
+    limit: int,
+    offset: int,
+) -> ListNamespacesOp:
+    starts = (MatchCondition("prefix", prefix),) if prefix else ()
+    ends = (MatchCondition("suffix", suffix),) if suffix else ()
+    op = ListNamespacesOp((*starts, *ends), max_depth, limit, offset)
+    validate_op_namespace(op)
+    return op
+
+
+def _check_op(op: Any) -> None:
+    if not isinstance(op, GetOp | PutOp | SearchOp | ListNamespacesOp):
+        raise InputError(
+            f"Unknown operation {op!r}. Use GetOp, PutOp, SearchOp or ListNamespacesOp."
+        )
+
+
+def _cue(cue: Cue | str) -> Cue:
+    if isinstance(cue, Cue):
+        return cue
+    if isinstance(cue, str):
+        return Cue(cue)
+    raise InputError(f"A cue must be a text or a Cue, got {cue!r}.")
+
+
+def _namespaces(namespace: Namespaces) -> list[Namespace]:
+    """One namespace, or several."""
+    if isinstance(namespace, tuple) and all(isinstance(label, str) for label in namespace):
+        return [cast(Namespace, namespace)]
+    if isinstance(namespace, str):
+        raise InputError(f"A namespace must be a tuple of labels, got {namespace!r}.")
+    return [tuple(each) if isinstance(each, list) else each for each in namespace]  # type: ignore[misc]
