@@ -49,8 +49,7 @@ def rank(
     """Hard gates, signals, blend, order: what `search` returns."""
     task = cue.task if policy.task_filter else None
     admitted, dropped = _admit(candidates, Moment(now, boundaries, task))
-    scored = _score(admitted, cue, policy, now)
-    return Ranking(sorted(scored, key=_best_first), dropped)
+    return Ranking(_scored(admitted, cue, policy, now), dropped)
 
 
 def select(
@@ -83,22 +82,17 @@ def _unscored(candidate: Candidate) -> Scored:
     return Scored(candidate, signals, 0.0)
 
 
-def _score(
+def _scored(
     candidates: Sequence[Candidate], cue: Cue, policy: RecallPolicy, now: datetime
 ) -> list[Scored]:
     if not candidates:
         return []
     signals, ages_hours, uses = signal_table(candidates, policy, now.timestamp())
     scores = blend(candidates, signals, ages_hours, uses, policy, cue.temporal)
-    records = signals[_RECORD_ORDER].T.tolist()
-    return [
-        Scored(candidate, Signals(*record), score)
-        for candidate, record, score in zip(candidates, records, scores.tolist(), strict=True)
-    ]
-
-
-def _best_first(scored: Scored) -> tuple[float, float]:
-    return -scored.score, -scored.signals.relevance
+    best_first = np.lexsort((-signals[RELEVANCE], -scores))
+    ordered = [candidates[i] for i in best_first.tolist()]
+    records = map(Signals._make, signals[_RECORD_ORDER][:, best_first].T.tolist())
+    return list(map(Scored, ordered, records, scores[best_first].tolist()))
 
 
 def _cut(varied: Sequence[Scored], policy: RecallPolicy) -> tuple[list[Scored], list[Drop]]:

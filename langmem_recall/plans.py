@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -28,8 +29,18 @@ from langmem_recall.ranking.evidence import (
 from langmem_recall.ranking.panel import PANEL
 from langmem_recall.stores.filters import matches as filter_matches
 from langmem_recall.stores.protocols import Shelf
-from langmem_recall.types import Candidate, Cue, Evidence, Memory, MemoryId, Namespace, Usage
+from langmem_recall.types import (
+    SIDECAR_ROOT,
+    Candidate,
+    Cue,
+    Evidence,
+    Memory,
+    MemoryId,
+    Namespace,
+    Usage,
+)
 
+NEVER_USED = Usage()
 COSINE_LIMIT = 1.001
 """A score beyond this is no cosine, whatever the store calls it."""
 
@@ -133,11 +144,9 @@ def find_by_search(ask: Ask, index: Index, null: Null, has_vectors: bool) -> Pla
     with index.lock:
         matched = match(ask, index.catalog)
         fetch = _to_fetch(ask, index.catalog, matched.wordings)
-    pages, fetched, degraded = yield from _search(ask, matched.parts, fetch, has_vectors)
+    answers = yield from _search(ask, matched.parts, fetch, has_vectors)
     with index.lock:
-        return _assemble(
-            ask, index, matched, null, pages, dict(zip(fetch, fetched, strict=True)), degraded
-        )
+        return _assemble(ask, index, matched, null, answers)
 
 
 def _to_fetch(ask: Ask, catalog: Catalog, wordings: Sequence[Wording]) -> list[MemoryId]:
@@ -150,7 +159,9 @@ def _rescued(catalog: Catalog, wordings: Sequence[Wording], count: int) -> list[
     """Live rows whose words cover the cue best, whatever their cosine may be."""
     if not wordings or not count or not catalog.rows:
         return []
-    coverage = np.max([wording.coverage for wording in wordings], axis=0)
+    coverage = wordings[0].coverage
+    for wording in wordings[1:]:
+        coverage = np.maximum(coverage, wording.coverage)
     coverage = np.where(catalog.alive, coverage, 0.0)
     return [row for row in _top(coverage, count) if coverage[row] > 0]
 
@@ -169,43 +180,61 @@ def _top(values: FloatArray, count: int) -> list[int]:
 Pages = list[list[SearchItem]]
 
 
+class Answers(NamedTuple):
+    """What a store answered: a page for each part, and the items asked for by id."""
+
+    pages: Pages
+    fetched: dict[MemoryId, Item | None]
+    exhausted: bool
+    degraded: list[str]
+
+
 def _search(
     ask: Ask, parts: Sequence[Part], fetch: Sequence[MemoryId], has_vectors: bool
-) -> Plan[tuple[Pages, list[Item | None], list[str]]]:
+) -> Plan[Answers]:
     """The dense pages and the fetched items; a listing stands in when the dense channel fails."""
     gets: list[Op] = [GetOp(namespace, key, refresh_ttl=False) for namespace, key in fetch]
-    limit = max(ask.policy.pool, ask.wanted)
-    filter = dict(ask.filter) if ask.filter else None
+    listing = SearchOp(
+        ask.prefix,
+        dict(ask.filter) if ask.filter else None,
+        max(ask.policy.pool, ask.wanted),
+        0,
+        None,
+        refresh_ttl=False,
+    )
     degraded: list[str] = []
     if has_vectors:
-        searches = [
-            SearchOp(ask.prefix, filter, limit, 0, part.dense_text, refresh_ttl=False)
-            for part in parts
-        ]
+        searches = [listing._replace(query=part.dense_text) for part in parts]
         try:
             results = yield Ops([*searches, *gets])
-            return results[: len(searches)], results[len(searches) :], degraded
+            return _answers(listing, results, len(searches), fetch, degraded)
         except Exception as error:
             degraded.append(f"dense search failed ({type(error).__name__}: {error}); lexical only")
-    results = yield Ops([SearchOp(ask.prefix, filter, limit, 0, None, refresh_ttl=False), *gets])
-    return [results[0]], results[1:], degraded
+    results = yield Ops([listing, *gets])
+    return _answers(listing, results, 1, fetch, degraded)
 
 
-def _assemble(
-    ask: Ask,
-    index: Index,
-    matched: Matched,
-    null: Null,
-    pages: Pages,
-    fetched: Mapping[MemoryId, Item | None],
+def _answers(
+    asked: SearchOp,
+    results: Sequence[Any],
+    pages: int,
+    fetch: Sequence[MemoryId],
     degraded: list[str],
-) -> Found:
-    limit = max(ask.policy.pool, ask.wanted)
+) -> Answers:
+    found: Pages = list(results[:pages])
+    exhausted = all(len(page) < asked.limit for page in found)
+    if not asked.namespace_prefix:
+        found = [[item for item in page if item.namespace[0] != SIDECAR_ROOT] for page in found]
+    return Answers(found, dict(zip(fetch, results[pages:], strict=True)), exhausted, degraded)
+
+
+def _assemble(ask: Ask, index: Index, matched: Matched, null: Null, answers: Answers) -> Found:
+    pool, degraded = ask.policy.pool, answers.degraded
     # Only the head's own evidence may be read: the same head for every page.
-    pools = [page[: ask.policy.pool] for page in pages]
-    items: dict[MemoryId, Item] = {_id(item): item for pool in pools for item in pool}
+    pools = [page[:pool] for page in answers.pages]
+    items: dict[MemoryId, Item] = {_id(item): item for page in pools for item in page}
     dense_count = len(items)
-    for memory_id, item in fetched.items():
+    for memory_id, item in answers.fetched.items():
         if item is None:
             index.note_delete(memory_id)
         elif passes(item, ask):
@@ -215,17 +244,20 @@ def _assemble(
     if any(len(wording.own) != catalog.rows for wording in matched.wordings):
         # The index learned something new from this very read.
         matched = match(ask, catalog)
-    cosines, full = _cosines(catalog, pools, len(matched.parts), ask.policy.pool, degraded)
-    table = _weighed(ask, catalog, matched, cosines, null, full)
+    cosines, unseen = _cosines(catalog, pools, len(matched.parts), pool, degraded)
+    table = _weighed(ask, catalog, matched, cosines, null, unseen)
     rows = [_row(catalog, memory.id) for memory in memories]
-    tail = [item for item in pages[0][ask.policy.pool :] if _id(item) not in items]
+    tail = [item for item in answers.pages[0][pool:] if _id(item) not in items]
     return Found(
         candidates=_candidates(catalog, matched.parts, table, rows, memories),
         tail=[_beyond(catalog, item) for item in tail],
         items=items | {_id(item): item for item in tail},
-        exhausted=all(len(page) < limit for page in pages),
+        exhausted=answers.exhausted,
         searched=catalog.size,
-        channels={"dense": dense_count if cosines is not None else 0, "words": len(fetched)},
+        channels={
+            "dense": 0 if cosines is None else dense_count,
+            "words": len(items) - dense_count,
+        },
         likeness=lambda ids: _overlap(index, ids),
         degraded=tuple(degraded),
     )
@@ -410,37 +442,28 @@ def _candidates(
         column[taken].tolist() for column in table
     )
     literal = len(parts) == 1 and parts[0].dense_text == parts[0].text
-    dense_ranks = _ranks(dense, [value == value for value in dense])
-    lexical_ranks = _ranks(bm25, matched)
-    candidates = []
-    for i, memory in enumerate(memories):
-        cosine = dense[i] if dense[i] == dense[i] else None
-        evidence = Evidence(
-            cosine,
-            coverage[i],
-            bm25[i] if matched[i] else None,
-            entity[i],
-            episode[i],
-            relevance[i],
+    cosines = [None if value != value else value for value in dense]
+    scores = [score if hit else None for score, hit in zip(bm25, matched, strict=True)]
+    standing = [_standing(catalog, memory) for memory in memories]
+    return list(
+        map(
+            Candidate,
+            memories,
+            map(Evidence, cosines, coverage, scores, entity, episode, relevance),
+            repeat(NEVER_USED),
+            _ranks(cosines),
+            _ranks(scores),
+            cosines if literal else repeat(None),
+            standing,
         )
-        candidates.append(
-            Candidate(
-                memory,
-                evidence,
-                dense_rank=dense_ranks[i],
-                lexical_rank=lexical_ranks[i],
-                similarity=cosine if literal else None,
-                standing=_standing(catalog, memory),
-            )
-        )
-    return candidates
+    )
 
 
-def _ranks(values: Sequence[float], counted: Sequence[bool]) -> list[int | None]:
-    """Rank from 1 by falling value; None for what does not count."""
+def _ranks(values: Sequence[float | None]) -> list[int | None]:
+    """Rank from 1 by falling value; None stays None."""
     ranks: list[int | None] = [None] * len(values)
-    order = sorted((i for i, counts in enumerate(counted) if counts), key=lambda i: -values[i])
-    for rank, i in enumerate(order, start=1):
+    measured = [(-value, i) for i, value in enumerate(values) if value is not None]
+    for rank, (_, i) in enumerate(sorted(measured), start=1):
         ranks[i] = rank
     return ranks
 
@@ -456,6 +479,7 @@ def _standing(catalog: Catalog, memory: Memory) -> str | None:
 
 def with_usage(candidates: Iterable[Candidate], usages: Iterable[Usage]) -> list[Candidate]:
     """The candidates with what reads have left behind about them."""
+    pairs = zip(candidates, usages, strict=True)
     return [
-        candidate._replace(usage=usage) for candidate, usage in zip(candidates, usages, strict=True)
+        candidate._replace(usage=usage) if usage.uses else candidate for candidate, usage in pairs
     ]

@@ -135,9 +135,9 @@ class RecallPolicy:
     window_boost: float = field(default=0.3, metadata=_within(0))
     """Boost of a memory written within the time the cue means."""
 
-    pool: int = field(default=100, metadata=_within(1, 10_000))
+    pool: int = field(default=40, metadata=_within(1, 10_000))
     """Candidates taken by similarity; the head that is re-ranked."""
-    rescues: int = field(default=50, metadata=_within(0, 10_000))
+    rescues: int = field(default=20, metadata=_within(0, 10_000))
     """Candidates taken by their words, so that an exact identifier is found whatever its cosine."""
     strip_names: bool = True
     """Leave names that most memories share out of the text that is embedded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,6 +11,9 @@ from typing import Any, Literal, NamedTuple
 Namespace = tuple[str, ...]
 MemoryId = tuple[Namespace, str]
 """A namespace and a key: what names one memory in a store."""
+
+SIDECAR_ROOT = "langmem_recall"
+"""Root label of everything we keep in a store that is not a memory."""
 
 Kind = Literal["semantic", "episodic", "procedural", "reflection"]
 Source = Literal[
@@ -68,6 +72,12 @@ class Memory:
     """The stored value this was read from."""
     created_at: datetime | None = field(default=None, compare=False)
     updated_at: datetime | None = field(default=None, compare=False)
+    written_ts: float = field(init=False, repr=False, compare=False)
+    """`written_at` in epoch seconds; NaN when unknown."""
+
+    def __post_init__(self) -> None:
+        written = math.nan if self.written_at is None else self.written_at.timestamp()
+        object.__setattr__(self, "written_ts", written)
 
     @property
     def id(self) -> MemoryId:

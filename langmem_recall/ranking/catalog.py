@@ -104,6 +104,15 @@ class ThreadOrder(NamedTuple):
     """Thread number at each place; memories without a thread have one of their own."""
     starts: IntArray
     """Place where each thread begins."""
+    thread_at: IntArray
+    """Index into `starts` of the thread at each place."""
+    follows: BoolArray
+    """Whether the place before belongs to the same thread."""
+
+    @property
+    def has_neighbours(self) -> bool:
+        """Whether any thread has more than one memory."""
+        return len(self.starts) < len(self.rows)
 
 
 class Catalog:
@@ -207,7 +216,7 @@ class Catalog:
 
     def is_superseded(self, memory_id: MemoryId) -> bool:
         """Whether a live memory puts this one out of force, or it says so itself."""
-        return bool(self._superseders.get(memory_id))
+        return bool(self._superseders) and bool(self._superseders.get(memory_id))
 
     def thread_order(self) -> ThreadOrder:
         """The layout by threads; computed on first use after a write."""
@@ -235,5 +244,7 @@ def _lay_out(thread: IntArray, position: FloatArray) -> ThreadOrder:
     place = np.empty(count, np.int32)
     place[rows] = np.arange(count, dtype=np.int32)
     ordered = numbers[rows].astype(np.int32)
-    starts = np.flatnonzero(np.diff(ordered, prepend=-1)).astype(np.int32)
-    return ThreadOrder(rows, place, ordered, starts)
+    follows = np.diff(ordered, prepend=-1) == 0
+    thread_at = np.cumsum(~follows, dtype=np.int32) - 1
+    starts = np.flatnonzero(~follows).astype(np.int32)
+    return ThreadOrder(rows, place, ordered, starts, thread_at, follows)

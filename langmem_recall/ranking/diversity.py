@@ -18,10 +18,12 @@ def without_duplicates(
     ranked: Sequence[Scored], likeness: FloatArray, policy: RecallPolicy
 ) -> tuple[list[int], list[Drop]]:
     """Indices of memories unlike every better one, and near-duplicates with their reason."""
+    near = np.tril(likeness >= policy.duplicate_similarity, k=-1)
     kept: list[int] = []
     dropped: list[Drop] = []
     for i, scored in enumerate(ranked):
-        twin = next((j for j in kept if _is_duplicate(ranked, likeness, i, j, policy)), None)
+        alike = np.flatnonzero(near[i]).tolist() if near[i].any() else ()
+        twin = next((j for j in alike if j in kept and _same_particulars(scored, ranked[j])), None)
         if twin is None or scored.memory.pinned:
             kept.append(i)
         else:
@@ -30,13 +32,9 @@ def without_duplicates(
     return kept, dropped
 
 
-def _is_duplicate(
-    ranked: Sequence[Scored], likeness: FloatArray, i: int, j: int, policy: RecallPolicy
-) -> bool:
-    if not likeness[i, j] >= policy.duplicate_similarity:
-        return False
-    # "Budget 5,000" and "budget 7,000" are near in meaning and far in consequence.
-    return _distinguishing(ranked[i]) == _distinguishing(ranked[j])
+def _same_particulars(one: Scored, other: Scored) -> bool:
+    """Whether names and numbers agree: "budget 5,000" and "budget 7,000" are no duplicates."""
+    return _distinguishing(one) == _distinguishing(other)
 
 
 def _distinguishing(scored: Scored) -> frozenset[str]:

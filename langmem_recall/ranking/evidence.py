@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +14,7 @@ from langmem_recall.policy import RelevanceModel
 from langmem_recall.ranking.arrays import BoolArray, FloatArray, IntArray
 from langmem_recall.ranking.calibration import Null
 from langmem_recall.ranking.catalog import NUMBERED, TIMED, Catalog
+from langmem_recall.ranking.lexical import Scan
 from langmem_recall.ranking.tokens import tokens
 
 COMMON_SHARE = 0.05
@@ -30,9 +33,10 @@ class Part(NamedTuple):
     text: str
     dense_text: str
     """What is embedded: the text without names that most memories share."""
-    terms: tuple[str, ...]
+    repeats: dict[str, int]
+    """Its terms and how often it has each."""
     weights: dict[str, float]
-    """How much each term counts."""
+    """How much each of them counts."""
     names: dict[str, float]
     """The terms that are names, identifiers or numbers."""
     speaker: int | None
@@ -70,14 +74,14 @@ def read_part(text: str, catalog: Catalog, model: RelevanceModel, strip_names: b
     words = [(match.group(), match.start()) for match in _WORD.finditer(text)]
     speakers = _named_speakers(words, catalog)
     names = _name_terms(words)
-    terms = _without_speakers(tokens(text), speakers)
+    repeats = Counter(_without_speakers(tokens(text), speakers))
     weights = {
-        term: model.name_weight if term in names or _has_digit(term) else 1.0 for term in terms
+        term: model.name_weight if term in names or _has_digit(term) else 1.0 for term in repeats
     }
     return Part(
         text=text,
         dense_text=_without_common_names(text, words, speakers, catalog) if strip_names else text,
-        terms=terms,
+        repeats=repeats,
         weights=weights,
         names={term: 1.0 for term in weights if term in names or _has_digit(term)},
         speaker=catalog.speakers[speakers[0]] if len(speakers) == 1 else None,
@@ -128,15 +132,38 @@ def _frequency(word: str, catalog: Catalog) -> int:
 
 def match_words(catalog: Catalog, part: Part, model: RelevanceModel) -> Wording:
     """Lexical evidence of every row for one part of a cue."""
-    own, coverage = _coverages(catalog, part, model)
     lexical = catalog.lexical
+    masses = np.array([weight * lexical.idf(term) for term, weight in part.weights.items()])
+    total = masses.sum()
+    found = lexical.scan(list(part.weights))
+    nothing = np.zeros(catalog.rows)
+    if not len(found.rows) or total <= 0:
+        return Wording(nothing, nothing, nothing, nothing > 0, nothing)
+    own = np.bincount(found.rows, masses[found.term_of], catalog.rows) / total
     return Wording(
         own=own,
-        coverage=coverage,
-        bm25=lexical.bm25(part.terms),
+        coverage=_thread_coverage(catalog, found, masses, model) / total,
+        bm25=lexical.bm25_of(found, part.repeats),
         matched=own > 0,
-        entity=lexical.coverage(part.names) if part.names else np.zeros(catalog.rows),
+        entity=lexical.coverage(part.names) if part.names else nothing,
     )
+
+
+def _thread_coverage(
+    catalog: Catalog, found: Scan, masses: FloatArray, model: RelevanceModel
+) -> FloatArray:
+    """IDF mass that each row has by its own words and, worth less, by those of its thread."""
+    order = catalog.thread_order()
+    shifts, worths = _reach(model) if order.has_neighbours else _NOWHERE
+    places = order.place[found.rows]
+    targets = np.clip(places + shifts, 0, catalog.rows - 1)
+    near = order.thread[targets] == order.thread[places]
+    cells = (found.term_of * catalog.rows + targets)[near]
+    lent = np.zeros(len(masses) * catalog.rows)
+    # The worths rise, so where several occurrences lend, the nearest is written last.
+    lent[cells] = np.broadcast_to(worths, targets.shape)[near]
+    mass: FloatArray = masses @ lent.reshape(len(masses), -1)
+    return mass[order.place]
 
 
 def weigh(
@@ -198,32 +225,10 @@ def _weigh_part(
     )
 
 
-def _coverages(
-    catalog: Catalog, part: Part, model: RelevanceModel
-) -> tuple[FloatArray, FloatArray]:
-    """Share of the cue's IDF mass a memory has: by its own words, and by its thread's."""
-    lexical, order = catalog.lexical, catalog.thread_order()
-    masses = np.array([weight * lexical.idf(term) for term, weight in part.weights.items()])
-    total = masses.sum()
-    own = np.zeros(catalog.rows)
-    if total <= 0 or not catalog.rows:
-        return own, own
-    shifts, worths = _reach(model) if len(order.starts) < catalog.rows else _NOWHERE
-    lent = np.zeros((len(masses), catalog.rows))
-    for i, term in enumerate(part.weights):
-        rows, _ = lexical.postings(term)
-        own[rows] += masses[i]
-        places = order.place[rows]
-        targets = np.clip(places + shifts, 0, catalog.rows - 1)
-        near = order.thread[targets] == order.thread[places]
-        # The worths rise, so where several occurrences lend, the nearest is written last.
-        lent[i, targets[near]] = np.broadcast_to(worths, targets.shape)[near]
-    return own / total, (masses @ lent / total)[order.place]
-
-
 _NOWHERE = (np.zeros((1, 1), np.int32), np.ones((1, 1)))
 
 
+@cache
 def _reach(model: RelevanceModel) -> tuple[IntArray, FloatArray]:
     """How far a word reaches in its thread and what it is worth there, weakest first."""
     lends = [(model.earlier**distance, distance) for distance in range(1, model.reach + 1)]
@@ -250,28 +255,38 @@ def _dense_evidence(
     measured = ~np.isnan(own)
     own = np.where(measured, own, unseen)
     order = catalog.thread_order()
-    z, seen = own[order.rows], measured[order.rows]
-    if unseen_cosine is not None:
-        seen = np.ones_like(seen)
-    follows = np.zeros(len(z), bool)
-    follows[1:] = order.thread[1:] == order.thread[:-1]
-    before = np.where(follows & np.roll(seen, 1), model.previous, 0.0)
-    after = np.where(np.roll(follows, -1) & np.roll(seen, -1), model.following, 0.0)
+    if not order.has_neighbours:
+        alone = model.dense * (own - neutral)
+        return alone, alone
+    # What a full pool leaves unseen is known to be low; elsewhere nothing is known of it.
+    known = None if unseen_cosine is not None or measured.all() else measured[order.rows]
+    z = _with_neighbours(own[order.rows], known, order.follows, model)
+    return model.dense * (own - neutral), model.dense * (z[order.place] - neutral)
+
+
+def _with_neighbours(
+    z: FloatArray, known: BoolArray | None, follows: BoolArray, model: RelevanceModel
+) -> FloatArray:
+    """Each place's evidence with a share of what stands before and after it in its thread."""
+    linked = follows[1:]
+    before, after = np.zeros(len(z)), np.zeros(len(z))
+    before[1:] = model.previous * (linked if known is None else linked & known[:-1])
+    after[:-1] = model.following * (linked if known is None else linked & known[1:])
+    total = z.copy()
+    total[1:] += before[1:] * z[:-1]
+    total[:-1] += after[:-1] * z[1:]
     # Neighbours agree by a quarter even when nothing is asked, so their sum is scaled down by more.
-    scale = np.sqrt(1 + before**2 + after**2 + 0.5 * (before + after + before * after))
-    with_neighbours = (z + before * np.roll(z, 1) + after * np.roll(z, -1)) / scale
-    return model.dense * (own - neutral), model.dense * (with_neighbours[order.place] - neutral)
+    return total / np.sqrt(1 + before**2 + after**2 + 0.5 * (before + after + before * after))
 
 
 def _best_in_thread(catalog: Catalog, evidence: FloatArray) -> FloatArray:
     if not catalog.rows:
         return evidence
     order = catalog.thread_order()
-    live = np.where(catalog.alive, evidence, -np.inf)[order.rows]
-    best = np.maximum.reduceat(live, order.starts)
-    sizes = np.diff(order.starts, append=len(live))
-    spread = np.repeat(best, sizes)[order.place]
-    return np.where(np.isneginf(spread), 0.0, spread)
+    if not order.has_neighbours:
+        return evidence
+    best = np.maximum.reduceat(evidence[order.rows], order.starts)
+    return best[order.thread_at[order.place]]
 
 
 def _penalties(catalog: Catalog, part: Part, model: RelevanceModel) -> FloatArray:

@@ -26,8 +26,9 @@ HardGate = Callable[[Candidate, Moment], str | None]
 def outside_tenant(candidate: Candidate, moment: Moment) -> str | None:
     """A memory that is not below a namespace asked for, element by element."""
     held = candidate.memory.namespace
-    if any(held[: len(boundary)] == boundary for boundary in moment.boundaries):
-        return None
+    for boundary in moment.boundaries:
+        if held[: len(boundary)] == boundary:
+            return None
     return "outside the namespace asked for"
 
 

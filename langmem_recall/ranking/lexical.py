@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,15 @@ from langmem_recall.ranking.arrays import BoolArray, FloatArray, IntArray
 from langmem_recall.ranking.columns import Column
 
 NOTHING: IntArray = np.empty(0, dtype=np.int32)
+
+
+class Scan(NamedTuple):
+    """Live postings of several terms."""
+
+    rows: IntArray
+    counts: IntArray
+    term_of: IntArray
+    """Which of the terms each posting is of."""
 
 
 class LexicalIndex:
@@ -162,19 +172,30 @@ class LexicalIndex:
     def bm25(self, query: Sequence[str]) -> FloatArray:
         """The BM25+ score of every row, as ``rank_bm25.BM25Plus`` has it; dead rows get 0.0."""
         repeats = Counter(query)
-        weights = {
-            term: times * self.idf(term)
-            for term, times in repeats.items()
-            if self.document_frequency(term)
-        }
-        if not weights:
+        return self.bm25_of(self.scan(list(repeats)), repeats)
+
+    def bm25_of(self, scan: Scan, repeats: Mapping[str, int]) -> FloatArray:
+        """The same from postings already gathered, one term of ``repeats`` after the other."""
+        known = [self.document_frequency(term) > 0 for term in repeats]
+        idfs = [times * self.idf(term) for term, times in repeats.items()]
+        weights = np.where(known, idfs, 0.0)
+        if not len(scan.rows):
             return np.zeros(self.rows)
-        rows, counts, row_weights = self._gather(weights)
-        saturated = counts * (self._k1 + 1.0) / (self._length_norm(rows) + counts)
-        scores = self._summed(rows, row_weights * saturated)
+        saturated = scan.counts * (self._k1 + 1.0) / (self._length_norm(scan.rows) + scan.counts)
+        scores = self._summed(scan.rows, weights[scan.term_of] * saturated)
         # BM25+ grants the delta of a known term even to documents without it.
-        scores += self._delta * sum(weights.values())
+        scores += self._delta * weights.sum()
         return self._live_only(scores)
+
+    def scan(self, terms: Sequence[str]) -> Scan:
+        """Live postings of several terms in one."""
+        found = [self.postings(term) for term in terms]
+        sizes = [len(rows) for rows, _ in found]
+        return Scan(
+            np.concatenate([NOTHING, *(rows for rows, _ in found)]),
+            np.concatenate([NOTHING, *(counts for _, counts in found)]),
+            np.repeat(np.arange(len(found), dtype=np.int32), sizes),
+        )
 
     def matches(self, query: Iterable[str]) -> BoolArray:
         """Which live rows have at least one term of the query."""

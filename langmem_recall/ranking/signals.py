@@ -8,6 +8,7 @@ import numpy as np
 
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
+from langmem_recall.types import TRUST as TRUST_BY_SOURCE
 from langmem_recall.types import Candidate, Usage
 
 NEUTRAL = 0.5
@@ -37,26 +38,6 @@ def strength(uses: FloatArray) -> FloatArray:
     return uses / (uses + HALF_STRENGTH_USES)
 
 
-def decayed_uses(usages: Sequence[Usage], now: float, fade_per_day: float) -> FloatArray:
-    """Use counts as they stand now."""
-    counts = np.array([usage.decayed for usage in usages])
-    last = np.array([now if usage.last_used is None else usage.last_used for usage in usages])
-    return counts * fade_per_day ** (np.maximum(now - last, 0.0) / 86_400.0)
-
-
-def ages_hours(candidates: Sequence[Candidate], now: float, lru2: bool) -> FloatArray:
-    """Hours since the last use, else since writing; NaN where neither is known."""
-    return np.array([(now - _last_seen(candidate, lru2)) / 3600.0 for candidate in candidates])
-
-
-def _last_seen(candidate: Candidate, lru2: bool) -> float:
-    used = _refreshed_at(candidate.usage) if lru2 else candidate.usage.last_used
-    if used is not None:
-        return used
-    written = candidate.memory.written_at
-    return np.nan if written is None else written.timestamp()
-
-
 def _refreshed_at(usage: Usage) -> float | None:
     """Under LRU-2 a lone use does not refresh: the one before it must be within 24 hours."""
     if usage.last_used is None or usage.before is None:
@@ -68,23 +49,30 @@ def signal_table(
     candidates: Sequence[Candidate], policy: RecallPolicy, now: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Signals (a column per candidate), ages in hours and decayed uses."""
-    uses = decayed_uses(
-        [candidate.usage for candidate in candidates], now, policy.count_fade_per_day
-    )
-    ages = ages_hours(candidates, now, policy.lru2)
+    raw = np.array([_raw(candidate, policy.lru2) for candidate in candidates]).reshape(-1, 7).T
+    similarity, relevance, salience, trust, seen, decayed, used = raw
+    idle_days = np.maximum(now - used, 0.0) / 86_400.0
+    uses = np.where(decayed > 0, decayed * policy.count_fade_per_day**idle_days, 0.0)
+    ages = (now - seen) / 3600.0
     half_life = policy.half_life_hours * (1.0 + uses if policy.ebbinghaus else 1.0)
-    salience = np.array([candidate.memory.salience for candidate in candidates])
     table = np.empty((6, len(candidates)))
-    table[SIMILARITY] = [_similarity(candidate) for candidate in candidates]
+    table[SIMILARITY] = similarity
     table[RECENCY] = recency(ages, half_life)
     table[IMPORTANCE] = importance(salience, uses, policy.use_boost)
     table[STRENGTH] = strength(uses)
-    table[TRUST] = [candidate.memory.trust for candidate in candidates]
-    table[RELEVANCE] = [candidate.evidence.relevance for candidate in candidates]
+    table[TRUST] = trust
+    table[RELEVANCE] = relevance
     return table, ages, uses
 
 
-def _similarity(candidate: Candidate) -> float:
-    """The cosine, at least 0; where there is none the lexical evidence speaks through relevance."""
-    dense = candidate.evidence.dense
-    return candidate.evidence.relevance if dense is None else min(max(dense, 0.0), 1.0)
+def _raw(candidate: Candidate, lru2: bool) -> tuple[float, ...]:
+    """What the signals of one candidate are made of; NaN for an unknown time."""
+    memory, evidence, usage = candidate[:3]
+    dense = evidence.dense
+    # Without a cosine the lexical evidence speaks, through relevance.
+    similarity = evidence.relevance if dense is None else min(max(dense, 0.0), 1.0)
+    used = _refreshed_at(usage) if lru2 else usage.last_used
+    seen = memory.written_ts if used is None else used
+    last = np.nan if usage.last_used is None else usage.last_used
+    trust = TRUST_BY_SOURCE[memory.source]
+    return similarity, evidence.relevance, memory.salience, trust, seen, usage.decayed, last

@@ -11,10 +11,8 @@ from langgraph.store.base import GetOp, Item, PutOp, SearchOp
 from langmem_recall.drive import Call, Ops, Plan
 from langmem_recall.lifecycle.reinforcement import counts_as_use, pooled, reinforced
 from langmem_recall.stores.protocols import UsageTable
-from langmem_recall.types import MemoryId, Namespace, Touch, Usage
+from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Touch, Usage
 
-SIDECAR_ROOT = "langmem_recall"
-"""Root label of everything we keep in a store that is not a memory."""
 USAGE = (SIDECAR_ROOT, "usage")
 PAGE = 1_000
 MOST_KEPT = 200_000

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
 from pathlib import Path
+from sys import maxsize
 from typing import Any, Literal, Self
 
 from langchain_core.embeddings import Embeddings
@@ -255,7 +256,8 @@ class LocalStore(BaseStore):
             records = list_records(connection, prefix, self._expired_by())
             if op.filter:
                 records = (one for one in records if matches(one.decoded(), op.filter))
-            return [(one, None) for one in islice(records, op.offset, op.offset + op.limit)]
+            page = islice(records, min(op.offset, maxsize), min(op.offset + op.limit, maxsize))
+            return [(one, None) for one in page]
 
     def _embed_queries(self, ops: Sequence[Op]) -> dict[str, list[float]]:
         queries = {op.query for op in ops if isinstance(op, SearchOp) and op.query}

@@ -51,7 +51,7 @@ CREATE TABLE usage (
     namespace TEXT NOT NULL,
     key TEXT NOT NULL,
     uses INTEGER NOT NULL,
-    count REAL NOT NULL,
+    decayed REAL NOT NULL,
     last_used REAL,
     before REAL,
     PRIMARY KEY (namespace, key)

@@ -68,10 +68,9 @@ class VectorMatrix:
         self._missing += int(len(has) - has.sum())
 
     def _add_memory(self, blob: bytes | None) -> None:
-        vectors = np.frombuffer(blob or b"", np.float32).reshape(-1, self.dims)
-        units = normalised(vectors)
+        units = normalised(np.frombuffer(blob or b"", np.float32).reshape(-1, self.dims or 1))
         # A zero vector is no evidence, so it must not stand in for one that is.
-        units = units[units.any(axis=1)]
+        units = units[units.any(axis=1)][:, : self.dims]
         row = len(self._has.values)
         self._add_rows(units[:1] if len(units) else np.zeros((1, self.dims), np.float32))
         self._more.extend(units[1:])

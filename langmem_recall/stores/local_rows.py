@@ -156,6 +156,17 @@ def find_records(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int
     return found
 
 
+def find_values(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Only the values, for looking through many."""
+    found: dict[int, dict[str, Any]] = {}
+    for start in range(0, len(ids), _CHUNK):
+        some = ids[start : start + _CHUNK]
+        marks = ",".join("?" * len(some))
+        rows = connection.execute(f"SELECT id, value FROM items WHERE id IN ({marks})", some)
+        found.update((item_id, _parse(value)[0]) for item_id, value in rows)
+    return found
+
+
 def list_records(
     connection: sqlite3.Connection, prefix: Namespace, expired_by: int | None
 ) -> Iterator[Record]:

@@ -25,6 +25,7 @@ from langmem_recall.stores.local_rows import (
     decode_namespace,
     expired_ids,
     find_records,
+    find_values,
     read_meta,
 )
 from langmem_recall.stores.local_words import CatalogBuilder, TraitsRow, Vocabulary, stored_traits
@@ -148,7 +149,8 @@ class LocalShelf:
         self, vector: Sequence[float], visible: BoolArray, offset: int, limit: int
     ) -> list[tuple[int, float | None]]:
         """One page of rows: by cosine, then those without one; equals in the order of writing."""
-        cosines = self._cosines([vector])[0]
+        # The last bit of a product depends on a row's place; rounded, equal texts stay equal.
+        cosines = np.round(self._cosines([vector])[0], 6)
         ranked = np.where(visible & ~np.isnan(cosines), cosines, -np.inf)
         scored = int(np.count_nonzero(ranked > -np.inf))
         best = self._best(ranked, min(scored, offset + limit))[offset:]
@@ -210,10 +212,9 @@ class LocalShelf:
         for place in range(0, len(ids), _CHUNK):
             some = ids[place : place + _CHUNK]
             with self._file.reading() as connection:
-                found = find_records(connection, some)
+                found = find_values(connection, some)
             for step, item_id in enumerate(some, place):
-                record = found.get(item_id)
-                passing[step] = record is not None and matches(record.decoded(), filter)
+                passing[step] = item_id in found and matches(found[item_id], filter)
         return passing
 
     def _load(self) -> None:
@@ -257,7 +258,8 @@ def _load_contents(
     count = connection.execute(
         "SELECT count(*) FROM items WHERE namespace >= ? AND namespace < ?", where
     ).fetchone()[0]
-    vectors = VectorMatrix(meta.get("dims", 0), max(count, 16))
+    # Room to grow: it is not resident before it is used, and saves a copy at the next write.
+    vectors = VectorMatrix(meta.get("dims", 0), count + count // 8 + 16)
     builder = CatalogBuilder()
     cursor = connection.execute(_ALL, where)
     # In chunks, so that the blobs are never all in memory beside the matrix.

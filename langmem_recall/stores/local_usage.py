@@ -13,7 +13,7 @@ from langmem_recall.types import MemoryId, Touch, Usage
 def find_usage(connection: sqlite3.Connection, memory_id: MemoryId) -> Usage:
     """What reads have left behind about a memory."""
     found = connection.execute(
-        "SELECT uses, count, last_used, before FROM usage WHERE namespace = ? AND key = ?",
+        "SELECT uses, decayed, last_used, before FROM usage WHERE namespace = ? AND key = ?",
         (encode_namespace(memory_id[0]), memory_id[1]),
     ).fetchone()
     return Usage(*found) if found else Usage()

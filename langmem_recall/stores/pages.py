@@ -39,12 +39,17 @@ class PageKeeper:
             if kept is None or now - kept.since > KEPT_SECONDS or _overlaps(page, kept.served):
                 place = {scored.memory.id: i for i, scored in enumerate(ranked)}
                 kept = self._kept[key] = _Kept(place, now)
+                kept.served.append(page)
+                self._forget_oldest()
+                return list(ranked)
             self._kept.move_to_end(key)
             kept.served.append(page)
-            while len(self._kept) > MOST_RANKINGS:
-                self._kept.popitem(last=False)
-            last = len(kept.place)
-            return sorted(ranked, key=lambda scored: kept.place.get(scored.memory.id, last))
+            place, last = kept.place, len(kept.place)
+            return sorted(ranked, key=lambda scored: place.get(scored.memory.id, last))
+
+    def _forget_oldest(self) -> None:
+        while len(self._kept) > MOST_RANKINGS:
+            self._kept.popitem(last=False)
 
 
 def _overlaps(page: range, served: Sequence[range]) -> bool:

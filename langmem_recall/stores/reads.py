@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,11 +37,12 @@ from langmem_recall.ranking.gates import Moment, hard_drop
 from langmem_recall.stores.filters import check_filter
 from langmem_recall.stores.index import IndexShelf, NamespaceIndex
 from langmem_recall.stores.items import ranked_item
-from langmem_recall.stores.ledger import SIDECAR_ROOT, Ledger, listing
+from langmem_recall.stores.ledger import Ledger, listing
 from langmem_recall.stores.pages import PageKeeper
 from langmem_recall.stores.protocols import EvidenceSource
 from langmem_recall.temporal import read_temporal
 from langmem_recall.types import (
+    SIDECAR_ROOT,
     Candidate,
     Cue,
     Explanation,
@@ -77,7 +77,7 @@ class Reader:
         self._knobs = knobs
         self._pages = PageKeeper()
         self.indexes = IndexShelf()
-        self._nulls: weakref.WeakKeyDictionary[Embeddings, Null] = weakref.WeakKeyDictionary()
+        self._calibrated: tuple[Embeddings, Null] | None = None
 
     def plain_search(self, op: SearchOp) -> Plan[list[SearchItem]]:
         """The inner store's own answer, without our side-car."""
@@ -199,12 +199,12 @@ class Reader:
         embeddings = embeddings_of(self._inner)
         if embeddings is None:
             return ASSUMED
-        null = self._nulls.get(embeddings)
+        if self._calibrated is not None and self._calibrated[0] is embeddings:
+            return self._calibrated[1]
+        null = yield from calibrate(queries_as_documents(self._inner))
         if null is None:
-            null = yield from calibrate(queries_as_documents(self._inner))
-            if null is None:
-                return ASSUMED
-            self._nulls[embeddings] = null
+            return ASSUMED
+        self._calibrated = embeddings, null
         return null
 
     def _continued(

@@ -1,0 +1,211 @@
+import sqlite3
+
+import pytest
+from langchain_core.embeddings import Embeddings
+from langgraph.store.base import PutOp
+
+from langmem_recall.errors import StoreError
+from langmem_recall.stores import local_file
+from langmem_recall.stores.local import LocalStore
+from langmem_recall.types import Touch
+
+NS = ("users", "ann")
+
+
+class Constant(Embeddings):
+    identity = "constant"
+
+    def __init__(self, dims=3):
+        self.size = dims
+
+    def embed_documents(self, texts):
+        return [[1.0] * self.size for _ in texts]
+
+    def embed_query(self, text):
+        return [1.0] * self.size
+
+
+class Renamed(Constant):
+    identity = "renamed"
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A store with one memory in it."""
+    with LocalStore(tmp_path / "m.db", embeddings=Constant()) as store:
+        store.put(NS, "k", {"content": "cat"})
+    return tmp_path / "m.db"
+
+
+def still_there(path):
+    with LocalStore(path, embeddings=Constant()) as store:
+        return [(item.key, item.score) for item in store.search(NS, query="cat")]
+
+
+@pytest.mark.parametrize("content", [b"not a database, but long enough" * 40, b"\x00" * 4096])
+def test_file_of_another_kind_is_refused_and_left_as_it_is(tmp_path, content):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="not a LocalStore file"):
+        LocalStore(path)
+    assert path.read_bytes() == content
+    assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_database_of_another_program_is_refused_and_left_as_it_is(tmp_path):
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE items (id INTEGER)")
+    connection.close()
+    content = path.read_bytes()
+    with pytest.raises(StoreError, match=r"not a LocalStore file: another program"):
+        LocalStore(path)
+    assert path.read_bytes() == content
+
+
+def test_damaged_file_is_refused_with_what_to_do(path):
+    content = bytearray(path.read_bytes())
+    content[100:3000] = b"\xff" * 2900
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="restore it from a copy"):
+        LocalStore(path, embeddings=Constant()).search(NS, query="cat")
+    assert path.read_bytes() == content
+
+
+def test_newer_schema_is_refused_and_left_as_it_is(path):
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    content = path.read_bytes()
+    with pytest.raises(StoreError, match=r"newer langmem-recall: schema version 99"):
+        LocalStore(path)
+    assert path.read_bytes() == content
+
+
+def test_empty_file_becomes_a_store(tmp_path):
+    path = tmp_path / "empty.db"
+    path.touch()
+    with LocalStore(path, embeddings=Constant()) as store:
+        store.put(NS, "k", {"content": "cat"})
+    assert still_there(path) == [("k", pytest.approx(1.0))]
+
+
+def test_missing_folder_is_named(tmp_path):
+    with pytest.raises(StoreError, match=r"nowhere.*Create its folder"):
+        LocalStore(tmp_path / "nowhere" / "m.db")
+
+
+def test_file_that_cannot_be_written_says_so_and_keeps_its_contents(path, monkeypatch):
+    # Permissions do not stop root, so the connection itself is read-only.
+    def read_only(_):
+        uri = f"file:{path}?mode=ro"
+        return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(local_file, "_connect", read_only)
+        store = LocalStore(path, embeddings=Constant())
+        with store, pytest.raises(StoreError, match=r"cannot be written.*write access"):
+            store.put(NS, "new", {"content": "dog"})
+    assert still_there(path) == [("k", pytest.approx(1.0))]
+
+
+def test_read_only_folder_says_so_for_a_new_file(tmp_path, monkeypatch):
+    def read_only(path):
+        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+
+    monkeypatch.setattr(local_file, "_connect", read_only)
+    with pytest.raises(StoreError, match="cannot be opened"):
+        LocalStore(tmp_path / "m.db")
+
+
+def test_full_disk_rolls_the_batch_back_and_the_store_goes_on(path):
+    with LocalStore(path, embeddings=Constant()) as store:
+        pages = store._file._writer.execute("PRAGMA page_count").fetchone()[0]
+        store._file._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
+        batch = [PutOp(NS, f"n{n}", {"content": f"word{n} " * 200}) for n in range(100)]
+        with pytest.raises(StoreError, match=r"no room.*rolled back"):
+            store.batch(batch)
+        assert [item.key for item in store.search(NS, query="cat")] == ["k"]
+        store._file._writer.execute("PRAGMA max_page_count = 1000000")
+        store.batch(batch)
+        assert len(store.search(NS, query="cat", limit=1000)) == 101
+        shelf = store.shelf(NS)
+        with shelf.lock:
+            assert shelf.catalog.lexical.document_frequency("word7") == 1
+
+
+def test_full_disk_loses_no_counts(path):
+    with LocalStore(path) as store:
+        store._file._writer.execute("PRAGMA max_page_count = 1")
+        many = {(NS, f"key number {n}" * 20): Touch(1, 1.0) for n in range(500)}
+        with pytest.raises(StoreError, match="no room"):
+            store.add_usage(many, fade_per_day=1.0)
+        assert {usage.uses for usage in store.read_usage(list(many))} == {0}
+
+
+def test_failure_in_mid_write_leaves_the_words_as_they_were(path, monkeypatch):
+    with LocalStore(path, embeddings=Constant()) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr("langmem_recall.stores.local_puts._item_row", lambda *_: ("too", "few"))
+            with pytest.raises(StoreError):
+                store.put(NS, "lost", {"content": "zebra stripes"})
+        store.put(NS, "kept", {"content": "yellow submarine"})
+        shelf = store.shelf(NS)
+        with shelf.lock:
+            terms = shelf.catalog.lexical.terms_of(shelf.catalog.row((NS, "kept")))
+    assert "submarin" in terms
+    assert still_there(path)[1][0] == "kept"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store: store.search(NS, query="cat"),
+        lambda store: store.put(NS, "new", {"content": "dog"}),
+        lambda store: store.shelf(NS).cosines([[1.0, 1.0, 1.0]]),
+    ],
+)
+def test_other_embedder_than_stored_is_refused_when_a_vector_is_needed(path, use):
+    with LocalStore(path, embeddings=Renamed()) as store:
+        assert store.get(NS, "k").value == {"content": "cat"}
+        assert len(store.search(NS)) == 1
+        store.put(NS, "plain", {"content": "dog"}, index=False)
+        with pytest.raises(StoreError, match=r"made by constant .*renamed.*reindex"):
+            use(store)
+        assert store.get(NS, "new") is None
+    assert still_there(path) == [("k", pytest.approx(1.0)), ("plain", None)]
+
+
+def test_other_dimensions_than_stored_are_refused(path):
+    with LocalStore(path, embeddings=Constant(5)) as store:
+        with pytest.raises(StoreError, match=r"vectors of 3 dimensions.*returns 5"):
+            store.put(NS, "new", {"content": "dog"})
+        with pytest.raises(StoreError, match="3 numbers"):
+            store.search(NS, query="cat")
+        assert store.get(NS, "new") is None
+    assert still_there(path) == [("k", pytest.approx(1.0))]
+
+
+def test_other_dimensions_than_declared_are_refused():
+    with LocalStore(index={"embed": Constant(3), "dims": 4}) as store:
+        with pytest.raises(StoreError, match="4 dimensions"):
+            store.put(NS, "k", {"content": "cat"})
+        assert store.get(NS, "k") is None
+
+
+def test_word_index_of_another_version_is_refused_in_mid_flight(path):
+    with LocalStore(path, embeddings=Constant()) as store:
+        store.search(NS, query="cat")
+        connection = sqlite3.connect(path)
+        with connection:
+            connection.execute("UPDATE meta SET value = 99 WHERE name = 'traits'")
+            connection.execute("UPDATE meta SET value = value + 1 WHERE name = 'seq'")
+        connection.close()
+        with pytest.raises(StoreError, match="one version on one file"):
+            store.put(NS, "new", {"content": "dog"})
+
+
+@pytest.mark.parametrize("index", [True, "text", 7])
+def test_index_that_is_no_configuration_is_refused(index):
+    with pytest.raises(ValueError, match="IndexConfig"):
+        LocalStore(index=index)
