@@ -12,6 +12,7 @@ import numpy as np
 from langgraph.store.base import GetOp, Item, Op, SearchItem, SearchOp
 
 from langmem_recall.drive import Call, Embed, Ops, Plan
+from langmem_recall.filters import matches as filter_matches
 from langmem_recall.lifecycle.provenance import read_memory
 from langmem_recall.pipeline import Likeness
 from langmem_recall.policy import RecallPolicy
@@ -27,8 +28,7 @@ from langmem_recall.ranking.evidence import (
     weigh,
 )
 from langmem_recall.ranking.panel import PANEL
-from langmem_recall.stores.filters import matches as filter_matches
-from langmem_recall.stores.protocols import Shelf
+from langmem_recall.sources import Shelf
 from langmem_recall.types import (
     SIDECAR_ROOT,
     Candidate,
@@ -116,6 +116,12 @@ class Matched(NamedTuple):
 
     parts: list[Part]
     wordings: list[Wording]
+    catalog: Catalog
+    version: int
+
+    def holds_for(self, catalog: Catalog) -> bool:
+        """Whether the rows still mean what they meant when the words were matched."""
+        return self.catalog is catalog and self.version == catalog.version
 
 
 def calibrate(queries_as_documents: bool) -> Plan[Null | None]:
@@ -133,7 +139,8 @@ def match(ask: Ask, catalog: Catalog) -> Matched:
     """Read the cue's parts and match their words."""
     model, strip = ask.policy.relevance, ask.policy.strip_names
     parts = [read_part(text, catalog, model, strip) for text in ask.cue.searched]
-    return Matched(parts, [match_words(catalog, part, model) for part in parts])
+    wordings = [match_words(catalog, part, model) for part in parts]
+    return Matched(parts, wordings, catalog, catalog.version)
 
 
 # --- any store: `search` for the dense channel, the in-process index for the rest -------------
@@ -241,8 +248,7 @@ def _assemble(ask: Ask, index: Index, matched: Matched, null: Null, answers: Ans
             items.setdefault(memory_id, item)
     memories = [index.memory(item) for item in items.values()]
     catalog = index.catalog
-    if any(len(wording.own) != catalog.rows for wording in matched.wordings):
-        # The index learned something new from this very read.
+    if not matched.holds_for(catalog):
         matched = match(ask, catalog)
     cosines, unseen = _cosines(catalog, pools, len(matched.parts), pool, degraded)
     table = _weighed(ask, catalog, matched, cosines, null, unseen)
@@ -250,7 +256,10 @@ def _assemble(ask: Ask, index: Index, matched: Matched, null: Null, answers: Ans
     tail = [item for item in answers.pages[0][pool:] if _id(item) not in items]
     return Found(
         candidates=_candidates(catalog, matched.parts, table, rows, memories),
-        tail=[_beyond(catalog, item) for item in tail],
+        tail=[
+            _beyond(catalog, item, item.score if is_literal(matched.parts) else None)
+            for item in tail
+        ],
         items=items | {_id(item): item for item in tail},
         exhausted=answers.exhausted,
         searched=catalog.size,
@@ -351,7 +360,7 @@ def _lay_open(
 ) -> Found:
     with shelf.lock:
         catalog = shelf.catalog
-        if any(len(wording.own) != catalog.rows for wording in matched.wordings):
+        if not matched.holds_for(catalog):
             matched = match(ask, catalog)
         cosines = None if vectors is None else shelf.cosines(vectors)
         if cosines is not None and np.isnan(cosines).all():
@@ -365,7 +374,12 @@ def _lay_open(
         live = [row for row in head if held[row] is not None]
         memories = [memory_of(item) for row in live if (item := held[row]) is not None]
         candidates = _candidates(catalog, matched.parts, table, live, memories)
-        tail = [_beyond(catalog, item) for row in order if (item := held[row]) is not None]
+        literal = is_literal(matched.parts)
+        tail = [
+            _beyond(catalog, item, table.dense[row] if literal else None)
+            for row in order
+            if (item := held[row]) is not None
+        ]
     return Found(
         candidates=candidates,
         tail=tail,
@@ -423,9 +437,15 @@ def memory_of(item: Item) -> Memory:
     return read_memory(item.namespace, item.key, item.value, item.created_at, item.updated_at)
 
 
-def _beyond(catalog: Catalog, item: Item) -> Candidate:
+def is_literal(parts: Sequence[Part]) -> bool:
+    """Whether cosines are those of the literal cue: one part, nothing stripped from it."""
+    return len(parts) == 1 and parts[0].dense_text == parts[0].text
+
+
+def _beyond(catalog: Catalog, item: Item, cosine: float | None) -> Candidate:
     memory = memory_of(item)
-    return Candidate(memory, Evidence(), standing=_standing(catalog, memory))
+    known = float(cosine) if cosine is not None and cosine == cosine else None
+    return Candidate(memory, Evidence(), similarity=known, standing=_standing(catalog, memory))
 
 
 def _candidates(
@@ -441,7 +461,6 @@ def _candidates(
     dense, coverage, bm25, matched, entity, episode, relevance = (
         column[taken].tolist() for column in table
     )
-    literal = len(parts) == 1 and parts[0].dense_text == parts[0].text
     cosines = [None if value != value else value for value in dense]
     scores = [score if hit else None for score, hit in zip(bm25, matched, strict=True)]
     standing = [_standing(catalog, memory) for memory in memories]
@@ -453,7 +472,7 @@ def _candidates(
             repeat(NEVER_USED),
             _ranks(cosines),
             _ranks(scores),
-            cosines if literal else repeat(None),
+            cosines if is_literal(parts) else repeat(None),
             standing,
         )
     )

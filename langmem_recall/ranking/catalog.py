@@ -131,6 +131,8 @@ class Catalog:
         self._supersedes: dict[int, tuple[MemoryId, ...]] = {}
         self._superseders: dict[MemoryId, set[int]] = {}
         self._order: ThreadOrder | None = None
+        self.version = 0
+        """Grows with every change."""
 
     @classmethod
     def from_columns(
@@ -194,7 +196,7 @@ class Catalog:
         self.speaker.append(_number(self.speakers, traits.speaker))
         self.flags.append(traits.flags)
         self._supersede(row, traits.supersedes)
-        self._order = None
+        self._changed()
         return row
 
     def remove(self, memory_id: MemoryId) -> bool:
@@ -207,7 +209,7 @@ class Catalog:
             self._superseders[superseded].discard(row)
         # Dead rows must not stand between living neighbours of a thread.
         self._thread.values[row] = -1
-        self._order = None
+        self._changed()
         return True
 
     def pinned(self) -> list[int]:
@@ -223,6 +225,10 @@ class Catalog:
         if self._order is None:
             self._order = _lay_out(self._thread.values, self._position.values)
         return self._order
+
+    def _changed(self) -> None:
+        self._order = None
+        self.version += 1
 
     def _supersede(self, row: int, superseded: tuple[MemoryId, ...]) -> None:
         if superseded:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from langgraph.store.base import Item, SearchItem
 
-from langmem_recall.types import Scored, Signals
+from langmem_recall.types import Candidate, Scored, Signals
 
 
 class RankedItem(SearchItem):
@@ -18,7 +18,7 @@ class RankedItem(SearchItem):
     """The signals behind the score; None beyond the re-ranked head."""
 
 
-def ranked_item(item: Item, scored: Scored | None) -> RankedItem:
+def ranked_item(item: Item, candidate: Candidate, scored: Scored | None) -> RankedItem:
     """A result from a stored item; without a score where it lies beyond the head."""
     result = RankedItem(
         namespace=item.namespace,
@@ -29,6 +29,6 @@ def ranked_item(item: Item, scored: Scored | None) -> RankedItem:
         updated_at=item.updated_at,
         score=scored.score if scored else None,
     )
-    result.similarity = scored.candidate.similarity if scored else getattr(item, "score", None)
+    result.similarity = candidate.similarity
     result.signals = scored.signals if scored else None
     return result

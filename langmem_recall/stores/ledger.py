@@ -10,7 +10,7 @@ from langgraph.store.base import GetOp, Item, PutOp, SearchOp
 
 from langmem_recall.drive import Call, Ops, Plan
 from langmem_recall.lifecycle.reinforcement import counts_as_use, pooled, reinforced
-from langmem_recall.stores.protocols import UsageTable
+from langmem_recall.sources import UsageTable
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Touch, Usage
 
 USAGE = (SIDECAR_ROOT, "usage")

@@ -25,8 +25,8 @@ from langgraph.store.base import (
     TTLConfig,
 )
 
+from langmem_recall.filters import matches
 from langmem_recall.stores import local_puts
-from langmem_recall.stores.filters import matches
 from langmem_recall.stores.local_cache import ShelfCache
 from langmem_recall.stores.local_embedding import Pending, make_embedder
 from langmem_recall.stores.local_file import MEMORY, LocalFile

@@ -16,7 +16,7 @@ from langgraph.store.base import (
 )
 
 from langmem_recall.errors import InputError
-from langmem_recall.stores.filters import check_filter
+from langmem_recall.filters import check_filter
 from langmem_recall.stores.local_rows import check_key, decode_namespace
 from langmem_recall.types import MemoryId, Namespace
 

@@ -13,10 +13,10 @@ import numpy as np
 from langgraph.store.base import Item
 
 from langmem_recall.errors import StoreError
+from langmem_recall.filters import check_filter, matches
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.catalog import Catalog
 from langmem_recall.ranking.columns import Column
-from langmem_recall.stores.filters import check_filter, matches
 from langmem_recall.stores.local_file import LocalFile
 from langmem_recall.stores.local_matrix import Floats, VectorMatrix, normalised
 from langmem_recall.stores.local_rows import (

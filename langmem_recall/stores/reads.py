@@ -21,6 +21,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.drive import Call, Ops, Plan
 from langmem_recall.errors import InputError
+from langmem_recall.filters import check_filter
 from langmem_recall.pipeline import rank, select, spread
 from langmem_recall.plans import (
     Ask,
@@ -34,12 +35,11 @@ from langmem_recall.plans import (
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.calibration import ASSUMED, Null
 from langmem_recall.ranking.gates import Moment, hard_drop
-from langmem_recall.stores.filters import check_filter
+from langmem_recall.sources import EvidenceSource
 from langmem_recall.stores.index import IndexShelf, NamespaceIndex
 from langmem_recall.stores.items import ranked_item
 from langmem_recall.stores.ledger import Ledger, listing
 from langmem_recall.stores.pages import PageKeeper
-from langmem_recall.stores.protocols import EvidenceSource
 from langmem_recall.temporal import read_temporal
 from langmem_recall.types import (
     SIDECAR_ROOT,
@@ -119,13 +119,13 @@ class Reader:
                 break
             wanted = 2 * wanted + policy.pool
         ordered = self._continued(op, policy, spread(ranked, policy, found.likeness), now)
-        places: list[tuple[MemoryId, Scored | None]] = [
-            *((scored.memory.id, scored) for scored in ordered),
-            *((candidate.memory.id, None) for candidate in rest),
+        places: list[tuple[Candidate, Scored | None]] = [
+            *((scored.candidate, scored) for scored in ordered),
+            *((candidate, None) for candidate in rest),
         ]
         return [
-            ranked_item(found.items[memory_id], scored)
-            for memory_id, scored in places[op.offset : end]
+            ranked_item(found.items[candidate.memory.id], candidate, scored)
+            for candidate, scored in places[op.offset : end]
         ]
 
     def recall(

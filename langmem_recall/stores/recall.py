@@ -33,9 +33,9 @@ from langmem_recall.drive import Host, Ops, Plan, arun, run
 from langmem_recall.errors import InputError
 from langmem_recall.lifecycle.guard import Guard, allow_all
 from langmem_recall.policy import RecallPolicy
+from langmem_recall.sources import UsageTable
 from langmem_recall.stores.flusher import Flusher
 from langmem_recall.stores.ledger import Ledger, SidecarBook, TableBook
-from langmem_recall.stores.protocols import UsageTable
 from langmem_recall.stores.reads import Knobs, Reader, embeddings_of
 from langmem_recall.stores.writes import Writer
 from langmem_recall.types import Cue, Explanation, Kind, Memory, Namespace, Recall, Source

@@ -17,8 +17,8 @@ from langgraph.store.base import (
 
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import InputError, MissingExtraError, StoreError
+from langmem_recall.sources import EvidenceSource, UsageTable
 from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.protocols import EvidenceSource, UsageTable
 from langmem_recall.types import Touch, Usage
 
 NS = ("users", "ann")

@@ -8,10 +8,10 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import PutOp
 
 from langmem_recall.errors import InputError, StoreError
+from langmem_recall.sources import Shelf
 from langmem_recall.stores import local_rows, local_shelf
 from langmem_recall.stores.local import LocalStore
 from langmem_recall.stores.local_matrix import VectorMatrix
-from langmem_recall.stores.protocols import Shelf
 
 NS = ("users", "ann")
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langmem_recall.errors import InputError
-from langmem_recall.stores.filters import OPERATORS, check_filter, matches
+from langmem_recall.filters import OPERATORS, check_filter, matches
 
 VALUE = {
     "kind": "semantic",

@@ -1,0 +1,1 @@
+"""Measuring recall on one's own data, through the same code as production."""

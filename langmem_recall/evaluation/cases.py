@@ -1,0 +1,436 @@
+"""Cases: collections of memories, cues asked of them, and the memories each cue should find."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from langmem_recall.errors import InputError
+from langmem_recall.lifecycle.provenance import TEXT_FIELDS
+from langmem_recall.types import Cue
+
+ANSWERABLE = "answerable"
+HARD = "hard"
+"""Off-topic, but about the right people: another conversation's questions, names swapped."""
+FAR = "far"
+"""Off-topic, from another domain altogether."""
+OFF_TOPIC = "off_topic"
+DEFAULT_COLLECTION = "default"
+
+LOCOMO_CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
+Unit = Literal["turns", "facts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """The memories of one namespace, as (key, value) pairs in the order they are written."""
+
+    name: str
+    memories: tuple[tuple[str, Mapping[str, Any]], ...]
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of its memories."""
+        return frozenset(key for key, _ in self.memories)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One cue, asked of a collection at a time, and the keys it should find."""
+
+    collection: str
+    cue: Cue
+    """A plain text is taken as a `Cue` of that text."""
+    relevant: frozenset[str] = frozenset()
+    """Empty for an off-topic cue: nothing should be recalled."""
+    at: datetime | None = None
+    """Time of asking; the present when absent."""
+    group: str = ANSWERABLE
+    category: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.cue, str):
+            object.__setattr__(self, "cue", Cue(self.cue))
+        object.__setattr__(self, "relevant", frozenset(self.relevant))
+        if self.group == ANSWERABLE and not self.relevant:
+            raise InputError(
+                f"An answerable case needs relevant keys, got none for {self.cue.words!r}. "
+                f'Name them, or give it another group such as "{OFF_TOPIC}".'
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class CaseSet:
+    """Collections and the cases asked of them."""
+
+    name: str
+    collections: tuple[Collection, ...]
+    cases: tuple[Case, ...]
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """What had to be repaired or left out on loading."""
+
+    def __post_init__(self) -> None:
+        if not self.cases:
+            raise InputError(f"{self.name} holds no cases. Give at least one cue to ask.")
+        keys = {collection.name: collection.keys for collection in self.collections}
+        if len(keys) < len(self.collections):
+            raise InputError(f"{self.name} has two collections of one name. Rename one of them.")
+        for case in self.cases:
+            _check_relevant(case, keys)
+
+    def merge(self, *others: CaseSet) -> CaseSet:
+        """This set and others as one; different collections of one name are renamed apart."""
+        merged = self
+        for other in others:
+            merged = _joined(merged, other)
+        return merged
+
+
+def _check_relevant(case: Case, keys: Mapping[str, frozenset[str]]) -> None:
+    if case.collection not in keys:
+        raise InputError(
+            f"The cue {case.cue.words!r} is asked of the collection {case.collection!r}, which has "
+            "no memories. Check its name, or declare it empty with a line that names only it."
+        )
+    unknown = case.relevant - keys[case.collection]
+    if unknown:
+        raise InputError(
+            f"The cue {case.cue.words!r} names relevant keys that {case.collection!r} does not "
+            f"hold: {', '.join(sorted(unknown))}. Check their spelling."
+        )
+
+
+def _joined(first: CaseSet, second: CaseSet) -> CaseSet:
+    held = {collection.name: collection for collection in first.collections}
+    names = {
+        collection.name: _free_name(collection, second.name, held)
+        for collection in second.collections
+    }
+    moved = [replace(each, name=names[each.name]) for each in second.collections]
+    return CaseSet(
+        name=f"{first.name} + {second.name}",
+        collections=(*first.collections, *(each for each in moved if each.name not in held)),
+        cases=(
+            *first.cases,
+            *(replace(case, collection=names[case.collection]) for case in second.cases),
+        ),
+        notes=(*first.notes, *second.notes),
+    )
+
+
+def _free_name(collection: Collection, owner: str, held: Mapping[str, Collection]) -> str:
+    name = collection.name
+    while name in held and held[name].memories != collection.memories:
+        name = f"{owner}/{name}"
+    return name
+
+
+# --- JSONL, written by hand ---------------------------------------------------------------------
+
+_Held = dict[str, dict[str, Mapping[str, Any]]]
+
+
+def load_cases(path: str | Path) -> CaseSet:
+    """Cases from a JSONL file that can be written by hand.
+
+    A line with `key` is a memory: `{"key": "m1", "content": "...", ...any memory field}`. A line
+    with `cue` is a case: `{"cue": "...", "relevant": ["m1"]}`, where `at`, `group` and `category`
+    may be given. Both take `collection`, to keep several namespaces in one file.
+
+    Raises:
+        InputError: A line cannot be used; the message names the file and the line.
+    """
+    source = Path(path)
+    held: _Held = {}
+    asked: list[tuple[int, Case]] = []
+    for number, line in enumerate(_lines(source), start=1):
+        with _located(source.name, number):
+            asked += [(number, case) for case in _read_line(line, held)]
+    if not asked:
+        raise InputError(f'{source.name} holds no cases. Add lines with "cue" and "relevant".')
+    keys = {name: frozenset(memories) for name, memories in held.items()}
+    for number, case in asked:
+        with _located(source.name, number):
+            _check_relevant(case, keys)
+    collections = (Collection(name, tuple(memories.items())) for name, memories in held.items())
+    return CaseSet(source.stem, tuple(collections), tuple(case for _, case in asked))
+
+
+def _lines(source: Path) -> list[str]:
+    try:
+        return source.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{source} cannot be read: {error}. Pass a UTF-8 JSONL file.") from error
+
+
+@contextmanager
+def _located(file: str, line: int) -> Iterator[None]:
+    """Errors within name the file and the line."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{file}, line {line}: {error}") from error
+
+
+def _read_line(line: str, held: _Held) -> Iterator[Case]:
+    """The case of a line, if it is one; a memory is added to what is held."""
+    if not line.strip():
+        return
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"This is not JSON ({error}). Write one object a line.") from error
+    if not isinstance(record, dict):
+        raise InputError(f"A line is one JSON object, got {record!r}. Write it in braces.")
+    name = _label(record, "collection") or DEFAULT_COLLECTION
+    if "cue" in record:
+        yield _read_case(name, record)
+    elif record:
+        _add_memory(held.setdefault(name, {}), record)
+    else:
+        held.setdefault(name, {})
+
+
+def _add_memory(held: dict[str, Mapping[str, Any]], record: dict[str, Any]) -> None:
+    key = _label(record, "key")
+    if key is None:
+        raise InputError(
+            f"A line needs a key (a memory) or a cue (a case), got only {', '.join(record)}. "
+            'Write {"key": ..., "content": ...} or {"cue": ..., "relevant": [...]}.'
+        )
+    if key in held:
+        raise InputError(f"The key {key!r} is used twice in its collection. Rename one of them.")
+    if not any(name in record for name in TEXT_FIELDS):
+        raise InputError(f'The memory {key!r} has no text. Put the words under "content".')
+    held[key] = record
+
+
+def _read_case(collection: str, record: dict[str, Any]) -> Case:
+    cue, relevant = _read_cue(record.pop("cue")), record.pop("relevant", [])
+    if not _are_texts(relevant):
+        raise InputError(f"relevant must be a list of keys, got {relevant!r}. [] is off-topic.")
+    group = _label(record, "group") or (ANSWERABLE if relevant else OFF_TOPIC)
+    category, at = _label(record, "category"), _read_time(record.pop("at", None))
+    if record:
+        raise InputError(
+            f"A case has no field {', '.join(record)}. "
+            "It takes cue, relevant, at, group, category and collection."
+        )
+    return Case(collection, cue, frozenset(relevant), at, group, category)
+
+
+def _read_cue(held: Any) -> Cue:
+    if isinstance(held, str) and held.strip():
+        return Cue(held)
+    if isinstance(held, dict) and held and held.keys() <= {"text", "parts", "task"}:
+        text, parts, task = held.get("text", ""), held.get("parts", []), held.get("task")
+        if isinstance(text, str) and _are_texts(parts) and isinstance(task, str | None):
+            return Cue(text, tuple(parts), task)
+    raise InputError(
+        f"A cue must be a text, got {held!r}. Write the words, or an object of text, parts, task."
+    )
+
+
+def _read_time(held: Any) -> datetime | None:
+    try:
+        moment = None if held is None else datetime.fromisoformat(held)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f'at must be an ISO 8601 time, got {held!r}. Write "2026-03-04T10:00:00Z".'
+        ) from error
+    return moment.replace(tzinfo=UTC) if moment and not moment.tzinfo else moment
+
+
+def _label(record: dict[str, Any], name: str) -> str | None:
+    held = record.pop(name, None)
+    if held is not None and (not isinstance(held, str) or not held):
+        raise InputError(f"{name} must be a text, got {held!r}. Give it a name.")
+    return held
+
+
+def _are_texts(held: Any) -> bool:
+    return isinstance(held, list) and all(isinstance(part, str) for part in held)
+
+
+def save_cases(cases: CaseSet, path: str | Path) -> None:
+    """Write cases as the JSONL that `load_cases` reads."""
+    lines = [json.dumps(record, ensure_ascii=False, default=_plain) for record in _records(cases)]
+    Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _records(cases: CaseSet) -> Iterator[dict[str, Any]]:
+    for collection in cases.collections:
+        if not collection.memories:
+            yield {"collection": collection.name}
+        for key, value in collection.memories:
+            _check_writable(key, value)
+            yield {"collection": collection.name, "key": key, **value}
+    yield from map(_case_record, cases.cases)
+
+
+def _check_writable(key: str, value: Mapping[str, Any]) -> None:
+    taken = value.keys() & {"collection", "key", "cue"}
+    if taken:
+        raise InputError(
+            f"The memory {key!r} has a field {', '.join(sorted(taken))}, which means something "
+            "else in a file of cases. Rename the field."
+        )
+
+
+def _case_record(case: Case) -> dict[str, Any]:
+    cue = case.cue
+    parts = {"text": cue.text, "parts": list(cue.parts), "task": cue.task}
+    told = {name: held for name, held in parts.items() if held}
+    record: dict[str, Any] = {
+        "collection": case.collection,
+        "cue": cue.text if told.keys() == {"text"} else told,
+        "relevant": sorted(case.relevant),
+        "at": case.at,
+        "group": case.group,
+        "category": case.category,
+    }
+    return {name: held for name, held in record.items() if held is not None}
+
+
+def _plain(held: Any) -> str:
+    if isinstance(held, datetime):
+        return held.isoformat()
+    raise InputError(f"A file of cases holds plain JSON, got {held!r}. Make it a text or a number.")
+
+
+# --- LoCoMo ---------------------------------------------------------------------------------------
+
+_DIALOGUE_ID = re.compile(r"D:?(\d+):0*(\d+)")
+_SESSION = re.compile(r"session_(\d+)")
+_Grounded = tuple[str, Mapping[str, Any], frozenset[str]]
+"""A memory's key and value, and the turns it rests on."""
+
+
+class _Talk(NamedTuple):
+    speakers: tuple[str, str]
+    collection: Collection
+    cases: list[Case]
+    asked_at: datetime
+
+
+def load_locomo(path: str | Path, unit: Unit = "turns", off_topic: bool = True) -> CaseSet:
+    """Cases from a file of LoCoMo (Maharana et al., 2024), asked an hour after the last session.
+
+    Args:
+        path: The file.
+        unit: Whether a memory is a turn of the dialogue or a fact observed in it.
+        off_topic: Add the next conversation's questions, names swapped, as the group "hard".
+
+    Returns:
+        Questions of categories 1 to 4 that have evidence; `notes` counts what was left out.
+    """
+    if unit not in ("turns", "facts"):
+        raise InputError(f'unit must be "turns" or "facts", got {unit!r}. Choose one of them.')
+    tally: Counter[str] = Counter()
+    try:
+        talks = json.loads(Path(path).read_text(encoding="utf-8"))
+        read = [_read_talk(talk, unit, tally) for talk in talks]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path} cannot be read as LoCoMo ({type(error).__name__}: {error}). Pass a JSON list "
+            "of conversations as snap-research/locomo publishes them."
+        ) from error
+    cases = [case for talk in read for case in talk.cases]
+    if off_topic and len(read) > 1:
+        pairs = zip(read, [*read[1:], read[0]], strict=True)
+        cases += [case for talk, other in pairs for case in _hard_cases(talk, other)]
+    notes = tuple(f"{count} {what}" for what, count in sorted(tally.items()))
+    return CaseSet(f"LoCoMo {unit}", tuple(talk.collection for talk in read), tuple(cases), notes)
+
+
+def _read_talk(talk: Mapping[str, Any], unit: Unit, tally: Counter[str]) -> _Talk:
+    name, conversation = talk["sample_id"], talk["conversation"]
+    held = list(_turns(conversation) if unit == "turns" else _facts(talk, tally))
+    last = max(_session_time(conversation, number) for number in _sessions(conversation))
+    asked_at = last + timedelta(hours=1)
+    cases = []
+    for question in talk["qa"]:
+        if question["category"] in LOCOMO_CATEGORIES:
+            evidence = _dialogue_ids(question.get("evidence", []), tally)
+            relevant = frozenset(key for key, _, turns in held if turns & evidence)
+            category = LOCOMO_CATEGORIES[question["category"]]
+            if relevant:
+                cue = Cue(question["question"])
+                cases.append(Case(name, cue, relevant, asked_at, ANSWERABLE, category))
+            else:
+                tally["questions without evidence left out"] += 1
+    speakers = conversation["speaker_a"], conversation["speaker_b"]
+    collection = Collection(name, tuple((key, value) for key, value, _ in held))
+    return _Talk(speakers, collection, cases, asked_at)
+
+
+def _turns(conversation: Mapping[str, Any]) -> Iterator[_Grounded]:
+    for number in _sessions(conversation):
+        for place, turn in enumerate(conversation[f"session_{number}"]):
+            texts = (turn["text"], turn.get("blip_caption"))
+            words = " ".join(text for text in texts if text)
+            value = _value(words, turn["speaker"], conversation, number, place)
+            yield turn["dia_id"], value, frozenset((turn["dia_id"],))
+
+
+def _facts(talk: Mapping[str, Any], tally: Counter[str]) -> Iterator[_Grounded]:
+    conversation = talk["conversation"]
+    for number in _sessions(conversation):
+        said = talk["observation"].get(f"session_{number}_observation", {})
+        facts = [(speaker, *fact) for speaker, noted in said.items() for fact in noted]
+        for place, (speaker, words, ids) in enumerate(facts):
+            turns = _dialogue_ids([ids] if isinstance(ids, str) else ids, tally)
+            value = _value(words, speaker, conversation, number, place)
+            yield f"F{number}:{place}", value, turns
+
+
+def _value(
+    words: str, speaker: str, conversation: Mapping[str, Any], session: int, place: int
+) -> dict[str, Any]:
+    return {
+        "content": words,
+        "speaker": speaker,
+        "thread_id": f"session_{session}",
+        "turn": place,
+        "written_at": _session_time(conversation, session).isoformat(),
+    }
+
+
+def _sessions(conversation: Mapping[str, Any]) -> list[int]:
+    """Numbers of the sessions that took place; some files date more than they hold."""
+    found = map(_SESSION.fullmatch, conversation)
+    return sorted(int(match[1]) for match in found if match and conversation[match[0]])
+
+
+def _session_time(conversation: Mapping[str, Any], number: int) -> datetime:
+    told = conversation[f"session_{number}_date_time"]
+    return datetime.strptime(told, "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
+
+
+def _dialogue_ids(written: Iterable[str], tally: Counter[str]) -> frozenset[str]:
+    """Ids of turns, those that were written carelessly repaired where they can be."""
+    ids: set[str] = set()
+    for text in written:
+        found = [f"D{match[1]}:{match[2]}" for match in _DIALOGUE_ID.finditer(text)]
+        if not found:
+            tally["evidence ids skipped"] += 1
+        elif found != [text]:
+            tally["evidence ids repaired"] += 1
+        ids.update(found)
+    return frozenset(ids)
+
+
+def _hard_cases(talk: _Talk, other: _Talk) -> Iterator[Case]:
+    """The other talk's questions; names are swapped in one pass, as both may share one."""
+    names = dict(zip(other.speakers, talk.speakers, strict=True))
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+    for case in other.cases:
+        cue = Cue(pattern.sub(lambda match: names[match[0]], case.cue.text))
+        yield Case(talk.collection.name, cue, at=talk.asked_at, group=HARD)

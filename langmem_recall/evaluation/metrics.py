@@ -1,0 +1,187 @@
+"""Metrics of rankings and recalls, with bootstrap intervals and paired tests; plain numpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langmem_recall.ranking.arrays import FloatArray
+from langmem_recall.ranking.tokens import tokens
+
+RESAMPLES = 1_000
+SEED = 20_240_817
+CONFIDENCE = 0.95
+CHARS_PER_TOKEN = 4
+"""The usual rule of thumb; it only has to be the same for all policies."""
+NEAR_DUPLICATE = 0.8
+"""Share of terms in common from which two memories say the same."""
+
+
+class Estimate(NamedTuple):
+    """A mean over cases with its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    p: float | None = None
+    """Chance of a difference from the first policy at least this large, were there none."""
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether it differs from the first policy's by more than chance."""
+        return self.p is not None and self.p < 1.0 - CONFIDENCE
+
+
+# --- one ranking, one recall ----------------------------------------------------------------------
+
+
+def recall_at(ranking: Sequence[str], relevant: Collection[str], k: int) -> float:
+    """Share of the relevant memories among the first k."""
+    return len(set(ranking[:k]) & set(relevant)) / len(relevant) if relevant else math.nan
+
+
+def hit_at(ranking: Sequence[str], relevant: Collection[str], k: int) -> float:
+    """1.0 when any relevant memory is among the first k, else 0.0."""
+    return float(any(key in relevant for key in ranking[:k])) if relevant else math.nan
+
+
+def ndcg_at(ranking: Sequence[str], relevant: Collection[str], k: int) -> float:
+    """Discounted gain of the first k, as a share of the best order's."""
+    if not relevant:
+        return math.nan
+    gained = sum(_discount(place) for place, key in enumerate(ranking[:k]) if key in relevant)
+    return gained / sum(map(_discount, range(min(k, len(relevant)))))
+
+
+def reciprocal_rank(ranking: Sequence[str], relevant: Collection[str]) -> float:
+    """1 / rank of the first relevant memory; 0.0 when there is none."""
+    if not relevant:
+        return math.nan
+    return next((1.0 / place for place, key in enumerate(ranking, 1) if key in relevant), 0.0)
+
+
+def _discount(place: int) -> float:
+    return 1.0 / math.log2(place + 2)
+
+
+def near_duplicate_share(texts: Sequence[str]) -> float:
+    """Share of the texts that repeat an earlier one, nearly in the same words."""
+    terms = [frozenset(tokens(text)) for text in texts]
+    repeats = sum(
+        any(_overlap(terms[i], earlier) >= NEAR_DUPLICATE for earlier in terms[:i])
+        for i in range(len(terms))
+    )
+    return repeats / len(texts) if texts else 0.0
+
+
+def _overlap(first: frozenset[str], second: frozenset[str]) -> float:
+    either = len(first | second)
+    return len(first & second) / either if either else 0.0
+
+
+def token_count(texts: Sequence[str]) -> int:
+    """About how many tokens the texts would cost a model."""
+    return sum(math.ceil(len(text) / CHARS_PER_TOKEN) for text in texts)
+
+
+# --- many cases -----------------------------------------------------------------------------------
+
+
+def auc(positives: FloatArray, negatives: FloatArray) -> float:
+    """Chance that a positive has more than a negative, a tie counting half; NaN without both."""
+    if not len(positives) or not len(negatives):
+        return math.nan
+    ordered = np.sort(negatives)
+    below = np.searchsorted(ordered, positives, "left")
+    not_above = np.searchsorted(ordered, positives, "right")
+    return float((below + not_above).mean() / (2 * len(negatives)))
+
+
+def mean_estimate(values: FloatArray, first: FloatArray | None = None) -> Estimate:
+    """The mean over cases; tested against the first policy's values for the same cases."""
+    if not len(values):
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    p = None if first is None else randomisation_p(values, first)
+    return _estimate(float(np.mean(values)), resampled_means(values), len(values), p)
+
+
+def auc_estimate(
+    positives: FloatArray,
+    negatives: FloatArray,
+    first: tuple[FloatArray, FloatArray] | None = None,
+) -> Estimate:
+    """The AUC, both sides resampled; tested against the first policy's by paired bootstrap."""
+    if not len(positives) or not len(negatives):
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    resampled = resampled_aucs(positives, negatives)
+    p = None if first is None else paired_p(resampled, resampled_aucs(*first))
+    n = len(positives) + len(negatives)
+    return _estimate(auc(positives, negatives), resampled, n, p)
+
+
+def _estimate(mean: float, resampled: FloatArray, n: int, p: float | None) -> Estimate:
+    tail = (1.0 - CONFIDENCE) / 2
+    low, high = np.quantile(resampled, (tail, 1.0 - tail)).tolist()
+    # Rounding, or a resample of very few cases, must not put the mean outside.
+    return Estimate(mean, min(low, mean), max(high, mean), n, p)
+
+
+def resampled_means(values: FloatArray) -> FloatArray:
+    """Means of as many cases drawn with replacement, over and over."""
+    return np.asarray(_draw_counts(len(values), SEED) @ values / len(values))
+
+
+def resampled_aucs(positives: FloatArray, negatives: FloatArray) -> FloatArray:
+    """AUCs of cases drawn with replacement on both sides."""
+    levels, codes = np.unique(np.concatenate([positives, negatives]), return_inverse=True)
+    above = _level_counts(codes[: len(positives)], len(levels), SEED)
+    below = _level_counts(codes[len(positives) :], len(levels), SEED + 1)
+    won = above * (np.cumsum(below, axis=1) - 0.5 * below)
+    return np.asarray(won.sum(axis=1) / (len(positives) * len(negatives)))
+
+
+def _level_counts(codes: NDArray[np.signedinteger], levels: int, seed: int) -> FloatArray:
+    """How often each level was drawn, a row per resample."""
+    drawn = _draw_counts(len(codes), seed)
+    counts = np.zeros((RESAMPLES, levels))
+    # Sorted by level, the draws of one level lie together.
+    order = np.argsort(codes, kind="stable")
+    present, starts = np.unique(codes[order], return_index=True)
+    counts[:, present] = np.add.reduceat(drawn[:, order], starts, axis=1)
+    return counts
+
+
+@lru_cache(maxsize=4)
+def _draw_counts(cases: int, seed: int) -> FloatArray:
+    """How often each case was drawn, a row per resample; the same draws for every policy."""
+    rng = np.random.default_rng(seed)
+    return rng.multinomial(cases, np.full(cases, 1.0 / cases), RESAMPLES).astype(np.float64)
+
+
+def randomisation_p(values: FloatArray, others: FloatArray) -> float:
+    """Fisher's randomisation test of paired values: how often random signs do as much."""
+    differences = values - others
+    if not differences.any():
+        return 1.0
+    signs = _signs(len(differences), SEED)
+    # Sums of the same numbers in another order differ by rounding alone.
+    reached = np.abs(signs @ differences) >= abs(differences.sum()) * (1.0 - 1e-9)
+    return float((1 + reached.sum()) / (1 + RESAMPLES))
+
+
+@lru_cache(maxsize=4)
+def _signs(cases: int, seed: int) -> FloatArray:
+    return np.random.default_rng(seed).choice((-1.0, 1.0), (RESAMPLES, cases))
+
+
+def paired_p(resampled: FloatArray, others: FloatArray) -> float:
+    """Paired bootstrap: how often the resampled difference falls on the other side of zero."""
+    differences = resampled - others
+    side = min((differences <= 0).sum(), (differences >= 0).sum())
+    return float(min(1.0, 2.0 * (1 + side) / (1 + len(differences))))
