@@ -1,3 +1,49 @@
-"""The recall layer for LangGraph agents."""
+"""The recall layer for LangGraph agents: ranked, gated, explained long-term memory.
+
+Names are imported when first used, so that `import langmem_recall` stays light.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from langmem_recall.embeddings import LocalEmbeddings
+    from langmem_recall.errors import RecallError
+    from langmem_recall.policy import RecallPolicy
+    from langmem_recall.stores.local import LocalStore
+    from langmem_recall.stores.recall import RecallStore
+    from langmem_recall.types import Cue, Memory, Recall
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Cue": "langmem_recall.types",
+    "LocalEmbeddings": "langmem_recall.embeddings",
+    "LocalStore": "langmem_recall.stores.local",
+    "Memory": "langmem_recall.types",
+    "Recall": "langmem_recall.types",
+    "RecallError": "langmem_recall.errors",
+    "RecallPolicy": "langmem_recall.policy",
+    "RecallStore": "langmem_recall.stores.recall",
+}
+
+__all__ = [
+    "Cue",
+    "LocalEmbeddings",
+    "LocalStore",
+    "Memory",
+    "Recall",
+    "RecallError",
+    "RecallPolicy",
+    "RecallStore",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'langmem_recall' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -262,7 +262,7 @@ class Recall:
             return f"{len(self.chosen)} recalled"
         if not self.dropped:
             return "nothing stored" if not self.trace.searched else "no candidate found"
-        return "; ".join(f"{count} {what}" for what, count in self.drop_counts().items())
+        return max(self.dropped, key=lambda drop: drop.scored.signals.relevance).reason
 
     def drop_counts(self) -> dict[str, int]:
         """How many candidates each gate dropped, in the order of the gates."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from langmem_recall.ranking.arrays import FloatArray
+from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.tokens import tokens
 
 RESAMPLES = 1_000
@@ -185,3 +186,123 @@ def paired_p(resampled: FloatArray, others: FloatArray) -> float:
     differences = resampled - others
     side = min((differences <= 0).sum(), (differences >= 0).sum())
     return float(min(1.0, 2.0 * (1 + side) / (1 + len(differences))))
+
+
+# --- policies compared ----------------------------------------------------------------------------
+
+AT_K = ("recall", "hit", "ndcg", "duplicates")
+"""Metrics that read the first k of a ranking."""
+DIGITS = {"tokens": 0, "ms": 2}
+"""Decimals in a table; three for shares."""
+PER_CASE = ("recall", "hit", "ndcg", "mrr", "duplicates", "tokens", "injected", "ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One policy's numbers, a value per case; NaN where a metric does not apply."""
+
+    name: str
+    values: Mapping[str, FloatArray]
+
+    def within(self, metric: str, chosen: BoolArray) -> FloatArray:
+        """The numbers of some cases; none at all where the metric never applies."""
+        values = self.values[metric][chosen]
+        return np.asarray(values[~np.isnan(values)])
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One policy's metrics."""
+
+    policy: str
+    estimates: Mapping[str, Estimate]
+
+    def __getitem__(self, metric: str) -> Estimate:
+        return self.estimates[metric]
+
+
+def rows_of(
+    measured: Sequence[Measured],
+    answerable: BoolArray,
+    off_topic: Mapping[str, BoolArray],
+    k: int,
+) -> tuple[Row, ...]:
+    """A row a policy over the cases chosen, each tested against the first policy's."""
+    rows = []
+    for place, one in enumerate(measured):
+        first = measured[0] if place else None
+        ranking = _ranking_estimates(one, first, answerable, k)
+        rows.append(Row(one.name, ranking | _gating_estimates(one, first, answerable, off_topic)))
+    return tuple(rows)
+
+
+def _ranking_estimates(
+    one: Measured, first: Measured | None, answerable: BoolArray, k: int
+) -> dict[str, Estimate]:
+    return {
+        f"{metric}@{k}" if metric in AT_K else metric: _mean(one, first, metric, answerable)
+        for metric in PER_CASE
+    }
+
+
+def _gating_estimates(
+    one: Measured,
+    first: Measured | None,
+    answerable: BoolArray,
+    groups: Mapping[str, BoolArray],
+) -> dict[str, Estimate]:
+    estimates: dict[str, Estimate] = {}
+    for label, off_topic in groups.items():
+        estimates[f"injected_{label}"] = _mean(one, first, "injected", off_topic)
+        for metric, held in (("auc", "relevance"), ("score_auc", "score")):
+            estimates[f"{metric}_{label}"] = _auc(one, first, held, answerable, off_topic)
+    return estimates
+
+
+def _mean(one: Measured, first: Measured | None, metric: str, chosen: BoolArray) -> Estimate:
+    values = one.within(metric, chosen)
+    others = None if first is None else first.within(metric, chosen)
+    # A metric that does not apply to one of the two cannot be compared.
+    comparable = others is not None and len(others) == len(values)
+    return mean_estimate(values, others if comparable else None)
+
+
+def _auc(
+    one: Measured,
+    first: Measured | None,
+    metric: str,
+    answerable: BoolArray,
+    off_topic: BoolArray,
+) -> Estimate:
+    sides = one.within(metric, answerable), one.within(metric, off_topic)
+    if first is None or not len(sides[0]) or not len(sides[1]):
+        return auc_estimate(*sides)
+    others = first.within(metric, answerable), first.within(metric, off_topic)
+    return auc_estimate(*sides, others if len(others[0]) == len(sides[0]) else None)
+
+
+def table_of(
+    rows: Sequence[Row], metrics: Sequence[str], intervals: bool, titles: Mapping[str, str]
+) -> str:
+    """Rows as aligned plain text; a star where a policy differs from the first."""
+    lines = [["policy", *(f"{titles.get(metric, metric)} " for metric in metrics)]]
+    lines += [
+        [row.policy, *(_cell(metric, row[metric], intervals) for metric in metrics)] for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])],
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _cell(metric: str, held: Estimate, intervals: bool) -> str:
+    """The mean and a star where it differs; the column of stars is kept free without one."""
+    if math.isnan(held.mean):
+        return "- "
+    digits = DIGITS.get(metric, 3)
+    mark = "*" if held.is_significant else " "
+    span = f" [{held.low:.{digits}f}, {held.high:.{digits}f}]" if intervals else ""
+    return f"{held.mean:.{digits}f}{span}{mark}"

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from itertools import islice
 from pathlib import Path
 from sys import maxsize
@@ -43,7 +42,7 @@ from langmem_recall.stores.local_rows import (
     refresh_expiry,
 )
 from langmem_recall.stores.local_shelf import LocalShelf
-from langmem_recall.stores.local_ttl import Sweeper
+from langmem_recall.stores.local_ttl import Settled, Sweeper, SweeperFuture
 from langmem_recall.stores.local_usage import delete_usage, find_usage, write_usage
 from langmem_recall.stores.local_words import Vocabulary
 from langmem_recall.types import MemoryId, Namespace, Touch, Usage
@@ -96,8 +95,9 @@ class LocalStore(BaseStore):
         """The file."""
         return self._file.path
 
-    def setup(self) -> None:
+    def setup(self) -> Settled:
         """Nothing to do: the tables are made on opening. Here because other stores have it."""
+        return Settled()
 
     def close(self) -> None:
         """Stop the sweeper and release the file."""
@@ -159,25 +159,25 @@ class LocalStore(BaseStore):
                 done += some
         return done
 
-    def sweep_ttl(self) -> int:
+    def sweep_ttl(self) -> Settled:
         """Delete what has expired; returns how many."""
         with self._file.writing() as connection:
             expired = expired_ids(connection, (), self._now())
             delete_ids(connection, expired)
-        return len(expired)
+        return Settled(len(expired))
 
-    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
+    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> SweeperFuture:
         """Sweep every few minutes in a thread; nothing is started without a TTL configuration."""
         if not self.ttl_config:
-            future: Future[None] = Future()
+            future = SweeperFuture()
             future.set_result(None)
             return future
         configured = self.ttl_config.get("sweep_interval_minutes")
         return self._sweeper.start(float(sweep_interval_minutes or configured or SWEEP_MINUTES))
 
-    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
-        """Stop sweeping; False when the thread did not end in time."""
-        return self._sweeper.stop(timeout)
+    def stop_ttl_sweeper(self, timeout: float | None = None) -> Settled:
+        """Stop sweeping; 0 when the thread did not end in time."""
+        return Settled(self._sweeper.stop(timeout))
 
     async def asetup(self) -> None:
         """Nothing to do, as in `setup`."""
@@ -202,7 +202,7 @@ class LocalStore(BaseStore):
 
     async def astop_ttl_sweeper(self, timeout: float | None = None) -> bool:
         """Stop sweeping, waiting off the event loop."""
-        return await asyncio.to_thread(self.stop_ttl_sweeper, timeout)
+        return bool(await asyncio.to_thread(self.stop_ttl_sweeper, timeout))
 
     def __enter__(self) -> Self:
         return self

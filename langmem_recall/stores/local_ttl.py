@@ -5,10 +5,27 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from typing import Any
 
 logger = logging.getLogger(__name__)
+
+
+class Settled(int):
+    """A result at hand that may also be awaited: code written for AsyncSqliteStore does so."""
+
+    def __await__(self) -> Generator[Any, None, int]:
+        return int(self)
+        yield
+
+
+class SweeperFuture(Future[None]):
+    """Ends with the sweeper; awaiting it gives it back at once, as AsyncSqliteStore does."""
+
+    def __await__(self) -> Generator[Any, None, SweeperFuture]:
+        return self
+        yield
 
 
 class Sweeper:
@@ -20,9 +37,9 @@ class Sweeper:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, interval_minutes: float) -> Future[None]:
+    def start(self, interval_minutes: float) -> SweeperFuture:
         """Start, unless it runs already; cancelling the future stops it."""
-        future: Future[None] = Future()
+        future = SweeperFuture()
         if self._thread is None or not self._thread.is_alive():
             self._stop = threading.Event()
             self._thread = threading.Thread(

@@ -447,6 +447,21 @@ def test_async_context_closes_the_store(tmp_path):
         asyncio.run(use()).get(NS, "k")
 
 
+def test_code_written_for_async_sqlite_store_runs_unchanged(tmp_path, clock):
+    async def use():
+        ttl = {"default_ttl": 1, "sweep_interval_minutes": 60}
+        async with LocalStore(tmp_path / "m.db", index=False, ttl=ttl, clock=clock) as opened:
+            await opened.setup()
+            await opened.aput(NS, "k", {"content": "cat"})
+            clock.now += 61
+            swept = await opened.sweep_ttl()
+            task = await opened.start_ttl_sweeper()
+            stopped = await opened.stop_ttl_sweeper()
+            return swept, task.result(timeout=10), stopped
+
+    assert asyncio.run(use()) == (1, None, True)
+
+
 def test_reindex_embeds_everything_with_the_new_embedder(tmp_path, call):
     class Other(WordCounts):
         words = ("dog", "cat", "tea")

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from langmem_recall.ranking.calibration import ASSUMED, Null, measure
+from langmem_recall.ranking.panel import PANEL
+
+EAST, NORTH, WEST = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]
+
+
+def test_null_is_mean_and_spread_of_unrelated_pairs():
+    # Question 0 with statement 1: east x north = 0; question 1 with statement 0: 0.6.
+    questions = [EAST, [0.6, 0.8]]
+    statements = [EAST, NORTH]
+
+    # mean (0 + 0.6) / 2 = 0.3; deviations 0.3 both ways, so sd 0.3
+    assert measure(questions, statements) == pytest.approx((0.3, 0.3, True))
+
+
+def test_length_of_vectors_does_not_matter():
+    assert measure([[5.0, 0.0], [6.0, 8.0]], [[2.0, 0.0], [0.0, 0.1]]) == pytest.approx(
+        (0.3, 0.3, True)
+    )
+
+
+def test_pairs_that_share_a_topic_are_left_out():
+    # Diagonal 1, 1, 1; the rest 0 or -1: 0, -1, 0, 0, -1, 0: mean -1/3, sd sqrt(2/9).
+    vectors = [EAST, NORTH, WEST]
+    found = measure(vectors, vectors)
+
+    assert found is not None
+    assert found.mean == pytest.approx(-1 / 3)
+    assert found.sd == pytest.approx(math.sqrt(2 / 9))
+
+
+@pytest.mark.parametrize(
+    ("questions", "statements"),
+    [
+        ([EAST, [math.nan, 1.0]], [EAST, NORTH]),
+        ([EAST, NORTH], [EAST, [math.inf, 0.0]]),
+        ([EAST, [1.0]], [EAST, NORTH]),
+        ([EAST, NORTH], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]),
+        ([EAST, NORTH], [EAST, NORTH, WEST]),
+        ([EAST, [0.0, 0.0]], [EAST, NORTH]),
+        ([EAST, EAST], [EAST, EAST]),
+        ([EAST, NORTH], [NORTH, EAST]),
+        ([EAST], [EAST]),
+        ([], []),
+        (EAST, NORTH),
+        ([["a", "b"], ["c", "d"]], [EAST, NORTH]),
+    ],
+    ids=[
+        *("NaN", "infinite", "ragged", "other dimensions", "other count", "zero", "identical"),
+        *("no spread", "one pair", "empty", "flat", "text"),
+    ],
+)
+def test_vectors_that_measure_nothing_give_no_null(questions, statements):
+    assert measure(questions, statements) is None
+
+
+def test_cap_is_how_far_identity_stands_above_chance():
+    # (1 - 0.1) / 0.09
+    assert Null(0.1, 0.09).cap == pytest.approx(10.0)
+
+
+def test_standardised_cosine_is_in_standard_deviations_above_chance():
+    null = Null(0.1, 0.05)
+
+    assert null.standardise(np.array([0.1, 0.2, 0.0, 1.0])) == pytest.approx([0, 2, -2, null.cap])
+
+
+def test_assumed_null_says_that_it_was_not_measured():
+    assert ASSUMED.measured is False
+    assert (ASSUMED.mean, ASSUMED.sd) == (0.10, 0.08)
+
+
+@given(st.floats(0.05, 1.0))
+def test_null_of_a_narrower_embedder_is_narrower_alike(share):
+    # An embedder that adds one common direction has cos' = share x cos + (1 - share).
+    vectors = np.array([EAST, [0.6, 0.8], [-0.8, 0.6]])
+    common = np.full((3, 1), math.sqrt(1 - share))
+    narrow = np.hstack([math.sqrt(share) * vectors, common])
+    wide, tight = measure(vectors, vectors), measure(narrow, narrow)
+
+    assert wide is not None
+    assert tight is not None
+    assert tight.mean == pytest.approx(share * wide.mean + 1 - share)
+    assert tight.sd == pytest.approx(share * wide.sd)
+    assert tight.cap == pytest.approx(wide.cap)
+
+
+def test_panel_has_thirty_two_pairs_of_distinct_texts():
+    texts = [text for pair in PANEL for text in pair]
+
+    assert len(PANEL) == 32
+    assert len({text.casefold() for text in texts}) == 64
+    assert all(question.endswith("?") for question, _ in PANEL)
+    assert all(text.strip() == text and text for text in texts)
