@@ -7,7 +7,9 @@ the evidence that a `recall` without gates returns for every memory.
 
 R@10, nDCG@10, MRR: over answerable questions. in, in hard: share of the answerable and of the hard
 off-topic questions that get memories. AUC: how well the best memory's relevance tells the two
-apart; own AUC: the same by the formula's own best score.
+apart; own AUC: the same by the formula's own best score. ms: one search; BM25, RRF and mem0 lay
+every memory's evidence open here, so theirs is the price of the comparison, not of the formula.
+The published presets rank by their formula but keep our gates, as DESIGN.md section 6 says.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.embeddings import LocalEmbeddings
-from langmem_recall.evaluation.cases import CaseSet, load_locomo
+from langmem_recall.evaluation.cases import CaseSet
 from langmem_recall.evaluation.evaluate import Contender, evaluate
+from langmem_recall.evaluation.locomo import load_locomo
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.tokens import tokens
 from langmem_recall.stores.recall import RecallStore

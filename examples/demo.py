@@ -60,7 +60,8 @@ def session_b(path: Path) -> None:
 
 def show(recall: Recall) -> None:
     """What was recalled and why, as a short table."""
-    print("    score  relevance  cosine  words  source           memory")
+    if recall.chosen:
+        print("    score  relevance  cosine  words  source           memory")
     for scored in recall.chosen:
         evidence, memory = scored.evidence, scored.memory
         cosine = "-" if evidence.dense is None else f"{evidence.dense:.2f}"

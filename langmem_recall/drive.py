@@ -66,7 +66,7 @@ class Host:
         """Carry one effect out without blocking the event loop."""
         if isinstance(effect, Ops):
             store = self._store_of(effect)
-            if effect.as_batch:
+            if effect.as_batch and effect.ops:
                 return await store.abatch(list(effect.ops))
             return list(await asyncio.gather(*(_asend(store, op) for op in effect.ops)))
         if isinstance(effect, Call):

@@ -7,8 +7,9 @@ import json
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from langmem_recall.errors import PolicyError
@@ -22,27 +23,38 @@ GENERATIVE_AGENTS_HALF_LIFE_HOURS = math.log(0.5) / math.log(0.995)
 """0.995 per hour, said as a half-life: 138.28 hours."""
 
 
+_LARGEST = 1e300
+
+
 def _within(low: float, high: float = math.inf) -> dict[str, tuple[float, float]]:
     return {"range": (low, high)}
 
 
-def _check_numbers(record: Any, owner: str) -> None:
+def _check_knobs(record: Any, owner: str) -> None:
     for knob in fields(record):
-        if "range" not in knob.metadata:
-            continue
-        low, high = knob.metadata["range"]
         held = getattr(record, knob.name)
-        whole = isinstance(knob.default, int)
-        if not _is_number(held, whole) or not low <= held <= high:
-            limit = f">= {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
-            what = "a whole number" if whole else "a number"
-            raise PolicyError(f"{owner}.{knob.name} must be {what} {limit}, got {held!r}.")
+        if isinstance(knob.default, bool) and not isinstance(held, bool):
+            raise PolicyError(f"{owner}.{knob.name} must be true or false, got {held!r}.")
+        if "range" in knob.metadata:
+            _check_number(record, owner, knob, held)
+
+
+def _check_number(record: Any, owner: str, knob: Field[Any], held: Any) -> None:
+    low, high = knob.metadata["range"]
+    whole = isinstance(knob.default, int)
+    if not _is_number(held, whole) or not low <= held <= high:
+        limit = f">= {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+        what = "a whole number" if whole else "a number"
+        raise PolicyError(f"{owner}.{knob.name} must be {what} {limit}, got {held!r:.80}.")
+    if not whole:
+        # One spelling of each number, so that equal policies have equal fingerprints.
+        object.__setattr__(record, knob.name, float(held) + 0.0)
 
 
 def _is_number(held: Any, whole: bool) -> bool:
     if isinstance(held, bool) or not isinstance(held, int if whole else int | float):
         return False
-    return math.isfinite(held)
+    return -_LARGEST < held < _LARGEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +73,7 @@ class Weights:
     """How far its source is believed."""
 
     def __post_init__(self) -> None:
-        _check_numbers(self, "Weights")
+        _check_knobs(self, "Weights")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +110,7 @@ class RelevanceModel:
     """More memories, more chance hits: this times ln(memories searched) is taken off."""
 
     def __post_init__(self) -> None:
-        _check_numbers(self, "RelevanceModel")
+        _check_knobs(self, "RelevanceModel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,20 +164,27 @@ class RecallPolicy:
     """Relevance each memory must reach; 0 switches it off."""
     composite_floor: float = field(default=0.0, metadata=_within(0))
     """Score each memory must reach; 0 switches it off."""
-    duplicate_similarity: float = field(default=0.9, metadata=_within(0, 1))
-    """Two memories at least this alike are near-duplicates: only the better one is recalled."""
+    duplicate_similarity: float = field(default=0.9, metadata=_within(0, 2))
+    """Memories at least this alike are near-duplicates: only the best is recalled; 2: keep all."""
     mmr_lambda: float = field(default=1.0, metadata=_within(0, 1))
     """Score against novelty in greedy selection; 1 leaves the order alone."""
 
     def __post_init__(self) -> None:
-        _check_numbers(self, "RecallPolicy")
+        _check_knobs(self, "RecallPolicy")
         _check_choice("blend", self.blend, get_args(Blend))
         _check_choice("ordering", self.ordering, get_args(Ordering))
+        _check_type("name", self.name, str)
+        _check_type("weights", self.weights, Weights)
+        _check_type("relevance", self.relevance, RelevanceModel)
+        _check_type("tiers", self.tiers, Mapping)
         for kind, weights in self.tiers.items():
             _check_choice("a tier", kind, KINDS)
-            if not isinstance(weights, Weights):
-                raise PolicyError(f"tiers[{kind!r}] must be Weights, got {weights!r}.")
-        object.__setattr__(self, "tiers", dict(self.tiers))
+            _check_type(f"tiers[{kind!r}]", weights, Weights)
+        object.__setattr__(self, "tiers", MappingProxyType(dict(self.tiers)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and pickled by its knobs, because a read-only mapping cannot be."""
+        return RecallPolicy.from_dict, (self.to_dict(),)
 
     def but(self, **changes: Any) -> RecallPolicy:
         """This policy with some knobs changed."""
@@ -212,8 +231,8 @@ class RecallPolicy:
     def load(cls, path: str | Path) -> RecallPolicy:
         """Read a policy from a TOML or JSON file."""
         source = Path(path)
-        text = source.read_text(encoding="utf-8")
         try:
+            text = source.read_text(encoding="utf-8")
             knobs = json.loads(text) if _is_json(source) else tomllib.loads(text)
         except ValueError as error:
             raise PolicyError(f"{source.name} is not a policy file: {error}.") from error
@@ -319,7 +338,7 @@ class RecallPolicy:
             rescues=0,
             trigger=0.0,
             floor=0.0,
-            duplicate_similarity=1.0,
+            duplicate_similarity=2.0,
         )
         return preset.but(**changes)
 
@@ -333,6 +352,11 @@ def _workload(name: str, half_life_days: float, **weights: float) -> RecallPolic
 def _check_choice(what: str, held: Any, allowed: tuple[str, ...]) -> None:
     if held not in allowed:
         raise PolicyError(f"{what} must be one of {', '.join(allowed)}, got {held!r}.")
+
+
+def _check_type(what: str, held: Any, wanted: type[Any]) -> None:
+    if not isinstance(held, wanted):
+        raise PolicyError(f"RecallPolicy.{what} must be {wanted.__name__}, got {held!r:.80}.")
 
 
 def _unknown_knobs(owner: str, unknown: set[str], record: type[Any]) -> str:
@@ -363,7 +387,9 @@ def _toml_lines(knobs: Mapping[str, Any], table: str) -> Iterator[str]:
     """JSON's numbers, booleans and strings are TOML's too; only tables differ."""
     for name, held in knobs.items():
         if not isinstance(held, Mapping):
-            yield f"{name} = {json.dumps(held)}"
+            # The one character that JSON leaves bare and TOML forbids.
+            text = json.dumps(held, ensure_ascii=False).replace("\x7f", "\\u007f")
+            yield f"{name} = {text}"
     for name, held in knobs.items():
         if isinstance(held, Mapping) and held:
             path = f"{table}{name}"

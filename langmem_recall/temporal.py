@@ -20,24 +20,25 @@ _NUMBERS = {
     **dict.fromkeys(("two", "couple", "couple of", "a couple", "a couple of"), 2),
     **{"three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9},
     **{"ten": 10, "eleven": 11, "twelve": 12},
+    **dict.fromkeys(("few", "a few", "several"), 3),
 }
 _COUNT = r"(?P<count>\d{1,4}|" + "|".join(sorted(_NUMBERS, key=len, reverse=True)) + ")"
 _UNIT_DAYS = {"day": 1.0, "week": 7.0, "month": 30.44, "year": 365.25}
 
 _CURRENT = re.compile(
     r"\b(?:currently|right now|at the moment|at present|these days|nowadays|lately|"
-    r"(?:the )?(?:latest|most recent|newest)|as of now|up[- ]to[- ]date|present(?:ly)?|"
-    r"now(?!adays)|current)\b",
-    re.IGNORECASE,
+    r"(?:the )?(?:latest|most recent|newest)|as of now|up[- ]to[- ]date|"
+    r"presently|recently|the other day|now(?!adays)|current)\b",
+    re.IGNORECASE | re.ASCII,
 )
 _FIRST = re.compile(
     r"\b(?:originally|at first|initially|in the beginning|to begin with|at the outset|"
     r"(?:the )?first time|(?:the )?(?:original|initial|earliest))\b",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 _PAST = re.compile(
     r"\b(?:formerly|previously|back then|used to|in the past|once upon a time|long ago)\b",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 
 
@@ -109,12 +110,19 @@ def _weekday(match: re.Match[str], now: datetime) -> Span:
     return start, start + timedelta(days=1)
 
 
+def _since(match: re.Match[str], now: datetime) -> Span | None:
+    """From the beginning of what is named until now."""
+    span = _date(match, now) if match["month"] else _named_year(match, now)
+    return (span[0], now) if span and span[0] < now else None
+
+
 def _date(match: re.Match[str], now: datetime) -> Span | None:
-    """A day, a month or a year that is named; a month without a year is the latest one begun."""
+    """A day or a month that is named; a month without a year is the latest one begun."""
     year = int(match["year"]) if match["year"] else None
     month = _MONTHS.index(match["month"].lower()) + 1
     if year is None:
-        year = now.year - (month > now.month)
+        is_last = match.group().lower().startswith("last")
+        year = now.year - (month >= now.month if is_last else month > now.month)
     start = _midnight(now).replace(year=year, month=month, day=1)
     day = match.groupdict().get("day")
     if not day:
@@ -141,12 +149,14 @@ def _year_of(year: int, now: datetime) -> Span:
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE)
+    return re.compile(pattern, re.IGNORECASE | re.ASCII)
 
 
 _UNIT = r"(?P<unit>day|week|month|year)s?"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _WINDOWS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], Span | None]], ...] = (
+    (_compiled(rf"\bsince\s+(?P<month>{_MONTH})(?:,?\s+{_YEAR})?\b"), _since),
+    (_compiled(rf"\bsince\s+(?P<month>){_YEAR}\b"), _since),
     (_compiled(rf"\b{_COUNT}\s+{_UNIT}\s+(?:ago|back|earlier)\b"), _ago),
     (_compiled(rf"\b(?:last|past|previous)\s+{_COUNT}\s+{_UNIT}\b"), _within_last),
     (_compiled(r"\b(?:yesterday|today)\b"), _day),
@@ -163,7 +173,7 @@ _WINDOWS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], Span 
         _date,
     ),
     (
-        _compiled(rf"\b(?:(?:in|during|of|since|last|this)\s+)?(?P<month>{_MONTH}),?\s+{_YEAR}\b"),
+        _compiled(rf"\b(?:(?:in|during|of|last|this)\s+)?(?P<month>{_MONTH}),?\s+{_YEAR}\b"),
         _date,
     ),
     (_compiled(rf"\b(?:in|during|last|this)\s+(?P<month>{_MONTH})\b(?P<year>)"), _date),

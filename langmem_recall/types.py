@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 Namespace = tuple[str, ...]
@@ -39,6 +39,11 @@ TRUST: Mapping[str, float] = {
     "external": 0.3,
 }
 """How far each source is believed, in [0, 1]."""
+
+
+def aware(moment: datetime | None) -> datetime | None:
+    """A time with its zone; naive times are UTC."""
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +106,10 @@ class Temporal:
     start: datetime | None = None
     end: datetime | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", aware(self.start))
+        object.__setattr__(self, "end", aware(self.end))
+
 
 @dataclass(frozen=True, slots=True)
 class Cue:
@@ -116,6 +125,9 @@ class Cue:
     """Overrides what is read from the words."""
     at: datetime | None = None
     """Time of asking; the store's clock when absent."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "at", aware(self.at))
 
     @property
     def searched(self) -> tuple[str, ...]:
@@ -212,6 +224,10 @@ class Scored(NamedTuple):
         return self.candidate.evidence
 
 
+RELEVANCE_GATES = ("trigger", "floor", "composite")
+"""Gates that a memory passes by being relevant enough."""
+
+
 class Drop(NamedTuple):
     """A rejected candidate, the gate that rejected it and the reason."""
 
@@ -262,7 +278,7 @@ class Recall:
             return f"{len(self.chosen)} recalled"
         if not self.dropped:
             return "nothing stored" if not self.trace.searched else "no candidate found"
-        return max(self.dropped, key=lambda drop: drop.scored.signals.relevance).reason
+        return max(self.dropped, key=_nearness).reason
 
     def drop_counts(self) -> dict[str, int]:
         """How many candidates each gate dropped, in the order of the gates."""
@@ -277,6 +293,11 @@ class Recall:
         return (
             f"candidates {candidates} -> {drops or 'none dropped'} -> {len(self.chosen)} recalled"
         )
+
+
+def _nearness(drop: Drop) -> tuple[bool, float]:
+    """How near a drop came to being recalled: what a relevance gate dropped was otherwise fit."""
+    return drop.gate in RELEVANCE_GATES, drop.scored.signals.relevance
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import ast
 import json
 import math
 from dataclasses import FrozenInstanceError, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ POLICY_KNOBS = {
     "trigger": (0, 1, False),
     "floor": (0, 1, False),
     "composite_floor": (0, INF, False),
-    "duplicate_similarity": (0, 1, False),
+    "duplicate_similarity": (0, 2, False),
     "mmr_lambda": (0, 1, False),
 }
 SWITCHES = ("ebbinghaus", "lru2", "strip_names", "task_filter")
@@ -354,9 +355,7 @@ weights = st.builds(Weights, **numbers(WEIGHT_KNOBS))
 policies = st.builds(
     RecallPolicy,
     name=st.text(st.characters(min_codepoint=32, max_codepoint=126)),
-    blend=st.sampled_from(
-        ["bounded", "linear", "minmax", "product", "interpolated", "similarity"]
-    ),
+    blend=st.sampled_from(["bounded", "linear", "minmax", "product", "interpolated", "similarity"]),
     ordering=st.sampled_from(["relevance", "rrf"]),
     weights=weights,
     tiers=st.dictionaries(st.sampled_from(KINDS), weights),
@@ -499,7 +498,7 @@ def test_every_knob_has_a_docstring(record):
     ]
     bare = [
         statement.target.id
-        for statement, following in zip(body, body[1:], strict=False)
+        for statement, following in pairwise(body)
         if isinstance(statement, ast.AnnAssign)
         and not (isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant))
     ]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, get_args
 
 from langmem_recall.errors import InputError
-from langmem_recall.types import KINDS, STATUSES, Memory, Namespace, Source
+from langmem_recall.types import KINDS, STATUSES, Memory, Namespace, Source, aware
 
 TEXT_FIELDS = ("content", "text", "memory")
 """Fields that may hold a memory's text, in order of preference."""
@@ -55,8 +54,8 @@ def read_memory(
         kind=_choice(value.get("kind"), KINDS, "semantic"),
         source=_choice(value.get("source"), SOURCES, "unknown"),
         confidence=_share(value.get("confidence"), 1.0),
-        salience=_share(value.get("salience", value.get("importance")), 0.5),
-        written_at=declared or _aware(created_at),
+        salience=_salience(value),
+        written_at=declared or aware(created_at),
         confirmed_at=_time(value.get("confirmed_at")),
         thread_id=_text(value.get("thread_id")),
         turn=_turn(value.get("turn")),
@@ -71,8 +70,8 @@ def read_memory(
         status=_choice(value.get("status"), STATUSES, "active"),
         dated=declared is not None,
         value=value,
-        created_at=_aware(created_at),
-        updated_at=_aware(updated_at),
+        created_at=aware(created_at),
+        updated_at=aware(updated_at),
     )
 
 
@@ -105,7 +104,10 @@ def new_memory(namespace: Namespace, key: str, text: str, **fields: Any) -> Memo
     for name, check in _CHECKS.items():
         if fields.get(name) is not None:
             check(name, fields[name])
-    given = {name: _tidy(held) for name, held in fields.items() if held is not None}
+    given = {name: _tidy(name, held) for name, held in fields.items() if held is not None}
+    start, end = given.get("valid_from"), given.get("valid_until")
+    if start and end and start >= end:
+        raise InputError(f"valid_from {start} must lie before valid_until {end}.")
     return Memory(namespace=namespace, key=key, text=text, dated="written_at" in given, **given)
 
 
@@ -121,12 +123,21 @@ def _choice(held: Any, allowed: tuple[Any, ...], default: Any) -> Any:
     return held if held in allowed else default
 
 
+def _salience(value: Mapping[str, Any]) -> float:
+    """The salience, else the importance, which others give as a whole number from 1 to 10."""
+    held = value.get("salience")
+    if held is None:
+        held = value.get("importance")
+        if isinstance(held, int) and not isinstance(held, bool) and 1 <= held <= 10:
+            return held / 10
+    return _share(held, 0.5)
+
+
 def _share(held: Any, default: float) -> float:
-    """A number in [0, 1]; a 1-10 scale is divided by 10."""
-    if isinstance(held, bool) or not isinstance(held, int | float) or not math.isfinite(held):
+    """A number in [0, 1]; beyond 1 it is taken for one of a scale to 10."""
+    if isinstance(held, bool) or not isinstance(held, int | float) or not held <= 10:
         return default
-    number = held / 10 if held > 1 else held
-    return min(max(float(number), 0.0), 1.0)
+    return held / 10 if held > 1 else float(max(held, 0))
 
 
 def _text(held: Any) -> str | None:
@@ -145,18 +156,13 @@ def _texts(held: Any) -> tuple[str, ...]:
 
 def _time(held: Any) -> datetime | None:
     if isinstance(held, datetime):
-        return _aware(held)
+        return aware(held)
     if not isinstance(held, str):
         return None
     try:
-        return _aware(datetime.fromisoformat(held))
+        return aware(datetime.fromisoformat(held))
     except ValueError:
         return None
-
-
-def _aware(moment: datetime | None) -> datetime | None:
-    """Naive times are UTC, as SQLite's store hands them out."""
-    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
 def _plain(held: Any) -> Any:
@@ -165,9 +171,11 @@ def _plain(held: Any) -> Any:
     return list(held) if isinstance(held, tuple) else held
 
 
-def _tidy(held: Any) -> Any:
+def _tidy(name: str, held: Any) -> Any:
     if isinstance(held, datetime):
-        return _aware(held)
+        return aware(held)
+    if isinstance(held, str) and _CHECKS.get(name) is _check_texts:
+        return (held,)
     return tuple(held) if isinstance(held, list | set | frozenset) else held
 
 
@@ -184,6 +192,27 @@ def _check_share(name: str, held: Any) -> None:
         raise InputError(f"{name} must be a number from 0 to 1, got {held!r}.")
 
 
+def _check_text(name: str, held: Any) -> None:
+    if not isinstance(held, str):
+        raise InputError(f"{name} must be a text, got {held!r}.")
+
+
+def _check_texts(name: str, held: Any) -> None:
+    parts = held if isinstance(held, list | tuple | set | frozenset) else (held,)
+    if not all(isinstance(part, str) for part in parts):
+        raise InputError(f"{name} must be a list of texts, got {held!r}.")
+
+
+def _check_turn(name: str, held: Any) -> None:
+    if isinstance(held, bool) or not isinstance(held, int | str):
+        raise InputError(f"{name} must be a whole number or a text, got {held!r}.")
+
+
+def _check_flag(name: str, held: Any) -> None:
+    if not isinstance(held, bool):
+        raise InputError(f"{name} must be True or False, got {held!r}.")
+
+
 def _check_time(name: str, held: Any) -> None:
     if not isinstance(held, datetime):
         raise InputError(f"{name} must be a datetime, got {held!r}.")
@@ -192,9 +221,11 @@ def _check_time(name: str, held: Any) -> None:
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "kind": _check_choice(KINDS),
     "source": _check_choice(SOURCES),
-    "confidence": _check_share,
-    "salience": _check_share,
-    "written_at": _check_time,
-    "valid_from": _check_time,
-    "valid_until": _check_time,
+    "status": _check_choice(STATUSES),
+    "pinned": _check_flag,
+    "turn": _check_turn,
+    **dict.fromkeys(("confidence", "salience"), _check_share),
+    **dict.fromkeys(("thread_id", "speaker"), _check_text),
+    **dict.fromkeys(("entities", "tags", "supersedes", "derived_from"), _check_texts),
+    **dict.fromkeys(("written_at", "confirmed_at", "valid_from", "valid_until"), _check_time),
 }

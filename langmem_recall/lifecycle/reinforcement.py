@@ -35,4 +35,6 @@ def pooled(pending: Touch | None, touch: Touch) -> Touch:
 
 def counts_as_use(usage: Usage, now: float, refresh_floor: float) -> bool:
     """Whether a use at `now` is far enough from the last one; 0 counts every use."""
-    return usage.last_used is None or now - usage.last_used >= refresh_floor
+    if usage.last_used is None or refresh_floor <= 0:
+        return True
+    return now - usage.last_used >= refresh_floor

@@ -52,7 +52,13 @@ def blend(
             uses,
             policy.interpolation,
         )
-    return np.asarray(signals[SIMILARITY])
+    return cosines(candidates)
+
+
+def cosines(candidates: Sequence[Candidate]) -> FloatArray:
+    """The store's own scores; a memory without one comes after all that have one."""
+    found = [(candidate.evidence.dense, candidate.evidence.relevance) for candidate in candidates]
+    return np.array([relevance - 3.0 if dense is None else dense for dense, relevance in found])
 
 
 def bounded(

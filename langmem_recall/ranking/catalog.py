@@ -17,6 +17,8 @@ from langmem_recall.types import Memory, MemoryId
 TRAITS_VERSION = 1
 """Raised whenever `traits_of` reads a text differently, so that persisted traits are made anew."""
 
+LARGEST_TURN = 2**53
+"""Beyond it floats no longer tell neighbours apart."""
 TIMED = 1
 NUMBERED = 2
 PINNED = 4
@@ -83,13 +85,13 @@ def thread_of(memory: Memory) -> str | None:
     """The thread within its namespace, so that equal thread names of two users stay apart."""
     if memory.thread_id is None:
         return None
-    return "\x1f".join((*memory.namespace, memory.thread_id))
+    return repr((memory.namespace, memory.thread_id))
 
 
 def position_of(memory: Memory) -> float:
     """The turn where it is a number, else the time of writing."""
     if isinstance(memory.turn, int):
-        return float(memory.turn)
+        return float(min(max(memory.turn, -LARGEST_TURN), LARGEST_TURN))
     return memory.written_at.timestamp() if memory.written_at else 0.0
 
 

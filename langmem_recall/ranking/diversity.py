@@ -9,9 +9,10 @@ import numpy as np
 
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
+from langmem_recall.ranking.tokens import STOP_WORDS
 from langmem_recall.types import Drop, Scored
 
-_DISTINGUISHING = re.compile(r"\S*\d\S*|(?<=\s)[A-Z]\w+")
+_WORD = re.compile(r"\w+(?:[.,:'-]\w+)*")
 
 
 def without_duplicates(
@@ -34,11 +35,17 @@ def without_duplicates(
 
 def _same_particulars(one: Scored, other: Scored) -> bool:
     """Whether names and numbers agree: "budget 5,000" and "budget 7,000" are no duplicates."""
-    return _distinguishing(one) == _distinguishing(other)
+    ours, theirs = _WORD.findall(one.memory.text), _WORD.findall(other.memory.text)
+    return _particulars(ours) <= _folded(theirs) and _particulars(theirs) <= _folded(ours)
 
 
-def _distinguishing(scored: Scored) -> frozenset[str]:
-    return frozenset(word.strip(".,;:!?") for word in _DISTINGUISHING.findall(scored.memory.text))
+def _particulars(words: Sequence[str]) -> set[str]:
+    named = (word for word in words if word[0].isupper() or any(map(str.isdigit, word)))
+    return {word.casefold() for word in named} - STOP_WORDS
+
+
+def _folded(words: Sequence[str]) -> set[str]:
+    return {word.casefold() for word in words}
 
 
 def mmr(scores: FloatArray, likeness: FloatArray, balance: float, count: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -15,8 +15,9 @@ from langmem_recall.ranking.arrays import BoolArray, FloatArray, IntArray
 from langmem_recall.ranking.calibration import Null
 from langmem_recall.ranking.catalog import NUMBERED, TIMED, Catalog
 from langmem_recall.ranking.lexical import Scan
-from langmem_recall.ranking.tokens import tokens
+from langmem_recall.ranking.tokens import STOP_WORDS, tokens
 
+FLAT = 60.0
 COMMON_SHARE = 0.05
 COMMON_COUNT = 20
 """A name in more memories than both says nothing about which one is meant."""
@@ -69,41 +70,65 @@ class EvidenceTable(NamedTuple):
     relevance: FloatArray
 
 
+class Word(NamedTuple):
+    """One word of a cue."""
+
+    text: str
+    start: int
+    folded: str
+    """Without a possessive ending, case-folded."""
+    is_capital: bool
+    """Capitalised, and not only because a sentence begins there."""
+
+
 def read_part(text: str, catalog: Catalog, model: RelevanceModel, strip_names: bool) -> Part:
     """Read one part of a cue: its terms, names, speaker and what kind of answer it wants."""
-    words = [(match.group(), match.start()) for match in _WORD.finditer(text)]
-    speakers = _named_speakers(words, catalog)
-    names = _name_terms(words)
-    repeats = Counter(_without_speakers(tokens(text), speakers))
-    weights = {
-        term: model.name_weight if term in names or _has_digit(term) else 1.0 for term in repeats
-    }
+    words = [_read_word(match, text) for match in _WORD.finditer(text)]
+    mentions = _speaker_mentions(words, catalog)
+    named = {term for name in mentions.values() for term in tokens(name)}
+    names = {term for word in words if word.is_capital for term in tokens(word.text)}
+    terms = tokens(text)
+    # A speaker's name says whose memory is meant, not what it is about.
+    repeats = Counter(term for term in terms if term not in named) or Counter(terms)
+    marked = {term for term in repeats if term in names or _has_digit(term)}
+    speakers = set(mentions.values())
     return Part(
         text=text,
-        dense_text=_without_common_names(text, words, speakers, catalog) if strip_names else text,
+        dense_text=_without_common_names(text, words, mentions, catalog) if strip_names else text,
         repeats=repeats,
-        weights=weights,
-        names={term: 1.0 for term in weights if term in names or _has_digit(term)},
-        speaker=catalog.speakers[speakers[0]] if len(speakers) == 1 else None,
+        weights={term: model.name_weight if term in marked else 1.0 for term in repeats},
+        names=dict.fromkeys(marked, 1.0),
+        speaker=catalog.speakers[speakers.pop()] if len(speakers) == 1 else None,
         flags=TIMED * bool(_WHEN.search(text)) | NUMBERED * bool(_COUNT.search(text)),
     )
 
 
-def _named_speakers(words: Sequence[tuple[str, int]], catalog: Catalog) -> list[str]:
-    said = {_POSSESSIVE.sub("", word).casefold() for word, _ in words}
-    return [name for name in catalog.speakers if said.intersection({name, name.split(" ")[0]})]
+def _read_word(match: re.Match[str], text: str) -> Word:
+    word, start = match.group(), match.start()
+    folded = _POSSESSIVE.sub("", word).casefold()
+    return Word(word, start, folded, word[0].isupper() and not _begins_sentence(text, start))
 
 
-def _without_speakers(terms: Sequence[str], speakers: Sequence[str]) -> tuple[str, ...]:
-    """A speaker's name says whose memory is meant, not what it is about."""
-    named = {term for name in speakers for term in tokens(name)}
-    return tuple(term for term in terms if term not in named) or tuple(terms)
+def _begins_sentence(text: str, start: int) -> bool:
+    before = text[max(start - 8, 0) : start].rstrip(" \t\n\"'([*-")
+    return before[-1:] in ("", ".", "!", "?", ":", "\n")
 
 
-def _name_terms(words: Sequence[tuple[str, int]]) -> set[str]:
-    """Terms of capitalised words, but for a first word that may be capitalised by position."""
-    names = [word for word, start in words if word[0].isupper() and start > 0]
-    return {term for name in names for term in tokens(name)}
+def _speaker_mentions(words: Sequence[Word], catalog: Catalog) -> dict[str, str]:
+    """Words of the cue that name a known speaker, and whom they name."""
+    if not catalog.speakers:
+        return {}
+    firsts = {name.split(" ")[0]: name for name in catalog.speakers}
+    lower = not any(word.text[0].isupper() for word in words)
+    return {
+        word.folded: firsts[word.folded]
+        for word in words
+        # "Will" may be a speaker, "will" is not; who writes without capitals is taken at the word.
+        if word.folded in firsts
+        and (
+            word.is_capital or ((lower or word.text[0].isupper()) and word.folded not in STOP_WORDS)
+        )
+    }
 
 
 def _has_digit(term: str) -> bool:
@@ -111,17 +136,17 @@ def _has_digit(term: str) -> bool:
 
 
 def _without_common_names(
-    text: str, words: Sequence[tuple[str, int]], speakers: Sequence[str], catalog: Catalog
+    text: str, words: Sequence[Word], mentions: Mapping[str, str], catalog: Catalog
 ) -> str:
     common = max(COMMON_SHARE * catalog.size, COMMON_COUNT)
-    known = {part for name in speakers for part in name.split(" ")}
+    surnames = {part for name in mentions.values() for part in name.split(" ")[1:]}
     kept = text
-    for word, start in reversed(words):
-        bare = _POSSESSIVE.sub("", word)
-        if bare.casefold() in known or (
-            start > 0 and word[0].isupper() and _frequency(bare, catalog) > common
+    for word in reversed(words):
+        if word.folded in mentions or (
+            word.is_capital
+            and (word.folded in surnames or _frequency(word.folded, catalog) > common)
         ):
-            kept = kept[:start] + kept[start + len(word) :]
+            kept = kept[: word.start] + kept[word.start + len(word.text) :]
     kept = re.sub(r"\s+", " ", kept).strip()
     return kept if _WORD.search(kept) else text
 
@@ -149,6 +174,11 @@ def match_words(catalog: Catalog, part: Part, model: RelevanceModel) -> Wording:
     )
 
 
+def sigmoid(score: FloatArray) -> FloatArray:
+    """Any number to (0, 1); far out it is flat, so nothing overflows."""
+    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(score, -FLAT, FLAT))))
+
+
 def _thread_coverage(
     catalog: Catalog, found: Scan, masses: FloatArray, model: RelevanceModel
 ) -> FloatArray:
@@ -160,7 +190,7 @@ def _thread_coverage(
     near = order.thread[targets] == order.thread[places]
     cells = (found.term_of * catalog.rows + targets)[near]
     lent = np.zeros(len(masses) * catalog.rows)
-    # The worths rise, so where several occurrences lend, the nearest is written last.
+    # The worths rise, so where several occurrences lend, the worthiest is written last.
     lent[cells] = np.broadcast_to(worths, targets.shape)[near]
     mass: FloatArray = masses @ lent.reshape(len(masses), -1)
     return mass[order.place]
@@ -221,7 +251,7 @@ def _weigh_part(
         matched=wording.matched,
         entity=wording.entity,
         episode=score - own,
-        relevance=1.0 / (1.0 + np.exp(chance + _penalties(catalog, part, model) - score)),
+        relevance=sigmoid(score - chance - _penalties(catalog, part, model)),
     )
 
 

@@ -77,7 +77,7 @@ def hard_drop(candidate: Candidate, moment: Moment) -> tuple[str, str] | None:
 
 
 def recall_gates(ranked: Sequence[Scored], policy: RecallPolicy) -> tuple[list[Scored], list[Drop]]:
-    """Trigger, then floor, then composite floor; pinned memories pass the first two."""
+    """Trigger, then floor, then composite floor; pinned memories pass them all."""
     best = max((scored.signals.relevance for scored in ranked), default=0.0)
     kept, dropped = [], []
     for scored in ranked:
@@ -91,11 +91,12 @@ def recall_gates(ranked: Sequence[Scored], policy: RecallPolicy) -> tuple[list[S
 
 def _soft_rejection(scored: Scored, best: float, policy: RecallPolicy) -> tuple[str, str] | None:
     relevance = scored.signals.relevance
-    if not scored.memory.pinned:
-        if best < policy.trigger:
-            return "trigger", f"best relevance {best:.2f} is below the trigger {policy.trigger:g}"
-        if relevance < policy.floor:
-            return "floor", f"relevance {relevance:.2f} is below the floor {policy.floor:g}"
+    if scored.memory.pinned:
+        return None
+    if best < policy.trigger:
+        return "trigger", f"best relevance {best:.2f} is below the trigger {policy.trigger:g}"
+    if relevance < policy.floor:
+        return "floor", f"relevance {relevance:.2f} is below the floor {policy.floor:g}"
     if scored.score < policy.composite_floor:
         return "composite", f"score {scored.score:.2f} is below {policy.composite_floor:g}"
     return None

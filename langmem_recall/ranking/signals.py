@@ -51,8 +51,8 @@ def signal_table(
     """Signals (a column per candidate), ages in hours and decayed uses."""
     raw = np.array([_raw(candidate, policy.lru2) for candidate in candidates]).reshape(-1, 7).T
     similarity, relevance, salience, trust, seen, decayed, used = raw
-    idle_days = np.maximum(now - used, 0.0) / 86_400.0
-    uses = np.where(decayed > 0, decayed * policy.count_fade_per_day**idle_days, 0.0)
+    idle_days = np.nan_to_num(np.maximum(now - used, 0.0)) / 86_400.0
+    uses = decayed * policy.count_fade_per_day**idle_days
     ages = (now - seen) / 3600.0
     half_life = policy.half_life_hours * (1.0 + uses if policy.ebbinghaus else 1.0)
     table = np.empty((6, len(candidates)))

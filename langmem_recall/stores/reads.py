@@ -23,15 +23,9 @@ from langmem_recall.drive import Call, Ops, Plan
 from langmem_recall.errors import InputError
 from langmem_recall.filters import check_filter
 from langmem_recall.pipeline import rank, select, spread
-from langmem_recall.plans import (
-    Ask,
-    Found,
-    calibrate,
-    find_by_search,
-    find_on_shelf,
-    joint_likeness,
-    with_usage,
-)
+from langmem_recall.plans.asks import Ask, Found, calibrate, joint_likeness, with_usage
+from langmem_recall.plans.search import find_by_search
+from langmem_recall.plans.shelf import find_on_shelf
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.calibration import ASSUMED, Null
 from langmem_recall.ranking.gates import Moment, hard_drop

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Self, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast
 
 from langgraph.store.base import (
     NOT_PROVIDED,
     BaseStore,
     GetOp,
-    Item,
     ListNamespacesOp,
     MatchCondition,
     NamespacePath,
@@ -24,7 +23,6 @@ from langgraph.store.base import (
     Result,
     SearchItem,
     SearchOp,
-    TTLConfig,
     validate_op_namespace,
 )
 from typing_extensions import Unpack
@@ -37,6 +35,7 @@ from langmem_recall.sources import UsageTable
 from langmem_recall.stores.flusher import Flusher
 from langmem_recall.stores.ledger import Ledger, SidecarBook, TableBook
 from langmem_recall.stores.reads import Knobs, Reader, embeddings_of
+from langmem_recall.stores.wrapper import StoreWrapper
 from langmem_recall.stores.writes import Writer
 from langmem_recall.types import Cue, Explanation, Kind, Memory, Namespace, Recall, Source
 
@@ -80,7 +79,7 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class RecallStore(BaseStore):
+class RecallStore(StoreWrapper):
     """Wraps any `BaseStore`: `search` re-ranks and learns from reads, `recall` gates as well.
 
     Args:
@@ -115,8 +114,7 @@ class RecallStore(BaseStore):
         flush_interval: float = 1.0,
         allow_empty_namespace: bool = False,
     ) -> None:
-        super().__init__()
-        self._inner = inner
+        super().__init__(inner)
         self._traces = traces
         self._record = record
         self._clock = clock
@@ -132,63 +130,10 @@ class RecallStore(BaseStore):
         self._writer = Writer(inner, guard, clock, self._ledger, self._reader.indexes)
         self._flusher = Flusher(self, flush_interval)
 
-    @property
-    def inner(self) -> BaseStore:
-        """The store that is wrapped."""
-        return self._inner
-
-    @property
-    def supports_ttl(self) -> bool:  # type: ignore[override]
-        """Whether the inner store knows times to live."""
-        return self._inner.supports_ttl
-
-    @property
-    def ttl_config(self) -> TTLConfig | None:  # type: ignore[override]
-        """The inner store's configuration of times to live."""
-        return self._inner.ttl_config
-
-    def __enter__(self) -> Self:
-        if hasattr(self._inner, "__enter__"):
-            self._inner.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.close()
-        if hasattr(self._inner, "__exit__"):
-            self._inner.__exit__(*error)
-
-    async def __aenter__(self) -> Self:
-        if hasattr(self._inner, "__aenter__"):
-            await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self.aclose()
-        if hasattr(self._inner, "__aexit__"):
-            await self._inner.__aexit__(*error)
-
-    def __getattr__(self, name: str) -> Any:
-        """Everything else the inner store has."""
-        if name == "_inner":
-            raise AttributeError(name)
-        return getattr(self._inner, name)
-
     def __repr__(self) -> str:
         return f"RecallStore({self._inner!r}, policy={self.policy.name!r})"
 
     # --- the store interface ----------------------------------------------------------------
-
-    def get(
-        self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None
-    ) -> Item | None:
-        """One item, as the inner store has it."""
-        return self._inner.get(namespace, key, refresh_ttl=refresh_ttl)
-
-    async def aget(
-        self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None
-    ) -> Item | None:
-        """One item, as the inner store has it."""
-        return await self._inner.aget(namespace, key, refresh_ttl=refresh_ttl)
 
     def put(
         self,

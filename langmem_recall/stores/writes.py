@@ -14,7 +14,7 @@ from langmem_recall.drive import Ops, Plan
 from langmem_recall.errors import InputError, RecallError
 from langmem_recall.lifecycle.guard import Guard
 from langmem_recall.lifecycle.provenance import new_memory, write_value
-from langmem_recall.plans import memory_of
+from langmem_recall.plans.asks import memory_of
 from langmem_recall.stores.index import IndexShelf
 from langmem_recall.stores.ledger import Ledger
 from langmem_recall.types import Memory, Namespace, Status

@@ -28,13 +28,14 @@ from langmem_recall.types import Candidate, Evidence, Memory, Usage
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 TODAY = NOW.timestamp()
 DAY = 86_400.0
+UNUSED = Usage()
 
 
 def candidate(
     dense: float | None = 0.5,
     relevance: float = 0.5,
     age_days: float | None = 0.0,
-    usage: Usage = Usage(),
+    usage: Usage = UNUSED,
     **fields: Any,
 ) -> Candidate:
     written = None if age_days is None else NOW - timedelta(days=age_days)

@@ -260,7 +260,6 @@ def test_last_put_of_a_key_in_a_batch_wins(store, call):
         PutOp(("\ud800",), "k", {"content": "x"}),
         PutOp(NS, "k", {"content": "x"}, index=7),
         PutOp(NS, "k", {"content": "x"}, ttl=-1),
-        PutOp(NS, "k", {"content": "x", "turn": 10**400}),
         ListNamespacesOp((MatchCondition("middle", ("a",)),)),
     ],
 )

@@ -1,0 +1,130 @@
+"""Reading a store that lays a namespace open: every memory is a candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from langmem_recall.drive import Call, Embed, Plan
+from langmem_recall.plans.asks import (
+    Ask,
+    Found,
+    Matched,
+    beyond,
+    id_of,
+    is_literal,
+    make_candidates,
+    match,
+    memory_of,
+    rescued,
+    row_of,
+    top,
+    weighed,
+)
+from langmem_recall.ranking.arrays import BoolArray, FloatArray
+from langmem_recall.ranking.calibration import Null
+from langmem_recall.ranking.catalog import Catalog
+from langmem_recall.ranking.evidence import EvidenceTable
+from langmem_recall.sources import Shelf
+from langmem_recall.types import MemoryId
+
+
+def find_on_shelf(ask: Ask, shelf: Shelf, null: Null, has_vectors: bool) -> Plan[Found]:
+    """Match the words, embed the parts, then weigh every memory at once."""
+    matched: Matched = yield Call(lambda: _match_on(ask, shelf))
+    vectors: Sequence[Sequence[float]] | None = None
+    degraded: list[str] = []
+    if has_vectors:
+        try:
+            vectors = yield Embed([part.dense_text for part in matched.parts])
+        except Exception as error:
+            degraded.append(f"the embedder failed ({type(error).__name__}: {error}); lexical only")
+    found: Found = yield Call(lambda: _lay_open(ask, shelf, matched, vectors, null, degraded))
+    return found
+
+
+def _match_on(ask: Ask, shelf: Shelf) -> Matched:
+    with shelf.lock:
+        return match(ask, shelf.catalog)
+
+
+def _lay_open(
+    ask: Ask,
+    shelf: Shelf,
+    matched: Matched,
+    vectors: Sequence[Sequence[float]] | None,
+    null: Null,
+    degraded: list[str],
+) -> Found:
+    with shelf.lock:
+        catalog = shelf.catalog
+        if not matched.holds_for(catalog):
+            matched = match(ask, catalog)
+        cosines = None if vectors is None else shelf.cosines(vectors)
+        if cosines is not None and np.isnan(cosines).all():
+            cosines = None
+        table = weighed(ask, catalog, matched, cosines, null, None)
+        open_rows = shelf.matching(ask.filter)
+        head = _head(ask, catalog, matched, table, open_rows)
+        order = _tail_order(table, open_rows, head, ask.wanted - len(head))
+        rows = [*head, *order]
+        held = dict(zip(rows, shelf.items(rows), strict=True))
+        live = [row for row in head if held[row] is not None]
+        memories = [memory_of(item) for row in live if (item := held[row]) is not None]
+        candidates = make_candidates(catalog, matched.parts, table, live, memories)
+        literal = is_literal(matched.parts)
+        tail = [
+            beyond(catalog, item, table.dense[row] if literal else None)
+            for row in order
+            if (item := held[row]) is not None
+        ]
+    return Found(
+        candidates=candidates,
+        tail=tail,
+        items={id_of(item): item for item in held.values() if item is not None},
+        exhausted=int(open_rows.sum()) <= len(rows),
+        searched=catalog.size,
+        channels={
+            "dense": 0 if cosines is None else int(open_rows.sum()),
+            "words": int(table.matched.sum()),
+        },
+        likeness=lambda ids: _similarity_on(shelf, ids),
+        degraded=tuple(degraded),
+    )
+
+
+def _head(
+    ask: Ask, catalog: Catalog, matched: Matched, table: EvidenceTable, open_rows: BoolArray
+) -> list[int]:
+    """The rows that are ranked: best by what the blend reads, and best by words."""
+    policy = ask.policy
+    key = table.relevance if policy.blend == "bounded" else _similarities(table)
+    best = [row for row in top(np.where(open_rows, key, -np.inf), policy.pool) if open_rows[row]]
+    words = [row for row in rescued(catalog, matched.wordings, policy.rescues) if open_rows[row]]
+    pinned = catalog.pinned() if ask.with_pinned else []
+    required = [row for row in map(catalog.row, ask.required) if row is not None]
+    return list(dict.fromkeys([*best, *words, *pinned, *required]))
+
+
+def _tail_order(
+    table: EvidenceTable, open_rows: BoolArray, head: Iterable[int], count: int
+) -> list[int]:
+    if count <= 0:
+        return []
+    rest = np.array(open_rows)
+    rest[list(head)] = False
+    key = np.where(rest, _similarities(table), -np.inf)
+    return [row for row in top(key, min(count, len(key))) if rest[row]]
+
+
+def _similarities(table: EvidenceTable) -> FloatArray:
+    """Cosines; memories without one come after all that have one, by relevance."""
+    return np.where(np.isnan(table.dense), table.relevance - 3.0, table.dense)
+
+
+def _similarity_on(shelf: Shelf, ids: Sequence[MemoryId]) -> FloatArray:
+    with shelf.lock:
+        rows = [row_of(shelf.catalog, memory_id) for memory_id in ids]
+        cosine = shelf.similarity(rows)
+        return np.where(np.isnan(cosine), shelf.catalog.lexical.overlap(rows), cosine)
