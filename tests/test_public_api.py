@@ -50,7 +50,8 @@ def test_importing_the_package_loads_no_heavy_library() -> None:
 
 def test_a_store_is_built_without_loading_the_model() -> None:
     code = (
-        "import sys; from langmem_recall import LocalStore, RecallStore; RecallStore(LocalStore()); "
+        "import sys; from langmem_recall import LocalStore, RecallStore; "
+        "RecallStore(LocalStore()); "
         "print('wordllama' in sys.modules, 'langchain_openai' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

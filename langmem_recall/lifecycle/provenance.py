@@ -35,6 +35,9 @@ MEMORY_FIELDS = (
 )
 """The flat JSON of a memory in the store."""
 
+LARGEST = 1e18
+"""A number beyond it was never meant as one."""
+
 SOURCES: tuple[Source, ...] = get_args(Source)
 
 
@@ -135,9 +138,9 @@ def _salience(value: Mapping[str, Any]) -> float:
 
 def _share(held: Any, default: float) -> float:
     """A number in [0, 1]; beyond 1 it is taken for one of a scale to 10."""
-    if isinstance(held, bool) or not isinstance(held, int | float) or not held <= 10:
+    if isinstance(held, bool) or not isinstance(held, int | float) or not abs(held) < LARGEST:
         return default
-    return held / 10 if held > 1 else float(max(held, 0))
+    return min(held / 10, 1.0) if held > 1 else float(max(held, 0))
 
 
 def _text(held: Any) -> str | None:

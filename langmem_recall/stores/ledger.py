@@ -174,8 +174,8 @@ class Ledger:
 
     @property
     def has_pending(self) -> bool:
-        """Whether a flush would write anything."""
-        return bool(self._pending or self._refresh)
+        """Whether a flush would write anything, or wait for one that is under way."""
+        return bool(self._pending or self._refresh or self._in_flight)
 
     def flush(self) -> Plan[int]:
         """Write what is pending; returns how many memories it concerned."""

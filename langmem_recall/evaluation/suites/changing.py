@@ -246,32 +246,72 @@ _EVENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Where did I have dinner {when}?",
         "Had dinner at {x}{with_person}.",
-        ("Luigi's", "the Jade Garden", "Casa Lola", "the Anchor", "Bombay Palace")
-        + ("the Old Mill", "Zur Post", "the Olive Branch"),
+        (
+            "Luigi's",
+            "the Jade Garden",
+            "Casa Lola",
+            "the Anchor",
+            "Bombay Palace",
+            "the Old Mill",
+            "Zur Post",
+            "the Olive Branch",
+        ),
     ),
     (
         "Which concert did I go to {when}?",
         "Went to a concert by {x}{with_person}.",
-        ("the Velvet Pines", "Nightjar", "the Harbour Quartet", "DJ Orsa", "Mount Levity")
-        + ("the Paper Kings", "Solveig Ray", "Brass Monkeys"),
+        (
+            "the Velvet Pines",
+            "Nightjar",
+            "the Harbour Quartet",
+            "DJ Orsa",
+            "Mount Levity",
+            "the Paper Kings",
+            "Solveig Ray",
+            "Brass Monkeys",
+        ),
     ),
     (
         "What did the doctor check {when}?",
         "The doctor checked my {x}.",
-        ("knee", "blood pressure", "eyesight", "hearing", "back", "thyroid", "iron levels")
-        + ("shoulder",),
+        (
+            "knee",
+            "blood pressure",
+            "eyesight",
+            "hearing",
+            "back",
+            "thyroid",
+            "iron levels",
+            "shoulder",
+        ),
     ),
     (
         "What broke at home {when}?",
         "At home the {x} broke and needed a repair.",
-        ("boiler", "dishwasher", "kitchen tap", "doorbell", "shower", "fridge", "toaster")
-        + ("garage door",),
+        (
+            "boiler",
+            "dishwasher",
+            "kitchen tap",
+            "doorbell",
+            "shower",
+            "fridge",
+            "toaster",
+            "garage door",
+        ),
     ),
     (
         "What did I present at the team review {when}?",
         "At the team review I presented {x}.",
-        ("the churn numbers", "the search rewrite", "our hiring plan", "the outage report")
-        + ("a pricing study", "the design system", "the mobile roadmap", "a cost breakdown"),
+        (
+            "the churn numbers",
+            "the search rewrite",
+            "our hiring plan",
+            "the outage report",
+            "a pricing study",
+            "the design system",
+            "the mobile roadmap",
+            "a cost breakdown",
+        ),
     ),
     (
         "Who visited us {when}?",
@@ -281,8 +321,16 @@ _EVENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "What did I buy for the garden {when}?",
         "Bought {x} for the garden.",
-        ("a lemon tree", "tulip bulbs", "a compost bin", "bamboo canes", "a bench")
-        + ("lavender pots", "a hose reel", "tomato seedlings"),
+        (
+            "a lemon tree",
+            "tulip bulbs",
+            "a compost bin",
+            "bamboo canes",
+            "a bench",
+            "lavender pots",
+            "a hose reel",
+            "tomato seedlings",
+        ),
     ),
     (
         "Which release did we ship {when}?",
@@ -292,27 +340,58 @@ _EVENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Where did we go hiking {when}?",
         "Went hiking {x}{with_person}.",
-        ("up Crag Fell", "along the Wye", "around Lake Bohinj", "in the Rhine gorge")
-        + ("across Dartmoor", "on the Moselle trail", "up Mount Rigi", "by the Dunajec"),
+        (
+            "up Crag Fell",
+            "along the Wye",
+            "around Lake Bohinj",
+            "in the Rhine gorge",
+            "across Dartmoor",
+            "on the Moselle trail",
+            "up Mount Rigi",
+            "by the Dunajec",
+        ),
     ),
     (
         "What did the customer complain about {when}?",
         "The customer complained about {x}.",
-        ("slow exports", "a double charge", "missing invoices", "broken filters")
-        + ("confusing menus", "late delivery", "lost settings", "spam notifications"),
+        (
+            "slow exports",
+            "a double charge",
+            "missing invoices",
+            "broken filters",
+            "confusing menus",
+            "late delivery",
+            "lost settings",
+            "spam notifications",
+        ),
     ),
     (
         "What did my daughter do at school {when}?",
         "At school my daughter {x}.",
-        ("won a spelling prize", "played a tree in the play", "built a paper rocket")
-        + ("learned the recorder", "planted beans", "drew a map", "read a poem aloud")
-        + ("swam her first length",),
+        (
+            "won a spelling prize",
+            "played a tree in the play",
+            "built a paper rocket",
+            "learned the recorder",
+            "planted beans",
+            "drew a map",
+            "read a poem aloud",
+            "swam her first length",
+        ),
     ),
     (
         "What did I train at the gym {when}?",
         "At the gym I trained {x}.",
-        ("squats", "deadlifts", "rowing", "bench presses", "pull-ups", "box jumps", "planks")
-        + ("kettlebell swings",),
+        (
+            "squats",
+            "deadlifts",
+            "rowing",
+            "bench presses",
+            "pull-ups",
+            "box jumps",
+            "planks",
+            "kettlebell swings",
+        ),
     ),
 )
 

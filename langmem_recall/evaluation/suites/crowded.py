@@ -44,58 +44,90 @@ _THEMES = (
     Theme(
         "What does {p} like and dislike about food?",
         "sushi",
-        ("{p} cannot stand coriander in food.", "{p} eats no meat on weekdays.")
-        + ("{p} finds spicy food too hot.", "{p} likes dessert before the main course.")
-        + ("{p} drinks only still water with food.",),
+        (
+            "{p} cannot stand coriander in food.",
+            "{p} eats no meat on weekdays.",
+            "{p} finds spicy food too hot.",
+            "{p} likes dessert before the main course.",
+            "{p} drinks only still water with food.",
+        ),
     ),
     Theme(
         "What are {p}'s preferences for a holiday?",
         "the seaside",
-        ("{p} never flies on holiday.", "{p} wants a kitchen in the holiday flat.")
-        + ("{p} takes the dog on every holiday.", "{p} prefers September for a holiday.")
-        + ("{p} sets a holiday budget of 900 euros.",),
+        (
+            "{p} never flies on holiday.",
+            "{p} wants a kitchen in the holiday flat.",
+            "{p} takes the dog on every holiday.",
+            "{p} prefers September for a holiday.",
+            "{p} sets a holiday budget of 900 euros.",
+        ),
     ),
     Theme(
         "How does {p} like to work?",
         "working in the early morning",
-        ("{p} wants tasks in writing before work.", "{p} works from home on Fridays.")
-        + ("{p} dislikes working with music on.", "{p} needs two screens to work.")
-        + ("{p} reviews the work of others after lunch.",),
+        (
+            "{p} wants tasks in writing before work.",
+            "{p} works from home on Fridays.",
+            "{p} dislikes working with music on.",
+            "{p} needs two screens to work.",
+            "{p} reviews the work of others after lunch.",
+        ),
     ),
     Theme(
         "What should I know about {p}'s taste in music?",
         "baroque music",
-        ("{p} plays the oboe, a music lover since school.", "{p} falls asleep to techno music.")
-        + ("{p} buys music on vinyl only.", "{p} left a concert of loud brass music.")
-        + ("{p} sings in a gospel choir for the music.",),
+        (
+            "{p} plays the oboe, a music lover since school.",
+            "{p} falls asleep to techno music.",
+            "{p} buys music on vinyl only.",
+            "{p} left a concert of loud brass music.",
+            "{p} sings in a gospel choir for the music.",
+        ),
     ),
     Theme(
         "Which clothes does {p} like to wear?",
         "wool jumpers",
-        ("{p} wears clothes in size 42.", "{p} avoids clothes with logos.")
-        + ("{p} buys second-hand clothes.", "{p} needs waterproof clothes for cycling.")
-        + ("{p} wears a suit and formal clothes on Mondays.",),
+        (
+            "{p} wears clothes in size 42.",
+            "{p} avoids clothes with logos.",
+            "{p} buys second-hand clothes.",
+            "{p} needs waterproof clothes for cycling.",
+            "{p} wears a suit and formal clothes on Mondays.",
+        ),
     ),
     Theme(
         "What matters to {p} in code reviews?",
         "small pull requests in code reviews",
-        ("{p} wants tests first in code reviews.", "{p} does code reviews before ten.")
-        + ("{p} blocks code without type hints.", "{p} prefers questions over orders in reviews.")
-        + ("{p} asks for benchmarks of hot code.",),
+        (
+            "{p} wants tests first in code reviews.",
+            "{p} does code reviews before ten.",
+            "{p} blocks code without type hints.",
+            "{p} prefers questions over orders in reviews.",
+            "{p} asks for benchmarks of hot code.",
+        ),
     ),
     Theme(
         "How does {p} exercise?",
         "swimming as exercise",
-        ("{p} must not exercise the left knee.", "{p} cycles to the exercise class.")
-        + ("{p} exercises with a coach on Tuesdays.", "{p} stretches before all exercise.")
-        + ("{p} tracks exercise with a paper diary.",),
+        (
+            "{p} must not exercise the left knee.",
+            "{p} cycles to the exercise class.",
+            "{p} exercises with a coach on Tuesdays.",
+            "{p} stretches before all exercise.",
+            "{p} tracks exercise with a paper diary.",
+        ),
     ),
     Theme(
         "What does {p} want in a new flat?",
         "a balcony in the flat",
-        ("{p} needs a flat on the ground floor.", "{p} pays at most 1,100 for a flat.")
-        + ("{p} wants a flat that allows cats.", "{p} looks for a flat near the tram.")
-        + ("{p} rejects a flat with gas heating.",),
+        (
+            "{p} needs a flat on the ground floor.",
+            "{p} pays at most 1,100 for a flat.",
+            "{p} wants a flat that allows cats.",
+            "{p} looks for a flat near the tram.",
+            "{p} rejects a flat with gas heating.",
+        ),
     ),
 )
 
