@@ -86,7 +86,7 @@ class RelevanceModel:
     """Where a cosine says neither yes nor no, as a share of the way from chance to identity."""
     coverage: float = field(default=5.0, metadata=_within(0))
     """Weight of the cue's IDF mass that the memory contains."""
-    name_weight: float = field(default=2.0, metadata=_within(1))
+    name_weight: float = field(default=3.0, metadata=_within(1))
     """How much more a name or a term with a digit counts within coverage."""
     previous: float = field(default=0.5, metadata=_within(0, 1))
     """Share of the preceding neighbour's cosine in a memory's own."""
@@ -102,10 +102,12 @@ class RelevanceModel:
     """Weight of the best evidence anywhere in the thread."""
     other_speaker: float = field(default=2.5, metadata=_within(0))
     """Taken off when the cue names one known speaker and the memory is another's."""
-    no_answer: float = field(default=1.25, metadata=_within(0))
+    no_answer: float = field(default=1.5, metadata=_within(0))
     """Taken off when the cue asks when or how many and the memory has no time or number."""
     bias: float = field(default=0.4, metadata=_within(-100, 100))
     """Evidence at which a lone memory has relevance 0.5."""
+    softness: float = field(default=2.0, metadata=_within(0.1, 10))
+    """Evidence on either side of 0.5 that makes relevance 0.27 or 0.73."""
     crowding: float = field(default=0.5, metadata=_within(0))
     """More memories, more chance hits: this times ln(memories searched) is taken off."""
 
@@ -160,7 +162,7 @@ class RecallPolicy:
 
     trigger: float = field(default=0.5, metadata=_within(0, 1))
     """Relevance the best memory must reach, or nothing is recalled; 0 switches it off."""
-    floor: float = field(default=0.15, metadata=_within(0, 1))
+    floor: float = field(default=0.3, metadata=_within(0, 1))
     """Relevance each memory must reach; 0 switches it off."""
     composite_floor: float = field(default=0.0, metadata=_within(0))
     """Score each memory must reach; 0 switches it off."""

@@ -37,6 +37,7 @@ RELEVANCE_KNOBS = {
     "thread": (0, INF, False),
     "other_speaker": (0, INF, False),
     "no_answer": (0, INF, False),
+    "softness": (0.1, 10, False),
     "bias": (-100, 100, False),
     "crowding": (0, INF, False),
 }
@@ -68,7 +69,7 @@ EVERY_KNOB = [
 EQUAL = {"similarity": 1.0, "recency": 1.0, "importance": 1.0, "strength": 0.0, "trust": 0.0}
 DEFAULT_GATES = {
     "trigger": 0.5,
-    "floor": 0.15,
+    "floor": 0.3,
     "composite_floor": 0.0,
     "duplicate_similarity": 0.9,
     "mmr_lambda": 1.0,
@@ -159,11 +160,11 @@ def test_preset_has_the_numbers_of_the_design(name):
 def test_relevance_model_has_the_fitted_numbers_by_default():
     model = RelevanceModel()
 
-    assert (model.dense, model.neutral, model.coverage, model.name_weight) == (0.5, 0.25, 5.0, 2.0)
+    assert (model.dense, model.neutral, model.coverage, model.name_weight) == (0.5, 0.25, 5.0, 3.0)
     assert (model.previous, model.following) == (0.5, 0.25)
     assert (model.earlier, model.later, model.reach) == (0.75, 0.6, 6)
-    assert (model.thread, model.other_speaker, model.no_answer) == (0.45, 2.5, 1.25)
-    assert (model.bias, model.crowding) == (0.4, 0.5)
+    assert (model.thread, model.other_speaker, model.no_answer) == (0.45, 2.5, 1.5)
+    assert (model.bias, model.crowding, model.softness) == (0.4, 0.5, 2.0)
 
 
 def test_counts_fade_and_uses_refresh_as_the_design_says():

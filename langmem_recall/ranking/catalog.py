@@ -23,13 +23,17 @@ TIMED = 1
 NUMBERED = 2
 PINNED = 4
 
+_WEEKDAY = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_MONTH = (
+    "january|february|april|june|july|august|september|october|november|december"
+    # These two are also a verb and a walk.
+    r"|(?:in|on|of|since|last|next|this)\s+(?:march|may)"
+)
+_SPAN = "night|morning|evening|week|weekend|month|year|summer|winter|spring|autumn|fall"
 _TIME = re.compile(
-    r"\b(?:yesterday|today|tonight|tomorrow|ago|recently|now|last|next|since|until|weekend|"
-    r"mon(?:day)?|tues?(?:day)?|wed(?:nesday)?|thu(?:rs(?:day)?)?|fri(?:day)?|sat(?:urday)?|"
-    r"sun(?:day)?|jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
-    r"sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?|(?:years?|months?|weeks?|days?|"
-    r"hours?|minutes?|mornings?|evenings?|nights?|summer|winter|spring|autumn|fall)|"
-    r"(?:19|20)\d\d|\d{1,2}:\d\d)\b",
+    rf"\b(?:yesterday|today|tonight|tomorrow|ago|recently|(?:last|next|this|past)\s+(?:few\s+)?"
+    rf"(?:{_SPAN})s?|weekends?|{_WEEKDAY}s?|{_MONTH}|(?:year|month|week|day|hour|minute|morning|"
+    rf"evening|night)s?|(?:19|20)\d\d|\d{{1,2}}:\d\d|\d{{1,2}}(?:st|nd|rd|th))\b",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(

@@ -251,7 +251,7 @@ def _weigh_part(
         matched=wording.matched,
         entity=wording.entity,
         episode=score - own,
-        relevance=sigmoid(score - chance - _penalties(catalog, part, model)),
+        relevance=sigmoid((score - chance - _penalties(catalog, part, model)) / model.softness),
     )
 
 

@@ -15,7 +15,9 @@ from langmem_recall.ranking.catalog import NUMBERED, TIMED, Catalog, traits_of
 from langmem_recall.ranking.evidence import EvidenceTable, Part, match_words, read_part, weigh
 from langmem_recall.types import Memory
 
-MODEL = RelevanceModel()
+PINNED = {"name_weight": 2.0, "no_answer": 1.25, "softness": 1.0}
+"""Round numbers for working out by hand, whatever the defaults are tuned to."""
+MODEL = RelevanceModel(**PINNED)
 NULL = Null(mean=0.1, sd=0.1)
 # cap = (1 - 0.1) / 0.1 = 9, so a cosine says nothing at z0 = 9 / 4 = 2.25.
 NEUTRAL = 2.25
@@ -175,7 +177,7 @@ def test_memory_on_the_edge_of_the_store_borrows_from_its_own_thread_only():
 
 
 def test_reach_of_zero_lends_nothing():
-    model = RelevanceModel(reach=0)
+    model = RelevanceModel(reach=0, **PINNED)
     catalog = catalog_of(*thread("zebra", "b"))
 
     assert evidence(catalog, "zebra", model=model).coverage == pytest.approx([1.0, 0.0])
@@ -199,7 +201,7 @@ def test_cosines_of_neighbours_are_shared():
 
 
 def test_best_of_the_thread_speaks_for_all_of_it():
-    model = RelevanceModel(previous=0.0, following=0.0, reach=0)
+    model = RelevanceModel(previous=0.0, following=0.0, reach=0, **PINNED)
     catalog = catalog_of(*thread("zebra", "b", name="s"), *thread("c", "d", name="t"))
     found = logit(evidence(catalog, "zebra", model=model).relevance)
 
@@ -360,7 +362,7 @@ def test_unmeasured_memory_has_at_most_what_the_pool_left():
 
 def test_missing_neighbour_is_left_out_of_the_sharing():
     catalog = catalog_of(*thread("a1", "b1"))
-    model = RelevanceModel(thread=0.0)
+    model = RelevanceModel(thread=0.0, **PINNED)
     found = evidence(catalog, "banana", [nan, 0.5], model=model).relevance
 
     # As if it had no neighbour: z = z0 = 4.

@@ -167,7 +167,7 @@ def test_explain_and_correct_work_here_too(store: RecallStore, call: Call) -> No
     cue = "where does my sister live?"
     assert call(store, "explain", NS, "sister", cue).recalled
     assert call(store, "explain", NS, "sister@1", cue).reason == "status: superseded"
-    assert call(store, "explain", NS, "n7", cue).reason.startswith("floor: relevance 0.0")
+    assert call(store, "explain", NS, "n7", cue).reason.startswith("floor: relevance 0.")
     assert call(store, "explain", NS, "nobody", cue).reason == "no such memory in this namespace"
 
 

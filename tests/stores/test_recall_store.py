@@ -132,7 +132,7 @@ def test_explain_answers_for_every_stored_key(store: RecallStore, call: Call) ->
     assert str(reasons["old"]) == "old: not recalled: status: superseded"
     for key in ("n3", "n119"):
         assert not reasons[key].recalled
-        assert reasons[key].reason.startswith("floor: relevance 0.0")
+        assert reasons[key].reason.startswith("floor: relevance 0.")
     assert reasons["no such key"].reason == "no such memory in this namespace"
 
 
