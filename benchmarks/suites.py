@@ -7,7 +7,8 @@ Run `python benchmarks/suites.py` (WordLlama, LocalStore). `--embeddings minilm`
 
 drift ... large: hit@1, the share of cues whose best memory is the right one. use: after a month of
 reads under the policy itself. redundancy: share of six facts among six memories recalled.
-off_topic: share of off-topic cues that get memories (lower is better). tiny: share of cues that
+off_topic, languages_off: share of off-topic cues that get memories (lower is better), in English
+and in the suite of other languages. tiny: share of cues that
 recall what was asked first, or nothing where nothing fits. Best of each column: *.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -75,7 +77,8 @@ def hit_after_use(
 
 def injection(cases: CaseSet, policies: Sequence[RecallPolicy], embeddings: Embeddings) -> Scores:
     """Share of off-topic cues that recall anything."""
-    report = evaluate(cases, policies, embeddings=embeddings)
+    asked = replace(cases, cases=tuple(case for case in cases.cases if not case.relevant))
+    report = evaluate(asked, policies, embeddings=embeddings)
     return [float(np.mean(held.values["injected"])) for held in report.measured]
 
 
@@ -137,9 +140,10 @@ MEASURES: Mapping[str, Measure] = {
     "off_topic": injection,
     "tiny": partial(judged, is_right),
     "languages": hit_at_1,
+    "languages_off": injection,
     "large": hit_at_1,
 }
-LOWER_IS_BETTER = {"off_topic"}
+LOWER_IS_BETTER = {"off_topic", "languages_off"}
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -194,7 +198,8 @@ def ablations() -> list[Ablation]:
 
 def memory_store(embeddings: Embeddings | None) -> BaseStore:
     """LangGraph's own store in memory, which gives no evidence of its own."""
-    assert embeddings is not None
+    if embeddings is None:
+        raise SystemExit("InMemoryStore needs embeddings.")
     dims = len(embeddings.embed_query("dimensions"))
     return InMemoryStore(index={"dims": dims, "embed": embeddings, "fields": ["content"]})
 
@@ -234,17 +239,17 @@ def ablation_table(suites: Mapping[str, CaseSet], embeddings: Embeddings) -> Non
 
 
 def shortened(cases: CaseSet) -> CaseSet:
-    """A few cases, spread evenly."""
-    step = max(len(cases.cases) / QUICK_CASES, 1.0)
+    """A few cases, drawn at random: a steady step would meet one kind of cue again and again."""
     count = min(QUICK_CASES, len(cases.cases))
-    return replace(cases, cases=tuple(cases.cases[int(i * step)] for i in range(count)))
+    return replace(cases, cases=tuple(random.Random(0).sample(cases.cases, count)))
 
 
 def chosen_suites(quick: bool, memories: int) -> dict[str, CaseSet]:
     """All suites, whole or shortened."""
     suites = {name: make() for name, make in SUITES.items()}
     suites["large"] = large(memories=min(memories, QUICK_MEMORIES) if quick else memories)
-    return {name: shortened(cases) if quick else cases for name, cases in suites.items()}
+    suites["languages_off"] = suites["languages"]
+    return {name: shortened(suites[name]) if quick else suites[name] for name in MEASURES}
 
 
 def embeddings_named(name: str) -> Embeddings:

@@ -44,6 +44,8 @@ _PAST = re.compile(
 
 def read_temporal(text: str, now: datetime) -> Temporal | None:
     """The time a cue means, relative to `now`; None when it says nothing about time."""
+    if not _HINT.search(text):
+        return None
     for pattern, window in _WINDOWS:
         match = pattern.search(text)
         if match and (span := window(match, now)):
@@ -54,6 +56,14 @@ def read_temporal(text: str, now: datetime) -> Temporal | None:
         return Temporal("past")
     return Temporal("current") if _CURRENT.search(text) else None
 
+
+# Whatever the patterns below find has one of these in it; most cues have none.
+_HINT = re.compile(
+    rf"ago|back|earlier|last|past|previous|yesterday|today|this|on |since|{_MONTH}|in |during|"
+    r"current|now|moment|present|days|late|recent|newest|date|first|origin|initial|begin|outset|"
+    r"former|used to|once|other day",
+    re.IGNORECASE | re.ASCII,
+)
 
 Span = tuple[datetime, datetime]
 

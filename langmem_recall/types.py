@@ -77,17 +77,15 @@ class Memory:
     """The stored value this was read from."""
     created_at: datetime | None = field(default=None, compare=False)
     updated_at: datetime | None = field(default=None, compare=False)
+    id: MemoryId = field(init=False, repr=False, compare=False)
+    """The namespace and key that name this memory."""
     written_ts: float = field(init=False, repr=False, compare=False)
     """`written_at` in epoch seconds; NaN when unknown."""
 
     def __post_init__(self) -> None:
         written = math.nan if self.written_at is None else self.written_at.timestamp()
+        object.__setattr__(self, "id", (self.namespace, self.key))
         object.__setattr__(self, "written_ts", written)
-
-    @property
-    def id(self) -> MemoryId:
-        """The namespace and key that name this memory."""
-        return self.namespace, self.key
 
     @property
     def trust(self) -> float:

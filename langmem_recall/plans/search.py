@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -134,12 +134,12 @@ def _assemble(ask: Ask, index: Index, matched: Matched, null: Null, answers: Ans
     catalog = index.catalog
     if not matched.holds_for(catalog):
         matched = match(ask, catalog)
-    cosines, unseen = _cosines(catalog, pools, len(matched.parts), pool, degraded)
+    rows = {memory.id: row_of(catalog, memory.id) for memory in memories}
+    cosines, unseen = _cosines(rows, pools, (len(matched.parts), catalog.rows), pool, degraded)
     table = weighed(ask, catalog, matched, cosines, null, unseen)
-    rows = [row_of(catalog, memory.id) for memory in memories]
     tail = [item for item in answers.pages[0][pool:] if id_of(item) not in items]
     return Found(
-        candidates=make_candidates(catalog, matched.parts, table, rows, memories),
+        candidates=make_candidates(catalog, matched.parts, table, list(rows.values()), memories),
         tail=[
             beyond(catalog, item, item.score if is_literal(matched.parts) else None)
             for item in tail
@@ -163,23 +163,26 @@ def passes(item: Item, ask: Ask) -> bool:
 
 
 def _cosines(
-    catalog: Catalog, pools: Pages, parts: int, pool: int, degraded: list[str]
+    rows: Mapping[MemoryId, int],
+    pools: Pages,
+    shape: tuple[int, int],
+    pool: int,
+    degraded: list[str],
 ) -> tuple[FloatArray | None, float | None]:
     """Scores as a row per part, and the least of a full pool: no unseen memory has more."""
     scores = [item.score for page in pools for item in page if item.score is not None]
     finite = [score for score in scores if score == score]
     if len(finite) < len(scores):
         degraded.append("the embedder gave NaN; those memories have no dense evidence")
-    if not finite or len(pools) != parts:
+    if not finite or len(pools) != shape[0]:
         return None, None
-    if max(map(abs, finite)) > COSINE_LIMIT:
+    if max(finite) > COSINE_LIMIT or min(finite) < -COSINE_LIMIT:
         degraded.append("the store's scores are no cosines; lexical only")
         return None, None
-    table = np.full((parts, catalog.rows), np.nan)
+    table = np.full(shape, np.nan)
     for part, page in enumerate(pools):
-        for item in page:
-            if item.score is not None:
-                table[part, row_of(catalog, id_of(item))] = item.score
+        places = [rows[id_of(item)] for item in page]
+        table[part, places] = [np.nan if item.score is None else item.score for item in page]
     is_full = all(len(page) >= pool for page in pools)
     return table, min(finite) if is_full else None
 

@@ -121,6 +121,27 @@ class ThreadOrder(NamedTuple):
         return len(self.starts) < len(self.rows)
 
 
+class Links(NamedTuple):
+    """What each place takes from the one before and the one after it, and what to divide by."""
+
+    before: FloatArray
+    after: FloatArray
+    scale: FloatArray
+
+
+def make_links(
+    follows: BoolArray, known: BoolArray | None, previous: float, following: float
+) -> Links:
+    """Links between neighbours of a thread, where they are known."""
+    linked = follows[1:]
+    before, after = np.zeros(len(follows)), np.zeros(len(follows))
+    before[1:] = previous * (linked if known is None else linked & known[:-1])
+    after[:-1] = following * (linked if known is None else linked & known[1:])
+    # Neighbours agree by a quarter even when nothing is asked, so their sum is scaled down by more.
+    scale = np.sqrt(1 + before**2 + after**2 + 0.5 * (before + after + before * after))
+    return Links(before, after, scale)
+
+
 class Catalog:
     """Rows of memories under one namespace prefix. Not thread-safe: the owner locks."""
 
@@ -137,6 +158,7 @@ class Catalog:
         self._supersedes: dict[int, tuple[MemoryId, ...]] = {}
         self._superseders: dict[MemoryId, set[int]] = {}
         self._order: ThreadOrder | None = None
+        self._links: tuple[tuple[float, float], Links] | None = None
         self.version = 0
         """Grows with every change."""
 
@@ -232,8 +254,16 @@ class Catalog:
             self._order = _lay_out(self._thread.values, self._position.values)
         return self._order
 
+    def links(self, previous: float, following: float) -> Links:
+        """How much neighbours share when all are known; computed on first use after a write."""
+        if self._links is None or self._links[0] != (previous, following):
+            follows = self.thread_order().follows
+            self._links = (previous, following), make_links(follows, None, previous, following)
+        return self._links[1]
+
     def _changed(self) -> None:
         self._order = None
+        self._links = None
         self.version += 1
 
     def _supersede(self, row: int, superseded: tuple[MemoryId, ...]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from langmem_recall.policy import RelevanceModel
 from langmem_recall.ranking.arrays import BoolArray, FloatArray, IntArray
 from langmem_recall.ranking.calibration import Null
-from langmem_recall.ranking.catalog import NUMBERED, TIMED, Catalog
+from langmem_recall.ranking.catalog import NUMBERED, TIMED, Catalog, Links, make_links
 from langmem_recall.ranking.lexical import Scan
 from langmem_recall.ranking.tokens import STOP_WORDS, tokens
 
@@ -105,7 +105,7 @@ def read_part(text: str, catalog: Catalog, model: RelevanceModel, strip_names: b
 
 def _read_word(match: re.Match[str], text: str) -> Word:
     word, start = match.group(), match.start()
-    folded = _POSSESSIVE.sub("", word).casefold()
+    folded = (word if word.isalnum() else _POSSESSIVE.sub("", word)).casefold()
     return Word(word, start, folded, word[0].isupper() and not _begins_sentence(text, start))
 
 
@@ -147,7 +147,9 @@ def _without_common_names(
             and (word.folded in surnames or _frequency(word.folded, catalog) > common)
         ):
             kept = kept[: word.start] + kept[word.start + len(word.text) :]
-    kept = re.sub(r"\s+", " ", kept).strip()
+    if kept is text:
+        return text
+    kept = " ".join(kept.split())
     return kept if _WORD.search(kept) else text
 
 
@@ -158,7 +160,8 @@ def _frequency(word: str, catalog: Catalog) -> int:
 def match_words(catalog: Catalog, part: Part, model: RelevanceModel) -> Wording:
     """Lexical evidence of every row for one part of a cue."""
     lexical = catalog.lexical
-    masses = np.array([weight * lexical.idf(term) for term, weight in part.weights.items()])
+    idfs = np.array([lexical.idf(term) for term in part.weights])
+    masses = idfs * np.array(list(part.weights.values()))
     total = masses.sum()
     found = lexical.scan(list(part.weights))
     nothing = np.zeros(catalog.rows)
@@ -168,7 +171,7 @@ def match_words(catalog: Catalog, part: Part, model: RelevanceModel) -> Wording:
     return Wording(
         own=own,
         coverage=_thread_coverage(catalog, found, masses, model) / total,
-        bm25=lexical.bm25_of(found, part.repeats),
+        bm25=lexical.bm25_of(found, idfs * np.array(list(part.repeats.values()))),
         matched=own > 0,
         entity=lexical.coverage(part.names) if part.names else nothing,
     )
@@ -288,25 +291,22 @@ def _dense_evidence(
     if not order.has_neighbours:
         alone = model.dense * (own - neutral)
         return alone, alone
-    # What a full pool leaves unseen is known to be low; elsewhere nothing is known of it.
-    known = None if unseen_cosine is not None or measured.all() else measured[order.rows]
-    z = _with_neighbours(own[order.rows], known, order.follows, model)
+    if unseen_cosine is not None or measured.all():
+        # What a full pool leaves unseen is known to be low.
+        links = catalog.links(model.previous, model.following)
+    else:
+        known = measured[order.rows]
+        links = make_links(order.follows, known, model.previous, model.following)
+    z = _with_neighbours(own[order.rows], links)
     return model.dense * (own - neutral), model.dense * (z[order.place] - neutral)
 
 
-def _with_neighbours(
-    z: FloatArray, known: BoolArray | None, follows: BoolArray, model: RelevanceModel
-) -> FloatArray:
+def _with_neighbours(z: FloatArray, links: Links) -> FloatArray:
     """Each place's evidence with a share of what stands before and after it in its thread."""
-    linked = follows[1:]
-    before, after = np.zeros(len(z)), np.zeros(len(z))
-    before[1:] = model.previous * (linked if known is None else linked & known[:-1])
-    after[:-1] = model.following * (linked if known is None else linked & known[1:])
     total = z.copy()
-    total[1:] += before[1:] * z[:-1]
-    total[:-1] += after[:-1] * z[1:]
-    # Neighbours agree by a quarter even when nothing is asked, so their sum is scaled down by more.
-    return total / np.sqrt(1 + before**2 + after**2 + 0.5 * (before + after + before * after))
+    total[1:] += links.before[1:] * z[:-1]
+    total[:-1] += links.after[:-1] * z[1:]
+    return np.asarray(total / links.scale)
 
 
 def _best_in_thread(catalog: Catalog, evidence: FloatArray) -> FloatArray:

@@ -172,19 +172,17 @@ class LexicalIndex:
     def bm25(self, query: Sequence[str]) -> FloatArray:
         """The BM25+ score of every row, as ``rank_bm25.BM25Plus`` has it; dead rows get 0.0."""
         repeats = Counter(query)
-        return self.bm25_of(self.scan(list(repeats)), repeats)
+        weights = np.array([times * self.idf(term) for term, times in repeats.items()])
+        return self.bm25_of(self.scan(list(repeats)), weights)
 
-    def bm25_of(self, scan: Scan, repeats: Mapping[str, int]) -> FloatArray:
-        """The same from postings already gathered, one term of ``repeats`` after the other."""
-        known = [self.document_frequency(term) > 0 for term in repeats]
-        idfs = [times * self.idf(term) for term, times in repeats.items()]
-        weights = np.where(known, idfs, 0.0)
+    def bm25_of(self, scan: Scan, weights: FloatArray) -> FloatArray:
+        """The same from postings already gathered, with the weight of each of their terms."""
         if not len(scan.rows):
             return np.zeros(self.rows)
         saturated = scan.counts * (self._k1 + 1.0) / (self._length_norm(scan.rows) + scan.counts)
         scores = self._summed(scan.rows, weights[scan.term_of] * saturated)
         # BM25+ grants the delta of a known term even to documents without it.
-        scores += self._delta * weights.sum()
+        scores += self._delta * weights[np.unique(scan.term_of)].sum()
         return self._live_only(scores)
 
     def scan(self, terms: Sequence[str]) -> Scan:

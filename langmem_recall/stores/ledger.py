@@ -157,6 +157,8 @@ class Ledger:
                 self._read_at[prefix] = now
             self._keep(below)
         with self._lock:
+            if not (self._kept or self._pending or self._in_flight):
+                return [NEVER] * len(ids)
             return [self._overlaid(memory_id) for memory_id in ids]
 
     def record(self, ids: Iterable[MemoryId], now: float, refresh_floor: float) -> None:

@@ -6,17 +6,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 
-from langmem_recall.types import MemoryId, Scored
+from langmem_recall.types import Scored
 
 MOST_RANKINGS = 256
 KEPT_SECONDS = 60.0
 
 
 class _Kept:
-    def __init__(self, place: dict[MemoryId, int], now: float) -> None:
-        self.place = place
+    def __init__(self, ranked: Sequence[Scored], now: float, page: range) -> None:
+        self.ranked = ranked
         self.since = now
-        self.served: list[range] = []
+        self.served = [page]
 
 
 class PageKeeper:
@@ -37,15 +37,13 @@ class PageKeeper:
         with self._lock:
             kept = self._kept.get(key)
             if kept is None or now - kept.since > KEPT_SECONDS or _overlaps(page, kept.served):
-                place = {scored.memory.id: i for i, scored in enumerate(ranked)}
-                kept = self._kept[key] = _Kept(place, now)
-                kept.served.append(page)
+                self._kept[key] = _Kept(ranked, now, page)
+                self._kept.move_to_end(key)
                 self._forget_oldest()
                 return list(ranked)
-            self._kept.move_to_end(key)
             kept.served.append(page)
-            place, last = kept.place, len(kept.place)
-            return sorted(ranked, key=lambda scored: place.get(scored.memory.id, last))
+        place = {scored.memory.id: i for i, scored in enumerate(kept.ranked)}
+        return sorted(ranked, key=lambda scored: place.get(scored.memory.id, len(place)))
 
     def _forget_oldest(self) -> None:
         while len(self._kept) > MOST_RANKINGS:

@@ -66,6 +66,9 @@ class Reader:
         self, inner: BaseStore, ledger: Ledger, clock: Callable[[], datetime], knobs: Knobs
     ) -> None:
         self._inner = inner
+        # Asked once: whether an object follows a protocol takes longer than ranking ten memories.
+        self._source = inner if isinstance(inner, EvidenceSource) else None
+        self._has_vectors = has_vectors(inner)
         self._ledger = ledger
         self._clock = clock
         self._knobs = knobs
@@ -166,12 +169,12 @@ class Reader:
 
     def _find(self, ask: Ask) -> Plan[Found]:
         null = yield from self._null()
-        inner = self._inner
-        if isinstance(inner, EvidenceSource):
-            shelf = yield Call(lambda: inner.shelf(ask.prefix))
-            return (yield from find_on_shelf(ask, shelf, null, has_vectors(inner)))
+        source = self._source
+        if source is not None:
+            shelf = yield Call(lambda: source.shelf(ask.prefix))
+            return (yield from find_on_shelf(ask, shelf, null, self._has_vectors))
         index = yield from self._ready_index(ask.prefix)
-        return (yield from find_by_search(ask, index, null, has_vectors(inner)))
+        return (yield from find_by_search(ask, index, null, self._has_vectors))
 
     def _ready_index(self, prefix: Namespace) -> Plan[NamespaceIndex]:
         """The words of a namespace, listed anew when old; an empty index where none is kept."""

@@ -23,7 +23,10 @@ SCENES = 80
 
 
 class Stake(NamedTuple):
-    """A situation in which one fact must not be missed; {p} is whom it is about."""
+    """A situation in which one fact must not be missed; {p} is whom it is about.
+
+    Neither the critical facts nor the trifles share more than that name with the cues.
+    """
 
     cues: tuple[str, ...]
     critical: tuple[str, ...]
@@ -64,7 +67,7 @@ _STAKES = (
             "{p} sneezes in threes.",
             "{p} drinks ginger tea.",
             "{p} prefers capsules in bright colours.",
-            "{p} had a cold in autumn.",
+            "{p} had a fever in autumn.",
         ),
     ),
     Stake(
@@ -76,7 +79,7 @@ _STAKES = (
         (
             "{p} answers with emojis.",
             "{p} signs mails with initials.",
-            "{p} writes in short lines.",
+            "{p} keeps lines short.",
             "{p} enjoys puns in subject lines.",
             "{p} replies after lunch.",
         ),
@@ -88,8 +91,8 @@ _STAKES = (
             "{p}'s box lost data at every unplanned shutdown.",
         ),
         (
-            "{p} named the server after a cartoon.",
-            "{p} put a sticker on the rack.",
+            "{p} named the rack after a cartoon.",
+            "{p} put a sticker on the laptop.",
             "{p} likes dark terminal themes.",
             "{p} once tidied the cables.",
             "{p} keeps a spare keyboard.",
@@ -105,7 +108,7 @@ _STAKES = (
             "{p} kept the ribbon of a gift.",
             "{p} likes blue balloons.",
             "{p} sang at the last one.",
-            "{p} guessed a surprise before.",
+            "{p} guessed a present before.",
             "{p} prefers cards with animals.",
         ),
     ),
@@ -116,11 +119,11 @@ _STAKES = (
             "A court order freezes every payout to {p}.",
         ),
         (
-            "{p} uses a green invoice template.",
-            "{p} rounds amounts up.",
+            "{p} uses a green letterhead.",
+            "{p} rounds sums up.",
             "{p} staples receipts.",
-            "{p} sends work on Fridays.",
-            "{p} thanked us for the last transfer.",
+            "{p} sends parcels on Fridays.",
+            "{p} thanked us last time.",
         ),
     ),
     Stake(
@@ -128,10 +131,10 @@ _STAKES = (
         ("{p}'s dog bit a child in May.", "{p}'s pool has no fence."),
         (
             "{p} has a striped sofa.",
-            "{p} painted the house door red.",
+            "{p} painted the door red.",
             "{p} keeps board games.",
             "{p} offers lemonade.",
-            "{p}'s kids are fond of trains.",
+            "{p}'s nephews are fond of trains.",
         ),
     ),
     Stake(
@@ -141,9 +144,9 @@ _STAKES = (
             "{p}'s folder is the only backup of the tax audit.",
         ),
         (
-            "{p} names files in capitals.",
-            "{p} likes old fonts.",
-            "{p} keeps records by colour.",
+            "{p} titles papers in capitals.",
+            "{p} likes serif fonts.",
+            "{p} sorts folders by colour.",
             "{p} scans everything twice.",
             "{p} has a tidy desktop.",
         ),
@@ -152,10 +155,10 @@ _STAKES = (
         ("Go running with {p} on Saturday.", "Which training route would suit {p}?"),
         ("{p} had a heart attack in spring.", "{p}'s cardiologist forbids climbs."),
         (
-            "{p} runs in yellow socks.",
+            "{p} jogs in yellow socks.",
             "{p} counts steps.",
-            "{p} likes the river route.",
-            "{p} listens to podcasts on Saturdays.",
+            "{p} likes the river path.",
+            "{p} listens to podcasts.",
             "{p} owns two stopwatches.",
         ),
     ),
@@ -164,14 +167,14 @@ _STAKES = (
         (
             "{p}'s change drops the payments table.",
             "Audit freeze covers everything of {p}'s.",
-            "{p} leaked a signing key in that work.",
+            "{p} leaked a signing key in that patch.",
         ),
         (
-            "{p} names branches after rivers.",
+            "{p} names everything after rivers.",
             "{p} squashes commits.",
             "{p} writes long comments.",
-            "{p} reviewed a release once.",
-            "{p} finished a tutorial today.",
+            "{p} reviewed a patch once.",
+            "{p} did a tutorial.",
         ),
     ),
     Stake(
@@ -181,11 +184,11 @@ _STAKES = (
             "{p} has signed no confidentiality agreement.",
         ),
         (
-            "{p} brings biscuits to meetings.",
-            "{p} joins calls from the balcony.",
+            "{p} brings biscuits.",
+            "{p} phones from the balcony.",
             "{p} doodles while listening.",
             "{p} likes the big screen.",
-            "{p} shook hands with the supplier.",
+            "{p} shakes hands firmly.",
         ),
     ),
 )
