@@ -33,7 +33,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.evaluation.cases import Case, CaseSet, Collection
-from langmem_recall.evaluation.evaluate import NAMESPACE, evaluate
+from langmem_recall.evaluation.evaluate import NAMESPACE, StoreFactory, evaluate
 from langmem_recall.evaluation.suites import SUITES, TightBand, after_use, distinct_facts, large
 from langmem_recall.evaluation.suites.crowded import FACTS
 from langmem_recall.policy import RecallPolicy
@@ -43,7 +43,6 @@ from langmem_recall.stores.recall import RecallStore
 QUICK_CASES = 24
 QUICK_MEMORIES = 1_000
 
-StoreFactory = Callable[[Embeddings], BaseStore]
 Judge = Callable[[CaseSet, Case, list[str]], float]
 Scores = list[float]
 """One number a policy."""
@@ -59,8 +58,7 @@ def hit_at_1(
     store: StoreFactory | None = None,
 ) -> Scores:
     """Share of answerable cues whose best memory is a relevant one."""
-    asked = replace(cases, cases=tuple(case for case in cases.cases if case.relevant))
-    report = evaluate(asked, policies, embeddings=embeddings, store=store)
+    report = evaluate(cases, policies, embeddings=embeddings, store=store)
     return [float(np.mean(held.values["mrr"] == 1.0)) for held in report.measured]
 
 
@@ -77,8 +75,7 @@ def hit_after_use(
 
 def injection(cases: CaseSet, policies: Sequence[RecallPolicy], embeddings: Embeddings) -> Scores:
     """Share of off-topic cues that recall anything."""
-    asked = replace(cases, cases=tuple(case for case in cases.cases if not case.relevant))
-    report = evaluate(asked, policies, embeddings=embeddings)
+    report = evaluate(cases, policies, embeddings=embeddings)
     return [float(np.mean(held.values["injected"])) for held in report.measured]
 
 
@@ -174,10 +171,10 @@ class Ablation:
     without: RecallPolicy
 
 
-def without_weight(signal: str) -> RecallPolicy:
-    """The default with one signal switched off."""
+def without_weight(*signals: str) -> RecallPolicy:
+    """The default with some signals switched off."""
     default = RecallPolicy.default()
-    return default.but(weights=replace(default.weights, **{signal: 0.0}))
+    return default.but(weights=replace(default.weights, **dict.fromkeys(signals, 0.0)))
 
 
 def ablations() -> list[Ablation]:
@@ -188,6 +185,11 @@ def ablations() -> list[Ablation]:
         Ablation("importance", "importance", without_weight("importance")),
         Ablation("strength", "use", without_weight("strength")),
         Ablation("recency", "use", without_weight("recency")),
+        Ablation(
+            "strength, recency, use_boost",
+            "use",
+            without_weight("strength", "recency").but(use_boost=0.0),
+        ),
         Ablation("window_boost", "temporal", default.but(window_boost=0.0)),
         Ablation("duplicate dropping", "redundancy", default.but(duplicate_similarity=1.0)),
         Ablation("rescues", "identifiers", default.but(rescues=0)),
@@ -244,11 +246,18 @@ def shortened(cases: CaseSet) -> CaseSet:
     return replace(cases, cases=tuple(random.Random(0).sample(cases.cases, count)))
 
 
+def asking(cases: CaseSet, answerable: bool = True) -> CaseSet:
+    """Only the answerable cases, or only the others."""
+    asked = tuple(case for case in cases.cases if bool(case.relevant) == answerable)
+    return replace(cases, cases=asked)
+
+
 def chosen_suites(quick: bool, memories: int) -> dict[str, CaseSet]:
     """All suites, whole or shortened."""
     suites = {name: make() for name, make in SUITES.items()}
     suites["large"] = large(memories=min(memories, QUICK_MEMORIES) if quick else memories)
-    suites["languages_off"] = suites["languages"]
+    suites["languages_off"] = asking(suites["languages"], answerable=False)
+    suites["languages"] = asking(suites["languages"])
     return {name: shortened(suites[name]) if quick else suites[name] for name in MEASURES}
 
 

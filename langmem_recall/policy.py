@@ -196,6 +196,11 @@ class RecallPolicy:
         return replace(self, **changes)
 
     @property
+    def fuses_ranks(self) -> bool:
+        """Whether the score reads ranks in the channels rather than evidence."""
+        return self.blend == "interpolated" or self.ordering == "rrf"
+
+    @property
     def fingerprint(self) -> str:
         """Short digest of all knobs: the same for equal policies, in every process."""
         canonical = json.dumps(self.to_dict(), sort_keys=True)

@@ -52,6 +52,8 @@ class Ask(NamedTuple):
     required: tuple[MemoryId, ...] = ()
     """Memories that must be among the candidates."""
     with_pinned: bool = False
+    detailed: bool = True
+    """Whether BM25 and ranks are wanted, for a trace or for rank fusion."""
 
 
 class Found(NamedTuple):
@@ -115,7 +117,7 @@ def match(ask: Ask, catalog: Catalog) -> Matched:
     """Read the cue's parts and match their words."""
     model, strip = ask.policy.relevance, ask.policy.strip_names
     parts = [read_part(text, catalog, model, strip) for text in ask.cue.searched]
-    wordings = [match_words(catalog, part, model) for part in parts]
+    wordings = [match_words(catalog, part, model, ask.detailed) for part in parts]
     return Matched(parts, wordings, catalog, catalog.version)
 
 
@@ -185,6 +187,7 @@ def beyond(catalog: Catalog, item: Item, cosine: float | None) -> Candidate:
 
 
 def make_candidates(
+    ask: Ask,
     catalog: Catalog,
     parts: Sequence[Part],
     table: EvidenceTable,
@@ -200,15 +203,17 @@ def make_candidates(
     )
     cosines = [None if value != value else value for value in dense]
     scores = [score if hit else None for score, hit in zip(bm25, matched, strict=True)]
-    standing = [_standing(catalog, memory) for memory in memories]
+    standing: Iterable[str | None] = repeat(None)
+    if catalog.supersedes_any:
+        standing = [_standing(catalog, memory) for memory in memories]
     return list(
         map(
             Candidate,
             memories,
             map(Evidence, cosines, coverage, scores, entity, episode, relevance),
             repeat(NEVER_USED),
-            _ranks(cosines),
-            _ranks(scores),
+            _ranks(cosines) if ask.detailed else repeat(None),
+            _ranks(scores) if ask.detailed else repeat(None),
             cosines if is_literal(parts) else repeat(None),
             standing,
         )

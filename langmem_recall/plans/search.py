@@ -139,7 +139,9 @@ def _assemble(ask: Ask, index: Index, matched: Matched, null: Null, answers: Ans
     table = weighed(ask, catalog, matched, cosines, null, unseen)
     tail = [item for item in answers.pages[0][pool:] if id_of(item) not in items]
     return Found(
-        candidates=make_candidates(catalog, matched.parts, table, list(rows.values()), memories),
+        candidates=make_candidates(
+            ask, catalog, matched.parts, table, list(rows.values()), memories
+        ),
         tail=[
             beyond(catalog, item, item.score if is_literal(matched.parts) else None)
             for item in tail

@@ -72,7 +72,7 @@ def _lay_open(
         held = dict(zip(rows, shelf.items(rows), strict=True))
         live = [row for row in head if held[row] is not None]
         memories = [memory_of(item) for row in live if (item := held[row]) is not None]
-        candidates = make_candidates(catalog, matched.parts, table, live, memories)
+        candidates = make_candidates(ask, catalog, matched.parts, table, live, memories)
         literal = is_literal(matched.parts)
         tail = [
             beyond(catalog, item, table.dense[row] if literal else None)

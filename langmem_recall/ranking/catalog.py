@@ -244,9 +244,14 @@ class Catalog:
         """Live rows of the memories that are always recalled."""
         return np.flatnonzero(self.alive & (self.flags.values & PINNED > 0)).tolist()
 
+    @property
+    def supersedes_any(self) -> bool:
+        """Whether any memory was ever put out of force."""
+        return bool(self._superseders)
+
     def is_superseded(self, memory_id: MemoryId) -> bool:
         """Whether a live memory puts this one out of force, or it says so itself."""
-        return bool(self._superseders) and bool(self._superseders.get(memory_id))
+        return bool(self._superseders.get(memory_id))
 
     def thread_order(self) -> ThreadOrder:
         """The layout by threads; computed on first use after a write."""

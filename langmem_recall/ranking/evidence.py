@@ -157,8 +157,13 @@ def _frequency(word: str, catalog: Catalog) -> int:
     return min((catalog.lexical.document_frequency(term) for term in tokens(word)), default=0)
 
 
-def match_words(catalog: Catalog, part: Part, model: RelevanceModel) -> Wording:
-    """Lexical evidence of every row for one part of a cue."""
+def match_words(
+    catalog: Catalog, part: Part, model: RelevanceModel, detailed: bool = True
+) -> Wording:
+    """Lexical evidence of every row for one part of a cue.
+
+    Relevance does without BM25 and the entity share: `detailed` is for traces and rank fusion.
+    """
     lexical = catalog.lexical
     idfs = np.array([lexical.idf(term) for term in part.weights])
     masses = idfs * np.array(list(part.weights.values()))
@@ -168,13 +173,12 @@ def match_words(catalog: Catalog, part: Part, model: RelevanceModel) -> Wording:
     if not len(found.rows) or total <= 0:
         return Wording(nothing, nothing, nothing, nothing > 0, nothing)
     own = np.bincount(found.rows, masses[found.term_of], catalog.rows) / total
-    return Wording(
-        own=own,
-        coverage=_thread_coverage(catalog, found, masses, model) / total,
-        bm25=lexical.bm25_of(found, idfs * np.array(list(part.repeats.values()))),
-        matched=own > 0,
-        entity=lexical.coverage(part.names) if part.names else nothing,
-    )
+    coverage = _thread_coverage(catalog, found, masses, model) / total
+    if not detailed:
+        return Wording(own, coverage, nothing, own > 0, nothing)
+    bm25 = lexical.bm25_of(found, idfs * np.array(list(part.repeats.values())))
+    entity = lexical.coverage(part.names) if part.names else nothing
+    return Wording(own, coverage, bm25, own > 0, entity)
 
 
 def sigmoid(score: FloatArray) -> FloatArray:

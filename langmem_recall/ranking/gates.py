@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.types import Candidate, Drop, Namespace, Scored
+from langmem_recall.types import Candidate, Drop, Memory, Namespace, Scored
 
 
 class Moment(NamedTuple):
@@ -69,11 +69,23 @@ HARD_GATES: tuple[tuple[str, HardGate], ...] = (
 
 def hard_drop(candidate: Candidate, moment: Moment) -> tuple[str, str] | None:
     """The first hard gate that rejects a candidate, with its reason."""
-    for gate, judge in HARD_GATES:
+    gates = HARD_GATES[:1] if _is_plain(candidate.memory, candidate, moment) else HARD_GATES
+    for gate, judge in gates:
         reason = judge(candidate, moment)
         if reason is not None:
             return gate, reason
     return None
+
+
+def _is_plain(memory: Memory, candidate: Candidate, moment: Moment) -> bool:
+    """Whether only the tenant boundary is to be judged, as for most memories."""
+    return (
+        memory.valid_from is None
+        and memory.valid_until is None
+        and memory.status == "active"
+        and candidate.standing is None
+        and moment.task is None
+    )
 
 
 def recall_gates(ranked: Sequence[Scored], policy: RecallPolicy) -> tuple[list[Scored], list[Drop]]:

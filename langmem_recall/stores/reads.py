@@ -108,7 +108,15 @@ class Reader:
         cue = _timed(Cue(op.query or ""), now)
         end = wanted = op.offset + op.limit
         while True:
-            ask = Ask(op.namespace_prefix, cue, policy, now, op.filter, wanted)
+            ask = Ask(
+                op.namespace_prefix,
+                cue,
+                policy,
+                now,
+                op.filter,
+                wanted,
+                detailed=policy.fuses_ranks,
+            )
             found, candidates = yield from self._gather(ask)
             ranked = rank(cue, candidates, policy, now, (ask.prefix,)).ranked
             rest = _admitted(found.tail, ask)
@@ -265,7 +273,8 @@ def _check_search(op: SearchOp) -> None:
 
 
 def _timed(cue: Cue, now: datetime) -> Cue:
-    return cue if cue.temporal else replace(cue, temporal=read_temporal(cue.words, now))
+    temporal = cue.temporal or read_temporal(cue.words, now)
+    return replace(cue, temporal=temporal) if temporal else cue
 
 
 def _admitted(tail: Sequence[Candidate], ask: Ask) -> list[Candidate]:

@@ -204,7 +204,6 @@ NEEDLES: tuple[tuple[str, str], ...] = (
     ("Error 0x80070057 went away after a reinstall.", "How did I fix 0x80070057?"),
     ("The Volvo's plate is LK22 ZPA.", "Whose plate is LK22 ZPA?"),
 )
-MOST = 50_000
 
 
 def large(seed: int = 0, memories: int = 5_000) -> CaseSet:
