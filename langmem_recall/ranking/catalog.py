@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -185,6 +185,20 @@ class Catalog:
         for row, superseded in supersedes:
             catalog._supersede(row, superseded)
         return catalog
+
+    @classmethod
+    def of(cls, traits: Mapping[MemoryId, Traits]) -> Catalog:
+        """Many memories at once, from their traits."""
+        held = list(traits.values())
+        return cls.from_columns(
+            list(traits),
+            LexicalIndex.from_documents(one.terms for one in held),
+            [one.thread for one in held],
+            [one.position for one in held],
+            [one.speaker for one in held],
+            [one.flags for one in held],
+            [(row, one.supersedes) for row, one in enumerate(held)],
+        )
 
     @property
     def rows(self) -> int:

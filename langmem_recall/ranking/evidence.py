@@ -183,7 +183,7 @@ def match_words(
 
 def sigmoid(score: FloatArray) -> FloatArray:
     """Any number to (0, 1); far out it is flat, so nothing overflows."""
-    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(score, -FLAT, FLAT))))
+    return np.asarray(1.0 / (1.0 + np.exp(np.minimum(np.maximum(-score, -FLAT), FLAT))))
 
 
 def _thread_coverage(
@@ -193,12 +193,12 @@ def _thread_coverage(
     order = catalog.thread_order()
     shifts, worths = _reach(model) if order.has_neighbours else _NOWHERE
     places = order.place[found.rows]
-    targets = np.clip(places + shifts, 0, catalog.rows - 1)
+    targets = np.minimum(np.maximum(places + shifts, 0), catalog.rows - 1)
     near = order.thread[targets] == order.thread[places]
     cells = (found.term_of * catalog.rows + targets)[near]
     lent = np.zeros(len(masses) * catalog.rows)
     # The worths rise, so where several occurrences lend, the worthiest is written last.
-    lent[cells] = np.broadcast_to(worths, targets.shape)[near]
+    lent[cells] = worths.repeat(len(places)).reshape(targets.shape)[near]
     mass: FloatArray = masses @ lent.reshape(len(masses), -1)
     return mass[order.place]
 

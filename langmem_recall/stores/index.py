@@ -12,6 +12,7 @@ from typing import Any
 from langgraph.store.base import Item
 
 from langmem_recall.lifecycle.provenance import read_memory
+from langmem_recall.plans.asks import id_of
 from langmem_recall.ranking.catalog import Catalog, traits_of
 from langmem_recall.types import Memory, MemoryId, Namespace
 
@@ -79,9 +80,12 @@ class NamespaceIndex:
         with self.lock:
             written = self._written_during_fill or set()
             seen = set(written)
+            if not self._memories:
+                items = list(items)
+                self._build([_memory_of(item) for item in items if id_of(item) not in written])
             for item in items:
-                seen.add((item.namespace, item.key))
-                if (item.namespace, item.key) not in written:
+                seen.add(id_of(item))
+                if id_of(item) not in written:
                     self.memory(item)
             for memory_id in self._memories.keys() - seen:
                 self._drop(memory_id)
@@ -108,9 +112,14 @@ class NamespaceIndex:
 
     def _compact(self) -> None:
         if self.catalog.rows - self.catalog.size > DEAD_SHARE * self.catalog.rows:
-            self.catalog = Catalog()
-            for memory in self._memories.values():
-                self.catalog.put(memory.id, traits_of(memory))
+            self._build(list(self._memories.values()))
+
+    def _build(self, memories: Sequence[Memory]) -> None:
+        """A catalog of all memories at once: faster to make and to read than one by one."""
+        self._memories = {memory.id: memory for memory in memories}
+        self.catalog = Catalog.of(
+            {memory.id: traits_of(memory) for memory in self._memories.values()}
+        )
 
 
 def _memory_of(item: Item) -> Memory:
