@@ -50,14 +50,17 @@ def sentences(count: int, seed: int = 7) -> list[str]:
 def side_by_side(
     one: Callable[[str], object], other: Callable[[str], object], cues: list[str]
 ) -> tuple[float, float, float]:
-    """Median milliseconds of both, interleaved, and the median of their ratios."""
+    """Median milliseconds of both, taking turns, and the median of their ratios."""
     ours, theirs, ratios = [], [], []
-    for cue in cues:
-        first = _timed(other, cue)
-        second = _timed(one, cue)
-        theirs.append(first)
-        ours.append(second)
-        ratios.append(second / first)
+    for turn, cue in enumerate(cues):
+        if turn % 2:
+            took = _timed(one, cue)
+            theirs.append(_timed(other, cue))
+        else:
+            theirs.append(_timed(other, cue))
+            took = _timed(one, cue)
+        ours.append(took)
+        ratios.append(took / theirs[-1])
     return statistics.median(ours), statistics.median(theirs), statistics.median(ratios)
 
 
