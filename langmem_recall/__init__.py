@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from langmem_recall.embeddings import LocalEmbeddings
     from langmem_recall.errors import RecallError
+    from langmem_recall.evaluation.cases import load_cases
+    from langmem_recall.evaluation.evaluate import evaluate
+    from langmem_recall.evaluation.tune import tune
     from langmem_recall.policy import RecallPolicy
     from langmem_recall.stores.local import LocalStore
     from langmem_recall.stores.recall import RecallStore
@@ -25,6 +28,9 @@ _HOMES = {
     "RecallError": "langmem_recall.errors",
     "RecallPolicy": "langmem_recall.policy",
     "RecallStore": "langmem_recall.stores.recall",
+    "evaluate": "langmem_recall.evaluation.evaluate",
+    "load_cases": "langmem_recall.evaluation.cases",
+    "tune": "langmem_recall.evaluation.tune",
 }
 
 __all__ = [
@@ -36,6 +42,9 @@ __all__ = [
     "RecallError",
     "RecallPolicy",
     "RecallStore",
+    "evaluate",
+    "load_cases",
+    "tune",
 ]
 
 

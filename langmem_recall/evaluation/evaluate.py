@@ -17,8 +17,8 @@ from langgraph.store.base import BaseStore, PutOp
 
 from langmem_recall.errors import InputError
 from langmem_recall.evaluation.cases import Case, CaseSet, Collection
+from langmem_recall.evaluation.gating import best_relevance
 from langmem_recall.evaluation.metrics import (
-    Estimate,
     Measured,
     Row,
     hit_at,
@@ -123,7 +123,7 @@ class Report:
             "rows": [
                 {
                     "policy": row.policy,
-                    **{metric: _jsonable(held) for metric, held in row.estimates.items()},
+                    **{metric: held.to_dict() for metric, held in row.estimates.items()},
                 }
                 for row in self.rows
             ],
@@ -163,14 +163,14 @@ def evaluate(
         raise InputError("evaluate needs a policy, got none. Pass [RecallPolicy.default()].")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"k must be a whole number of at least 1, got {k!r}. Use 10.")
-    make = store or _local_store
+    make = store or local_store
     outcomes: dict[int, list[Outcome]] = {}
     texts = {each.name: _texts(each) for each in cases.collections}
     for collection in cases.collections:
         asked = [
             (i, case) for i, case in enumerate(cases.cases) if case.collection == collection.name
         ]
-        with _bench(collection, make(embeddings)) as bench:
+        with bench_of(collection, make(embeddings)) as bench:
             for i, case in asked:
                 outcomes[i] = [bench.ask(case, policy, k) for policy in policies]
                 if progress:
@@ -186,7 +186,7 @@ def evaluate(
 # --- asking ---------------------------------------------------------------------------------------
 
 
-class _Bench:
+class Bench:
     """One collection in its store, and a clock that tells the time of the case."""
 
     def __init__(self, inner: BaseStore) -> None:
@@ -214,7 +214,7 @@ class _Bench:
         return Outcome(
             ranking,
             seconds,
-            max((scored.evidence.relevance for scored in seen), default=0.0),
+            best_relevance(recall),
             max((scored.score for scored in seen), default=0.0),
             [memory.text for memory in recall.memories],
         )
@@ -226,9 +226,9 @@ class _Bench:
 
 
 @contextmanager
-def _bench(collection: Collection, inner: BaseStore) -> Iterator[_Bench]:
+def bench_of(collection: Collection, inner: BaseStore) -> Iterator[Bench]:
     """A filled store, closed in the end."""
-    bench = _Bench(inner)
+    bench = Bench(inner)
     try:
         for batch in _batches(collection):
             bench.store.batch(batch)
@@ -256,7 +256,8 @@ def _batches(collection: Collection) -> Iterator[list[PutOp]]:
         yield batch
 
 
-def _local_store(embeddings: Embeddings | None) -> BaseStore:
+def local_store(embeddings: Embeddings | None) -> BaseStore:
+    """A store in memory, for one evaluation."""
     return LocalStore(":memory:", embeddings=embeddings)
 
 
@@ -327,8 +328,3 @@ def _off_topic_groups(cases: CaseSet, chosen: BoolArray) -> dict[str, BoolArray]
     labels = np.array([case.group for case in cases.cases])
     found = dict.fromkeys(labels[off_topic].tolist())
     return {label: off_topic & (labels == label) for label in found}
-
-
-def _jsonable(held: Estimate) -> dict[str, float | int | None]:
-    fields = held._asdict()
-    return {name: None if value != value else value for name, value in fields.items()}

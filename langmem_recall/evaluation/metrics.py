@@ -33,6 +33,10 @@ class Estimate(NamedTuple):
     p: float | None = None
     """Chance of a difference from the first policy at least this large, were there none."""
 
+    def to_dict(self) -> dict[str, float | int | None]:
+        """Plain JSON types; None where there is no number."""
+        return {name: None if held != held else held for name, held in self._asdict().items()}
+
     @property
     def is_significant(self) -> bool:
         """Whether it differs from the first policy's by more than chance."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,105 +17,39 @@ from langmem_recall.evaluation.evaluate import (
     NAMESPACE,
     Progress,
     StoreFactory,
-    _bench,
-    _jsonable,
-    _local_store,
+    bench_of,
+    local_store,
 )
+from langmem_recall.evaluation.fitting import (
+    GATES,
+    KNOBS,
+    RANKING,
+    Asked,
+    Fitter,
+    K,
+    Outcome,
+    knobs_of,
+    level_of,
+    signed,
+)
+from langmem_recall.evaluation.gating import best_relevance, check_share
 from langmem_recall.evaluation.metrics import (
     CONFIDENCE,
     Estimate,
     Row,
     mean_estimate,
-    ndcg_at,
     randomisation_p,
-    recall_at,
     table_of,
 )
 from langmem_recall.pipeline import rank, select
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
-from langmem_recall.ranking.gates import HARD_GATES
 from langmem_recall.stores.recall import RecallStore
-from langmem_recall.types import Candidate, Cue, Memory, MemoryId, Recall, Scored
+from langmem_recall.types import Memory, MemoryId
 
-K = 10
-"""Places a ranking is judged by."""
 MIN_GAIN = 0.005
 """A gain on cases kept back that is worth a policy of one's own."""
-MIN_STEP = 0.001
-"""A knob that gains less than this on the cases it is fitted to stays where it is."""
-PASSES = 2
-"""Times each knob is looked at, because the first ones depend on the later ones."""
-LOWEST_TRIGGER, HIGHEST_TRIGGER = 0.05, 0.95
-TRIGGERS: FloatArray = np.round(np.arange(LOWEST_TRIGGER, HIGHEST_TRIGGER + 0.01, 0.05), 2)
 TUNED = "tuned"
-
-_WEIGHTS = (0.0, 0.06, 0.12, 0.25, 0.5, 1.0)
-_DAY = 24.0
-
-
-class Knob(NamedTuple):
-    """A number that is fitted, the levels tried and the blends that read it."""
-
-    name: str
-    levels: tuple[float, ...]
-    blends: tuple[str, ...]
-    speaks: Callable[[Asked], bool]
-    """Whether a case can tell its levels apart; where none can, the knob stays as it is."""
-
-
-class Asked(NamedTuple):
-    """A case with what its search found: all that ranking and gates read."""
-
-    case: Case
-    cue: Cue
-    """With what it says about time."""
-    now: datetime
-    candidates: tuple[Candidate, ...]
-    """Left out for an off-topic case: there is no order to judge."""
-    reach: float
-    """The highest trigger that lets something through, in [0, 1]."""
-    injected: bool
-    """Whether the base policy would show the model anything."""
-
-
-_LINEAR = ("bounded", "linear", "minmax")
-KNOBS = (
-    Knob("weights.recency", _WEIGHTS, _LINEAR, lambda asked: _differ(asked, _written)),
-    Knob(
-        "half_life_hours",
-        (1 * _DAY, 7 * _DAY, 30 * _DAY, 90 * _DAY, 365 * _DAY),
-        (*_LINEAR, "product"),
-        lambda asked: _differ(asked, _written),
-    ),
-    Knob(
-        "weights.importance",
-        _WEIGHTS,
-        _LINEAR,
-        lambda asked: _differ(asked, lambda found: (found.memory.salience, found.usage.uses)),
-    ),
-    Knob(
-        "weights.strength",
-        _WEIGHTS,
-        _LINEAR,
-        lambda asked: _differ(asked, lambda found: found.usage.uses),
-    ),
-    Knob(
-        "window_boost",
-        (0.0, 0.15, 0.3, 0.6, 1.0),
-        ("bounded",),
-        lambda asked: asked.cue.temporal is not None and asked.cue.temporal.mode != "current",
-    ),
-)
-"""What is fitted, in this order, and within which bounds; the present level is tried as well."""
-
-
-def _differ(asked: Asked, quality: Callable[[Candidate], Any]) -> bool:
-    return len(set(map(quality, asked.candidates))) > 1
-
-
-def _written(candidate: Candidate) -> tuple[datetime | None, float | None]:
-    return candidate.memory.written_at, candidate.usage.last_used
 
 
 class Fold(NamedTuple):
@@ -165,8 +98,8 @@ class Tuned:
             "policy": self.policy.to_dict(),
             "base": self.base.to_dict(),
             "changes": {name: list(levels) for name, levels in self.changes.items()},
-            "before": {name: _jsonable(held) for name, held in self.before.estimates.items()},
-            "after": {name: _jsonable(held) for name, held in self.after.estimates.items()},
+            "before": {name: held.to_dict() for name, held in self.before.estimates.items()},
+            "after": {name: held.to_dict() for name, held in self.after.estimates.items()},
             "folds": [_fold_record(fold, self.base) for fold in self.folds],
             "trials": self.trials,
         }
@@ -190,8 +123,8 @@ _TITLES = {_OFF_TOPIC: "off-topic injected"}
 
 def changed_knobs(base: RecallPolicy, policy: RecallPolicy) -> dict[str, tuple[float, float]]:
     """The fitted knobs in which two policies differ, each with both levels."""
-    names = (*(knob.name for knob in KNOBS), *_GATES)
-    levels = {name: (_level(base, name), _level(policy, name)) for name in names}
+    names = (*(knob.name for knob in KNOBS), *GATES)
+    levels = {name: (level_of(base, name), level_of(policy, name)) for name in names}
     return {name: held for name, held in levels.items() if held[0] != held[1]}
 
 
@@ -237,8 +170,8 @@ def tune(
     start = base or RecallPolicy.default()
     dealt = _deal(cases, folds, seed)
     tick = _ticks(progress, len(cases.cases) + int(dealt.max()) + 2)
-    gathered = _gather(cases, start, embeddings, store or _local_store, tick)
-    return _fit(_Fitter(gathered, start, target_injection), dealt, tick)
+    gathered = _gather(cases, start, embeddings, store or local_store, tick)
+    return _fit(Fitter(gathered, start, target_injection), dealt, tick)
 
 
 def _check(cases: CaseSet, folds: int, target_injection: float | None) -> None:
@@ -247,7 +180,7 @@ def _check(cases: CaseSet, folds: int, target_injection: float | None) -> None:
     if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
         raise InputError(f"folds must be a whole number of at least 2, got {folds!r}. Use 5.")
     if target_injection is not None:
-        _check_share(target_injection)
+        check_share(target_injection)
     elif not any(case.relevant for case in cases.cases):
         raise InputError(
             f"{cases.name} has no answerable case to fit to. Name relevant keys, or pass "
@@ -255,13 +188,6 @@ def _check(cases: CaseSet, folds: int, target_injection: float | None) -> None:
         )
     if len(cases.cases) < 2:
         raise InputError("tune needs at least 2 cases, got 1: one is kept back to test by.")
-
-
-def _check_share(target: float) -> None:
-    if isinstance(target, bool) or not isinstance(target, int | float) or not 0 <= target <= 1:
-        raise InputError(
-            f"A target injection rate must be a share from 0 to 1, got {target!r}. Use 0.5."
-        )
 
 
 def _ticks(progress: Progress | None, total: int) -> Callable[[], None]:
@@ -298,7 +224,7 @@ def _gather(
     gathered: dict[int, Asked] = {}
     for collection in cases.collections:
         memories: dict[MemoryId, Memory] = {}
-        with _bench(collection, make(embeddings)) as bench:
+        with bench_of(collection, make(embeddings)) as bench:
             for i, case in enumerate(cases.cases):
                 if case.collection == collection.name:
                     gathered[i] = ask(bench.store, case, base, memories)
@@ -349,23 +275,12 @@ def _unlike(ids: Sequence[MemoryId]) -> FloatArray:
     return np.zeros((len(ids), len(ids)))
 
 
-def best_relevance(recall: Recall) -> float:
-    """What a trigger judges a recall by; 1.0 with a pinned memory, which passes any trigger."""
-    hard = {gate for gate, _ in HARD_GATES}
-    dropped = [drop.scored for drop in recall.dropped if drop.gate not in hard]
-    return max(map(_reach, (*recall.chosen, *dropped)), default=0.0)
-
-
-def _reach(scored: Scored) -> float:
-    return 1.0 if scored.memory.pinned else scored.signals.relevance
-
-
 # --- fitting ------------------------------------------------------------------------------------
 
 
-def _fit(fitter: _Fitter, dealt: NDArray[np.int_], tick: Callable[[], None]) -> Tuned:
+def _fit(fitter: Fitter, dealt: NDArray[np.int_], tick: Callable[[], None]) -> Tuned:
     base, answerable = fitter.base, fitter.answerable
-    before, held_out = fitter.outcome(base), _Outcome.blank(len(dealt))
+    before, held_out = fitter.outcome(base), Outcome.blank(len(dealt))
     folds = []
     for number in range(int(dealt.max()) + 1):
         kept_back = dealt == number
@@ -389,7 +304,7 @@ def _fit(fitter: _Fitter, dealt: NDArray[np.int_], tick: Callable[[], None]) -> 
     return Tuned(policy, base, reason, *rows, tuple(folds), fitter.trials)
 
 
-def _verdict(fitter: _Fitter, before: _Outcome, held_out: _Outcome) -> tuple[RecallPolicy, str]:
+def _verdict(fitter: Fitter, before: Outcome, held_out: Outcome) -> tuple[RecallPolicy, str]:
     """Ranking and gates are accepted or refused each by itself."""
     base, answerable = fitter.base, fitter.answerable
     fitted = fitter.fit(np.ones(len(answerable), dtype=np.bool_))
@@ -397,15 +312,15 @@ def _verdict(fitter: _Fitter, before: _Outcome, held_out: _Outcome) -> tuple[Rec
     ranking = gates = _no_gain(base)
     if _gains(held_out.ndcg[answerable], before.ndcg[answerable]):
         ranking = "fitted"
-        changes |= _knobs_of(fitted, _RANKING)
+        changes |= knobs_of(fitted, RANKING)
     if fitter.target is not None:
         gates = f"set to inject {fitter.outcome(fitted).injected.mean():.0%} of the cues"
-        changes |= _knobs_of(fitted, _GATES)
+        changes |= knobs_of(fitted, GATES)
     elif answerable.all():
         gates = "left alone, as no case is off-topic"
-    elif _gains(*(_signed(one.injected, answerable) for one in (held_out, before))):
+    elif _gains(*(signed(one.injected, answerable) for one in (held_out, before))):
         gates = "fitted"
-        changes |= _knobs_of(fitted, _GATES)
+        changes |= knobs_of(fitted, GATES)
     if base.but(**changes) == base:
         return base, _no_gain(base)
     return base.but(name=TUNED, **changes), f"ranking: {ranking}; gates: {gates}"
@@ -422,26 +337,8 @@ def _gains(after: FloatArray, before: FloatArray) -> bool:
     return randomisation_p(after, before) < 1.0 - CONFIDENCE
 
 
-class _Outcome(NamedTuple):
-    """What a policy makes of each case."""
-
-    ndcg: FloatArray
-    """NaN for an off-topic case, as is recall."""
-    recall: FloatArray
-    injected: FloatArray
-
-    @classmethod
-    def blank(cls, cases: int) -> _Outcome:
-        return cls(*(np.full(cases, np.nan) for _ in range(3)))
-
-    def take(self, other: _Outcome, chosen: BoolArray) -> None:
-        """Fill some cases in from another outcome."""
-        for mine, theirs in zip(self, other, strict=True):
-            mine[chosen] = theirs[chosen]
-
-
 def _estimates(
-    one: _Outcome, answerable: BoolArray, first: _Outcome | None = None
+    one: Outcome, answerable: BoolArray, first: Outcome | None = None
 ) -> Mapping[str, Estimate]:
     def estimate(place: int, chosen: BoolArray) -> Estimate:
         return mean_estimate(one[place][chosen], None if first is None else first[place][chosen])
@@ -454,182 +351,5 @@ def _estimates(
     }
 
 
-class _Fitter:
-    """Fits a policy to some of the cases; every policy is tried on all of them once."""
-
-    def __init__(self, gathered: Sequence[Asked], base: RecallPolicy, target: float | None) -> None:
-        self.base = base
-        self.target = target
-        self.answerable = np.array([bool(asked.case.relevant) for asked in gathered])
-        self._gathered = gathered
-        self._reaches = np.array([asked.reach for asked in gathered])
-        self._knobs = [
-            knob for knob in KNOBS if base.blend in knob.blends and any(map(knob.speaks, gathered))
-        ]
-        self._judged: dict[RecallPolicy, tuple[FloatArray, FloatArray]] = {}
-
-    @property
-    def trials(self) -> int:
-        """Policies whose ranking was judged."""
-        return len(self._judged)
-
-    def fit(self, chosen: BoolArray) -> RecallPolicy:
-        """The best policy for some cases."""
-        ranked, gated = self._fit_ranking(chosen & self.answerable), self._fit_gates(chosen)
-        return ranked.but(**_knobs_of(gated, _GATES))
-
-    def outcome(self, policy: RecallPolicy) -> _Outcome:
-        """What a policy makes of every case."""
-        order = policy.but(**_knobs_of(self.base, _GATES))
-        return _Outcome(*self._judge(order), self._injected(policy))
-
-    def _fit_ranking(self, chosen: BoolArray) -> RecallPolicy:
-        """Coordinate ascent over the levels of the knobs, from the base policy."""
-        best = self.base
-        if not chosen.any():
-            return best
-        for _ in range(PASSES):
-            started = best
-            for knob in self._knobs:
-                best = self._fit_knob(knob, best, chosen)
-            if best == started:
-                break
-        return best
-
-    def _fit_knob(self, knob: Knob, policy: RecallPolicy, chosen: BoolArray) -> RecallPolicy:
-        present = _level(policy, knob.name)
-        nearest_first = sorted(knob.levels, key=lambda level: abs(level - present))
-        tried = [_with_level(policy, knob.name, level) for level in nearest_first]
-        # Of equals, the first is the one that changes least.
-        best = max(tried, key=lambda trial: self._ndcg(trial, chosen))
-        gained = self._ndcg(best, chosen) - self._ndcg(policy, chosen)
-        return best if gained >= MIN_STEP else policy
-
-    def _ndcg(self, policy: RecallPolicy, chosen: BoolArray) -> float:
-        return float(self._judge(policy)[0][chosen].mean())
-
-    def _judge(self, policy: RecallPolicy) -> tuple[FloatArray, FloatArray]:
-        if policy not in self._judged:
-            pairs = [judge(asked, policy) for asked in self._gathered]
-            ndcg, recall = np.array(pairs).T
-            self._judged[policy] = ndcg, recall
-        return self._judged[policy]
-
-    def _fit_gates(self, chosen: BoolArray) -> RecallPolicy:
-        if self.target is not None:
-            return set_injection_rate(self._reaches[chosen], self.target, self.base)
-        answerable = self.answerable[chosen]
-        if answerable.all() or not answerable.any():
-            return self.base
-        nearest_first = sorted(TRIGGERS.tolist(), key=lambda level: abs(level - self.base.trigger))
-        tried = [with_trigger(self.base, level) for level in nearest_first]
-
-        def balance(policy: RecallPolicy) -> float:
-            return float(_signed(self._injected(policy)[chosen], answerable).mean())
-
-        best = max(tried, key=balance)
-        return best if balance(best) - balance(self.base) >= MIN_STEP else self.base
-
-    def _injected(self, policy: RecallPolicy) -> FloatArray:
-        """Whether each case would show the model anything, as 0 or 1."""
-        if _knobs_of(policy, _GATES) == _knobs_of(self.base, _GATES):
-            return np.array([float(asked.injected) for asked in self._gathered])
-        return (self._reaches >= max(policy.trigger, policy.floor)).astype(np.float64)
-
-
-def judge(asked: Asked, policy: RecallPolicy) -> tuple[float, float]:
-    """Judge nDCG and recall of a case under a policy, by ranking again what its search found."""
-    if not asked.case.relevant:
-        return math.nan, math.nan
-    ranked = rank(asked.cue, asked.candidates, policy, asked.now, (NAMESPACE,)).ranked
-    keys = [scored.memory.key for scored in ranked[:K]]
-    return ndcg_at(keys, asked.case.relevant, K), recall_at(keys, asked.case.relevant, K)
-
-
-def _signed(injected: FloatArray, answerable: BoolArray) -> FloatArray:
-    """Values whose mean is the answerable share injected minus the off-topic share injected."""
-    count = len(answerable)
-    shares = np.where(
-        answerable,
-        count / max(int(answerable.sum()), 1),
-        -count / max(int((~answerable).sum()), 1),
-    )
-    return np.asarray(injected * shares)
-
-
 def _mean(values: FloatArray) -> float:
     return float(values.mean()) if len(values) else math.nan
-
-
-# --- knobs --------------------------------------------------------------------------------------
-
-_RANKING = ("weights", "half_life_hours", "window_boost")
-_GATES = ("trigger", "floor", "composite_floor")
-
-
-def _knobs_of(policy: RecallPolicy, names: Sequence[str]) -> dict[str, Any]:
-    return {name: getattr(policy, name) for name in names}
-
-
-def _level(policy: RecallPolicy, name: str) -> float:
-    owner, _, knob = name.rpartition(".")
-    return float(getattr(policy.weights if owner else policy, knob))
-
-
-def _with_level(policy: RecallPolicy, name: str, level: float) -> RecallPolicy:
-    owner, _, knob = name.rpartition(".")
-    if not owner:
-        return policy.but(**{knob: level})
-    return policy.but(weights=replace(policy.weights, **{knob: level}))
-
-
-# --- gates --------------------------------------------------------------------------------------
-
-
-def set_injection_rate(
-    best_relevances: Sequence[float] | FloatArray, target: float, base: RecallPolicy
-) -> RecallPolicy:
-    """The policy with the trigger that lets a share of recorded cues through.
-
-    Args:
-        best_relevances: Of each cue's recall, as `best_relevance` tells it.
-        target: Share of the cues for which something is to be recalled. Where cues are alike or
-            the trigger reaches its bounds, 0.05 and 0.95, the nearest share there is.
-        base: The policy to change; its floor keeps the distance it has to the trigger.
-    """
-    _check_share(target)
-    reaches = np.sort(np.asarray(best_relevances, dtype=np.float64))
-    if not len(reaches) or np.isnan(reaches).any():
-        raise InputError(
-            f"The best relevance of each cue is needed, got {len(reaches)} with "
-            f"{int(np.isnan(reaches).sum())} NaN. Record some recalls first."
-        )
-    cuts = np.array(list(_cuts(reaches)))
-    rates = 1.0 - np.searchsorted(reaches, cuts, "left") / len(reaches)
-    return with_trigger(base, float(cuts[np.argmin(np.abs(rates - target))]))
-
-
-def _cuts(reaches: FloatArray) -> Iterator[float]:
-    """Triggers midway between neighbours, and the bounds; all that tell the cues apart."""
-    distinct = np.unique(reaches)
-    yield HIGHEST_TRIGGER
-    yield from np.clip((distinct[1:] + distinct[:-1]) / 2, LOWEST_TRIGGER, HIGHEST_TRIGGER).tolist()
-    yield LOWEST_TRIGGER
-
-
-def with_trigger(base: RecallPolicy, trigger: float) -> RecallPolicy:
-    """The policy with another trigger, the floor as far below it in log-odds as before.
-
-    A gate on scores gives way, because relevance alone decides now.
-    """
-    if 0.0 < base.floor < 1.0 and 0.0 < base.trigger < 1.0:
-        distance = _log_odds(base.trigger) - _log_odds(base.floor)
-        floor = 1.0 / (1.0 + math.exp(distance - _log_odds(trigger)))
-    else:
-        # A gate that is off, or shuts everything out, has no distance to keep.
-        floor = min(base.floor, trigger)
-    return base.but(trigger=trigger, floor=floor, composite_floor=0.0)
-
-
-def _log_odds(share: float) -> float:
-    return math.log(share / (1.0 - share))
