@@ -1,5 +1,5 @@
 # Every target makes its own virtual environment when there is none.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -26,6 +26,9 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/stores.py --full
+	$(BIN)/python benchmarks/suites.py
+	-$(BIN)/python benchmarks/locomo.py
 
 soak: $(READY)
 	SOAK=1 $(BIN)/python -m pytest

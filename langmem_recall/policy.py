@@ -124,7 +124,7 @@ class RecallPolicy:
     """The formula that makes the score (see `langmem_recall.ranking.blend`)."""
     ordering: Ordering = "relevance"
     """What `bounded` multiplies: relevance, or reciprocal ranks. Gates read relevance anyway."""
-    weights: Weights = Weights(recency=0.06, importance=0.12, strength=0.06, trust=0.06)
+    weights: Weights = Weights(recency=0.05, importance=0.3, strength=0.08, trust=0.06)
     tiers: Mapping[str, Weights] = field(default_factory=dict, hash=False)
     """Weights for one kind of memory, in place of `weights`."""
     relevance: RelevanceModel = RelevanceModel()
@@ -144,7 +144,7 @@ class RecallPolicy:
     refresh_floor: float = field(default=60.0, metadata=_within(0))
     """Seconds within which a second use of a memory does not count; 0 counts every use."""
 
-    current_recency: float = field(default=4.0, metadata=_within(0))
+    current_recency: float = field(default=8.0, metadata=_within(0))
     """Recency's weight is multiplied by this when the cue asks for the present state."""
     window_boost: float = field(default=0.3, metadata=_within(0))
     """Boost of a memory written within the time the cue means."""

@@ -125,9 +125,11 @@ def test_importance_rises_where_salience_tells_what_is_wanted() -> None:
         ]
         cue = Cue(f"Anything to know about the {place}?")
         cases.append(Case("town", cue, {f"{i}b"}, at=NOW))
-    found = tune(CaseSet("town", (Collection("town", tuple(memories)),), tuple(cases)))
-    assert found.policy.weights.importance > RecallPolicy.default().weights.importance
-    assert found.policy.weights.recency == RecallPolicy.default().weights.recency
+    town = CaseSet("town", (Collection("town", tuple(memories)),), tuple(cases))
+    base = RecallPolicy.default(weights=Weights(recency=0.06, importance=0.12))
+    found = tune(town, base=base)
+    assert found.policy.weights.importance > 0.12
+    assert found.policy.weights.recency == 0.06
 
 
 def test_the_same_seed_gives_the_same_result(newest_wanted: Tuned) -> None:
