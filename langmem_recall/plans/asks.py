@@ -25,7 +25,7 @@ from langmem_recall.ranking.evidence import (
     read_part,
     weigh,
 )
-from langmem_recall.ranking.panel import PANEL
+from langmem_recall.ranking.panel import PANELS
 from langmem_recall.types import (
     Candidate,
     Cue,
@@ -102,9 +102,9 @@ class Matched(NamedTuple):
         return self.catalog is catalog and self.version == catalog.version
 
 
-def calibrate(queries_as_documents: bool) -> Plan[Null | None]:
-    """Measure the embedder on the built-in panel; None when it gives nothing usable."""
-    questions, statements = zip(*PANEL, strict=True)
+def calibrate(language: str, queries_as_documents: bool) -> Plan[Null | None]:
+    """Measure the embedder on a language's panel; None when it gives nothing usable."""
+    questions, statements = zip(*PANELS[language], strict=True)
     try:
         asked = yield Embed(questions, as_queries=not queries_as_documents)
         said = yield Embed(statements, as_queries=False)

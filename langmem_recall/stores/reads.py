@@ -29,6 +29,7 @@ from langmem_recall.plans.shelf import find_on_shelf
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.calibration import ASSUMED, Null
 from langmem_recall.ranking.gates import Moment, hard_drop
+from langmem_recall.ranking.language import language_of
 from langmem_recall.sources import EvidenceSource
 from langmem_recall.stores.index import IndexShelf, NamespaceIndex
 from langmem_recall.stores.items import ranked_item
@@ -74,7 +75,8 @@ class Reader:
         self._knobs = knobs
         self._pages = PageKeeper()
         self.indexes = IndexShelf()
-        self._calibrated: tuple[Embeddings, Null] | None = None
+        self._calibrated: Embeddings | None = None
+        self._nulls: dict[str, Null] = {}
 
     def plain_search(self, op: SearchOp) -> Plan[list[SearchItem]]:
         """The inner store's own answer, without our side-car."""
@@ -176,7 +178,7 @@ class Reader:
         return found, with_usage(found.candidates, usages)
 
     def _find(self, ask: Ask) -> Plan[Found]:
-        null = yield from self._null()
+        null = yield from self._null(ask.cue)
         source = self._source
         if source is not None:
             shelf = yield Call(lambda: source.shelf(ask.prefix))
@@ -199,17 +201,20 @@ class Reader:
         index.end_fill([] if index.too_large else visible, now)
         return NamespaceIndex() if index.too_large else index
 
-    def _null(self) -> Plan[Null]:
-        """The embedder's null distribution, measured on first use."""
+    def _null(self, cue: Cue) -> Plan[Null]:
+        """The embedder's null distribution in the cue's language, measured on first use."""
         embeddings = embeddings_of(self._inner)
         if embeddings is None:
             return ASSUMED
-        if self._calibrated is not None and self._calibrated[0] is embeddings:
-            return self._calibrated[1]
-        null = yield from calibrate(queries_as_documents(self._inner))
+        if self._calibrated is not embeddings:
+            self._calibrated, self._nulls = embeddings, {}
+        language = language_of(cue.words)
+        null = self._nulls.get(language)
         if null is None:
-            return ASSUMED
-        self._calibrated = embeddings, null
+            null = yield from calibrate(language, queries_as_documents(self._inner))
+            if null is None:
+                return ASSUMED
+            self._nulls[language] = null
         return null
 
     def _continued(

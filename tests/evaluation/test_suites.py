@@ -255,7 +255,6 @@ def test_off_topic_cues_in_latin_script_recall_little() -> None:
     assert injected("languages", categories=frozenset({"German", "French", "Spanish"})) <= 0.25
 
 
-@pytest.mark.xfail(reason="the null distribution is measured on an English panel", strict=False)
 def test_off_topic_cues_in_other_scripts_recall_little() -> None:
     others = frozenset({"Chinese", "Japanese", "Russian", "Korean"})
     assert injected("languages", categories=others) <= 0.25
