@@ -94,6 +94,9 @@ def run(plan: Plan[T], host: Host) -> T:
                 error = fault
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
+    finally:
+        # Cancelled or interrupted between two effects, a plan still lets go of what it holds.
+        plan.close()
 
 
 async def arun(plan: Plan[T], host: Host) -> T:
@@ -110,6 +113,9 @@ async def arun(plan: Plan[T], host: Host) -> T:
                 error = fault
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
+    finally:
+        # Cancelled or interrupted between two effects, a plan still lets go of what it holds.
+        plan.close()
 
 
 def _needed(embeddings: Embeddings | None) -> Embeddings:

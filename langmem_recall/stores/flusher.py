@@ -16,6 +16,10 @@ logger = logging.getLogger(__name__)
 class Flushable(Protocol):
     """A store with usage to write."""
 
+    @property
+    def needs_loop(self) -> bool:
+        """Whether it can only be written while an event loop runs."""
+
     def flush(self) -> int:
         """Write it now."""
 
@@ -95,4 +99,6 @@ _open_stores: weakref.WeakSet[Any] = weakref.WeakSet()
 @atexit.register
 def _flush_all() -> None:
     for owner in list(_open_stores):
-        _quietly(owner)
+        # Its loop is gone by now, and a sync call would wait for it for ever.
+        if not owner.needs_loop:
+            _quietly(owner)

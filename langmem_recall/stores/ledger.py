@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -181,8 +182,9 @@ class Ledger:
 
     def flush(self) -> Plan[int]:
         """Write what is pending; returns how many memories it concerned."""
-        # As an effect, so that waiting for another flush never blocks an event loop.
-        yield Call(self._adding.acquire)
+        # Never acquired in a thread of its own: cancelled there, it would be held for ever.
+        while not self._adding.acquire(blocking=False):
+            yield Call(_wait_a_moment)
         try:
             touches, refresh = self._take()
             try:
@@ -240,6 +242,10 @@ class Ledger:
             if touch is not None:
                 usage = reinforced(usage, touch, self._fade_per_day)
         return usage
+
+
+def _wait_a_moment() -> None:
+    time.sleep(0.002)
 
 
 def _nothing() -> Plan[dict[MemoryId, Usage]]:

@@ -25,6 +25,7 @@ from langgraph.store.base import (
     SearchOp,
     validate_op_namespace,
 )
+from langgraph.store.base.batch import AsyncBatchedBaseStore
 from typing_extensions import Unpack
 
 from langmem_recall.drive import Host, Ops, Plan, arun, run
@@ -360,6 +361,11 @@ class RecallStore(StoreWrapper):
         """Set the inner store up, where it needs that; returns what it returns."""
         prepare = getattr(self._inner, "setup", None)
         return prepare() if prepare else None
+
+    @property
+    def needs_loop(self) -> bool:
+        """Whether usage can only be written while the store's event loop runs: then `aclose`."""
+        return isinstance(self._host.sidecar, AsyncBatchedBaseStore)
 
     def flush(self) -> int:
         """Write pending usage now; returns how many memories it concerned."""

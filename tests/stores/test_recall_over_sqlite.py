@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,26 @@ def test_async_sqlite_store_recalls_and_counts(tmp_path: Path, clock: Clock) -> 
             return usage.value
 
     assert asyncio.run(main())["uses"] == 1
+
+
+def test_a_process_ends_even_when_an_async_store_was_not_closed(tmp_path: Path) -> None:
+    code = f"""
+import asyncio
+from langgraph.store.sqlite import AsyncSqliteStore
+from langmem_recall import RecallStore
+
+async def main():
+    async with AsyncSqliteStore.from_conn_string({str(tmp_path / "s.db")!r}) as inner:
+        store = RecallStore(inner)
+        await store.setup()
+        await store.aput(("a",), "k", {{"content": "I prefer aisle seats"}})
+        return store, await store.arecall(("a",), "which seats do I prefer?")
+
+store, recall = asyncio.run(main())
+print(len(recall.chosen))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("1\n", 0)
 
 
 def test_sync_calls_on_the_store_of_a_running_loop_are_still_refused(tmp_path: Path) -> None:

@@ -722,3 +722,25 @@ def test_langmem_values_are_recalled(store: RecallStore, call: Call) -> None:
     assert call(store, "recall", NS, "where does the user live").memories[0].text == (
         "The user lives in Ulm"
     )
+
+
+def test_a_cancelled_flush_neither_hangs_nor_loses_what_was_pending(
+    inner: InMemoryStore, clock: Clock
+) -> None:
+    store = RecallStore(inner, clock=clock, flush_interval=1_000)
+    store.put(NS, "seat", {"content": "I prefer aisle seats"})
+    store.search(NS, query="seats")
+    adding = store._ledger._adding
+
+    async def main() -> None:
+        waiting = [asyncio.create_task(store.aflush()) for _ in range(5)]
+        await asyncio.sleep(0)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    with adding:
+        asyncio.run(main())
+    assert not adding.locked()
+    assert store.flush() == 1
+    assert inner.get((*USAGE, *NS), "seat").value["uses"] == 1
