@@ -109,18 +109,20 @@ class SidecarBook:
 def listing(prefix: Namespace, most: int | None = None, sidecar: bool = False) -> Plan[list[Any]]:
     """Every item below a namespace, page by page; stops once there are more than `most`."""
     items: list[Any] = []
+    read = 0
     while True:
-        op = SearchOp(prefix, None, PAGE, len(items), None, refresh_ttl=False)
+        op = SearchOp(prefix, None, PAGE, read, None, refresh_ttl=False)
         (page,) = yield Ops([op], sidecar=sidecar)
-        items.extend(page)
+        read += len(page)
+        items += [item for item in page if item.namespace[: len(prefix)] == prefix]
         if len(page) < PAGE or (most is not None and len(items) > most):
             return items
 
 
 def _usage_of(item: Item | None) -> Usage:
-    if item is None:
+    held = {} if item is None else item.value
+    if "uses" not in held:
         return NEVER
-    held = item.value
     return Usage(held["uses"], held["decayed"], held["last_used"], held.get("before"))
 
 

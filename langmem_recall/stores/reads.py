@@ -82,7 +82,7 @@ class Reader:
         """The inner store's own answer, without our side-car."""
         if op.namespace_prefix:
             (items,) = yield Ops([op])
-            return list(items)
+            return within(op.namespace_prefix, items)
         fetch, end = op.offset + op.limit, op.offset + op.limit
         while True:
             (items,) = yield Ops([op._replace(offset=0, limit=fetch)])
@@ -235,6 +235,11 @@ class Reader:
                     "The empty namespace means every tenant's memories. Name a namespace, or make "
                     "the store with allow_empty_namespace=True."
                 )
+
+
+def within(prefix: Namespace, items: Sequence[SearchItem]) -> list[SearchItem]:
+    """What lies at or below a namespace, element by element, whatever the store returned."""
+    return [item for item in items if item.namespace[: len(prefix)] == prefix]
 
 
 def embeddings_of(store: BaseStore) -> Embeddings | None:

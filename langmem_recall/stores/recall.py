@@ -35,7 +35,7 @@ from langmem_recall.policy import RecallPolicy
 from langmem_recall.sources import UsageTable
 from langmem_recall.stores.flusher import Flusher
 from langmem_recall.stores.ledger import Ledger, SidecarBook, TableBook
-from langmem_recall.stores.reads import Knobs, Reader, embeddings_of
+from langmem_recall.stores.reads import Knobs, Reader, embeddings_of, within
 from langmem_recall.stores.wrapper import StoreWrapper
 from langmem_recall.stores.writes import Writer
 from langmem_recall.types import Cue, Explanation, Kind, Memory, Namespace, Recall, Source
@@ -425,6 +425,9 @@ class RecallStore(StoreWrapper):
         if rest:
             answers = yield Ops([ops[i] for i in rest], as_batch=True)
             for i, answer in zip(rest, answers, strict=True):
+                op = ops[i]
+                if isinstance(op, SearchOp):
+                    answer = within(op.namespace_prefix, answer)
                 results[i] = answer
                 self._note_answer(ops[i], answer)
         return results

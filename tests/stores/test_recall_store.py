@@ -744,3 +744,35 @@ def test_a_cancelled_flush_neither_hangs_nor_loses_what_was_pending(
     assert not adding.locked()
     assert store.flush() == 1
     assert inner.get((*USAGE, *NS), "seat").value["uses"] == 1
+
+
+class Leaky(InMemoryStore):
+    """Answers searches with everybody's memories, as stores with a broken prefix match did."""
+
+    def batch(self, ops: Any) -> list[Any]:
+        return super().batch(
+            [op._replace(namespace_prefix=()) if isinstance(op, SearchOp) else op for op in ops]
+        )
+
+    async def abatch(self, ops: Any) -> list[Any]:
+        return self.batch(ops)
+
+
+@pytest.mark.parametrize("policy", [RecallPolicy.default(), RecallPolicy.similarity()])
+def test_what_a_leaky_store_returns_of_others_never_gets_through(
+    call: Call, policy: RecallPolicy
+) -> None:
+    index = {"dims": 256, "embed": CountingEmbeddings(), "fields": ["content"]}
+    store = RecallStore(Leaky(index=index), policy=policy)
+    for user in ("1", "10"):
+        store.put(("user", user), "seat", {"content": f"user {user} prefers aisle seats"})
+    mine = ("user", "1")
+    found = [
+        *call(store, "search", mine, query="which seats?"),
+        *call(store, "search", mine),
+        *call(store, "batch", [SearchOp(mine, query="which seats?")])[0],
+        *call(store, "batch", [SearchOp(mine)])[0],
+        *call(store, "recall", mine, "which seats?").memories,
+    ]
+    assert {memory.namespace for memory in found} == {mine}
+    assert len(found) == 5
