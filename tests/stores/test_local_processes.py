@@ -181,6 +181,30 @@ def test_counts_of_four_processes_are_exact(tmp_path):
     assert [usage.uses for usage in own] == [2 * ADDITIONS] * 4
 
 
+RECALLER = """
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.stores.recall import RecallStore
+
+path, recalls = sys.argv[1], int(sys.argv[2])
+with LocalStore(path) as local:
+    store = RecallStore(local, policy=RecallPolicy.default(refresh_floor=0), flush_interval=0.05)
+    for _ in range(recalls):
+        assert store.recall(NS, "which seats do I prefer on flights?").chosen
+    store.close()
+"""
+
+
+def test_counts_of_recalls_in_four_processes_are_exact(tmp_path):
+    path = tmp_path / "m.db"
+    with LocalStore(path) as store:
+        store.put(NS, "seat", {"content": "I prefer aisle seats on flights"})
+        readers = [start(RECALLER, path, ADDITIONS) for _ in range(4)]
+        for reader in readers:
+            reader.communicate(timeout=300)
+            assert reader.returncode == 0
+        assert store.read_usage([(NS, "seat")])[0].uses == 4 * ADDITIONS
+
+
 def test_two_processes_see_each_others_writes_and_deletes(tmp_path):
     path = tmp_path / "m.db"
     peer = start(PEER, path)
