@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
@@ -311,8 +311,3 @@ class Explanation:
     def __str__(self) -> str:
         verdict = "recalled" if self.recalled else "not recalled"
         return f"{self.key}: {verdict}: {self.reason}"
-
-
-def ids(memories: Sequence[Scored]) -> list[MemoryId]:
-    """The ids of scored memories, in order."""
-    return [scored.candidate.memory.id for scored in memories]

@@ -50,10 +50,6 @@ class NamespaceIndex:
         self._hold(memory)
         return memory
 
-    def known(self, memory_id: MemoryId) -> Memory | None:
-        """The memory of an id, if the index has it."""
-        return self._memories.get(memory_id)
-
     def note_put(
         self, namespace: Namespace, key: str, value: Mapping[str, Any], now: datetime
     ) -> None:
