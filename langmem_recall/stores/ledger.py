@@ -209,9 +209,10 @@ class Ledger:
 
     def _write(self, touches: Mapping[MemoryId, Touch], refresh: Iterable[MemoryId]) -> Plan[None]:
         after = yield from self._book.add(touches, self._fade_per_day) if touches else _nothing()
+        # Kept before it leaves the overlay: a use in between must still see the last one.
+        self._keep(after)
         with self._lock:
             self._in_flight = {}
-        self._keep(after)
         ops = [GetOp(namespace, key, refresh_ttl=True) for namespace, key in sorted(refresh)]
         if ops:
             yield Ops(ops)
