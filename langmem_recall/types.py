@@ -224,6 +224,19 @@ class Scored(NamedTuple):
 
 RELEVANCE_GATES = ("trigger", "floor", "composite")
 """Gates that a memory passes by being relevant enough."""
+GATE_WORDS: Mapping[str, str] = {
+    "tenant": "outside the namespace",
+    "status": "out of force",
+    "validity": "not valid yet",
+    "task": "off task",
+    "trigger": "below trigger",
+    "floor": "below floor",
+    "composite": "below the composite floor",
+    "visible": "already visible",
+    "top_k": "beyond the count",
+    "budget": "beyond the budget",
+}
+"""How a line of trace says that a gate dropped something; other gates by their own name."""
 
 
 class Drop(NamedTuple):
@@ -254,6 +267,14 @@ class Trace:
     """Candidates that each channel brought."""
     degraded: tuple[str, ...] = ()
     """What did not work and what was done instead."""
+    timings: Mapping[str, float] = field(default_factory=dict, compare=False)
+    """Seconds that each stage took."""
+    budget_tokens: int | None = None
+    """Tokens the block may use; None where no block is made."""
+    tokens: int = 0
+    """Tokens the block uses."""
+    compacted: tuple[MemoryId, ...] = ()
+    """Memories that were shortened to fit the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,11 +307,24 @@ class Recall:
         return counts
 
     def __str__(self) -> str:
+        """The funnel in one line: `candidates 30 -> 18 below floor (best 0.31) -> 3 recalled`."""
+        if not self.chosen and not self.dropped:
+            return f"{self.reason} -> 0 recalled"
         candidates = len(self.chosen) + len(self.dropped)
-        drops = ", ".join(f"{count} {gate}" for gate, count in self.drop_counts().items())
-        return (
-            f"candidates {candidates} -> {drops or 'none dropped'} -> {len(self.chosen)} recalled"
-        )
+        drops = ", ".join(self._drops_at(gate, count) for gate, count in self.drop_counts().items())
+        spent = ""
+        if self.trace.budget_tokens is not None:
+            spent = f", {self.trace.tokens:,} of {self.trace.budget_tokens:,} tokens"
+        kept = f"{len(self.chosen)} recalled{spent}"
+        return f"candidates {candidates} -> {drops or 'none dropped'} -> {kept}"
+
+    def _drops_at(self, gate: str, count: int) -> str:
+        words = f"{count} {GATE_WORDS.get(gate, gate)}"
+        if gate not in RELEVANCE_GATES:
+            return words
+        dropped = (drop.scored for drop in self.dropped if drop.gate == gate)
+        best = max(one.score if gate == "composite" else one.signals.relevance for one in dropped)
+        return f"{words} (best {best:.2f})"
 
 
 def _nearness(drop: Drop) -> tuple[bool, float]:

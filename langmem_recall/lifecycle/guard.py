@@ -11,6 +11,8 @@ class Verdict(NamedTuple):
 
     action: Literal["allow", "quarantine", "reject"] = "allow"
     reasons: tuple[str, ...] = ()
+    text: str | None = None
+    """The text without its hidden characters; None when it had none."""
 
 
 Guard = Callable[[str], Verdict]

@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypedDict, cast
+from datetime import UTC, datetime
+from typing import Any, Literal, cast
 
 from langgraph.store.base import (
     NOT_PROVIDED,
@@ -26,7 +26,6 @@ from langgraph.store.base import (
     validate_op_namespace,
 )
 from langgraph.store.base.batch import AsyncBatchedBaseStore
-from typing_extensions import Unpack
 
 from langmem_recall.drive import Host, Ops, Plan, arun, run
 from langmem_recall.errors import InputError
@@ -35,31 +34,13 @@ from langmem_recall.policy import RecallPolicy
 from langmem_recall.sources import UsageTable
 from langmem_recall.stores.flusher import Flusher
 from langmem_recall.stores.ledger import Ledger, SidecarBook, TableBook
+from langmem_recall.stores.memories import MemoryMethods
 from langmem_recall.stores.reads import Knobs, Reader, embeddings_of, within
 from langmem_recall.stores.wrapper import StoreWrapper
 from langmem_recall.stores.writes import Writer
-from langmem_recall.types import Cue, Explanation, Kind, Memory, Namespace, Recall, Source
+from langmem_recall.types import Cue, Explanation, Memory, Namespace, Recall
 
 Namespaces = Namespace | Sequence[Namespace]
-
-
-class MemoryFields(TypedDict, total=False):
-    """Provenance that `remember` takes."""
-
-    kind: Kind
-    source: Source
-    confidence: float
-    salience: float
-    written_at: datetime
-    thread_id: str
-    turn: int | str
-    speaker: str
-    entities: Sequence[str]
-    tags: Sequence[str]
-    valid_from: datetime
-    valid_until: datetime
-    derived_from: Sequence[str]
-    pinned: bool
 
 
 _adding_locks: weakref.WeakKeyDictionary[BaseStore, threading.Lock] = weakref.WeakKeyDictionary()
@@ -80,7 +61,7 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class RecallStore(StoreWrapper):
+class RecallStore(MemoryMethods, StoreWrapper):
     """Wraps any `BaseStore`: `search` re-ranks and learns from reads, `recall` gates as well.
 
     Args:
@@ -293,67 +274,6 @@ class RecallStore(StoreWrapper):
     def quiet() -> AbstractContextManager[None]:
         """Reads within leave no trace: no usage, no refreshed time to live."""
         return quiet()
-
-    # --- writing ----------------------------------------------------------------------------
-
-    def remember(
-        self,
-        namespace: Namespace,
-        text: str,
-        *,
-        key: str | None = None,
-        ttl: timedelta | None = None,
-        **fields: Unpack[MemoryFields],
-    ) -> Memory:
-        """Store a memory with its provenance.
-
-        Args:
-            namespace: Whose memory it is.
-            text: The words to remember.
-            key: Its name; generated when absent.
-            ttl: How long it is valid; reads never extend it.
-            **fields: Provenance: kind, source, salience, speaker and the like.
-
-        Returns:
-            The memory as stored, with its key and status.
-        """
-        return run(self._writer.remember(namespace, text, key, ttl, fields), self._host)
-
-    async def aremember(
-        self,
-        namespace: Namespace,
-        text: str,
-        *,
-        key: str | None = None,
-        ttl: timedelta | None = None,
-        **fields: Unpack[MemoryFields],
-    ) -> Memory:
-        """The async twin of `remember`."""
-        return await arun(self._writer.remember(namespace, text, key, ttl, fields), self._host)
-
-    def correct(self, namespace: Namespace, key: str, text: str) -> Memory:
-        """Put a corrected text in a memory's place; the former one is kept as history."""
-        return run(self._writer.correct(namespace, key, text), self._host)
-
-    async def acorrect(self, namespace: Namespace, key: str, text: str) -> Memory:
-        """The async twin of `correct`."""
-        return await arun(self._writer.correct(namespace, key, text), self._host)
-
-    def forget(self, namespace: Namespace, key: str) -> bool:
-        """Delete a memory with its history and usage; False when there was none."""
-        return run(self._writer.forget(namespace, key), self._host)
-
-    async def aforget(self, namespace: Namespace, key: str) -> bool:
-        """The async twin of `forget`."""
-        return await arun(self._writer.forget(namespace, key), self._host)
-
-    def history(self, namespace: Namespace, key: str) -> list[Memory]:
-        """A memory and the values it had before, newest first."""
-        return run(self._writer.history(namespace, key), self._host)
-
-    async def ahistory(self, namespace: Namespace, key: str) -> list[Memory]:
-        """The async twin of `history`."""
-        return await arun(self._writer.history(namespace, key), self._host)
 
     # --- life cycle -------------------------------------------------------------------------
 
