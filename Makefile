@@ -27,6 +27,8 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/stores.py --full
+	$(BIN)/python benchmarks/cache.py
+	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/suites.py
 	-$(BIN)/python benchmarks/locomo.py
 

@@ -1,15 +1,17 @@
 """Recall on LoCoMo: our default against published formulas, one table, one run.
 
 Run `python benchmarks/locomo.py` (turns, WordLlama, LocalStore). `--unit facts`, `--embeddings
-minilm` and `--store memory` give the other tables, `--limit-cases 100` a quick look. Every row
+minilm`, `--store memory` and `--metadata none` (text alone: no speaker, session or date) give the
+other tables, `--default-only` their first row, `--limit-cases 100` a quick look. Every row
 comes through `RecallStore`: policies through `search` and `recall`, BM25 and mem0's formula from
 the evidence that a `recall` without gates returns for every memory.
 
-R@10, nDCG@10, MRR: over answerable questions. in, in hard: share of the answerable and of the hard
-off-topic questions that get memories. AUC: how well the best memory's relevance tells the two
-apart; own AUC: the same by the formula's own best score. ms: one search; BM25, RRF and mem0 lay
-every memory's evidence open here, so theirs is the price of the comparison, not of the formula.
-The published presets rank by their formula but keep our gates, as DESIGN.md section 6 says.
+R@10, nDCG@10, MRR: over answerable questions. in, in hard, in far: share that gets memories of the
+answerable questions, of another conversation's with the names swapped in, and of generated ones
+about coding, cooking, travel and maths. AUC: how well the best memory's relevance tells them from
+the answerable; own AUC: the same by the formula's own best score. ms: one search; BM25, RRF and
+mem0 lay every memory's evidence open here, so theirs is the price of the comparison, not of the
+formula. The published presets rank by their formula but keep our gates.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,9 +34,11 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.embeddings import LocalEmbeddings
-from langmem_recall.evaluation.cases import CaseSet
+from langmem_recall.evaluation.cases import FAR, Case, CaseSet
 from langmem_recall.evaluation.evaluate import Contender, evaluate
 from langmem_recall.evaluation.locomo import load_locomo
+from langmem_recall.evaluation.suites.silence import off_topic_cues
+from langmem_recall.lifecycle.provenance import text_of
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.tokens import tokens
 from langmem_recall.stores.recall import RecallStore
@@ -48,9 +53,14 @@ COLUMNS = {
     "ms": "ms",
     "injected": "in",
     "injected_hard": "in hard",
+    "injected_far": "in far",
     "auc_hard": "AUC hard",
+    "auc_far": "AUC far",
     "score_auc_hard": "own AUC",
 }
+
+FAR_DOMAINS = ("coding", "cooking", "travel", "maths")
+FAR_PER_DOMAIN = 25
 
 EVERYTHING = RecallPolicy.similarity(name="everything", pool=10_000, top_k=1)
 """No gates and no cut: a recall that lists the evidence of every memory."""
@@ -146,6 +156,28 @@ def limited(cases: CaseSet, count: int | None) -> CaseSet:
     return replace(cases, cases=tuple(cases.cases[int(i * step)] for i in range(count)))
 
 
+def with_far(cases: CaseSet) -> CaseSet:
+    """The cases and, for each conversation, questions of other domains that it cannot answer."""
+    asked_at = {case.collection: case.at for case in cases.cases}
+    far = [
+        Case(collection, Cue(cue), at=at, group=FAR)
+        for seed, (collection, at) in enumerate(asked_at.items())
+        for cue, _ in off_topic_cues(random.Random(seed), FAR_PER_DOMAIN, FAR_DOMAINS)
+    ]
+    return replace(cases, cases=(*cases.cases, *far))
+
+
+def text_alone(cases: CaseSet) -> CaseSet:
+    """The same memories without speaker, session and date."""
+    bare = [
+        replace(
+            each, memories=tuple((key, {"content": text_of(value)}) for key, value in each.memories)
+        )
+        for each in cases.collections
+    ]
+    return replace(cases, name=f"{cases.name}, text alone", collections=tuple(bare))
+
+
 def arguments() -> argparse.Namespace:
     """What to run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -153,6 +185,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--unit", choices=("turns", "facts"), default="turns")
     parser.add_argument("--embeddings", choices=("wordllama", "minilm"), default="wordllama")
     parser.add_argument("--store", choices=("local", "memory"), default="local")
+    parser.add_argument("--metadata", choices=("full", "none"), default="full")
+    parser.add_argument("--default-only", action="store_true", help="leave the other rows out")
     parser.add_argument("--limit-cases", type=int, metavar="N")
     parser.add_argument("--intervals", action="store_true", help="show confidence intervals")
     return parser.parse_args()
@@ -172,19 +206,20 @@ def main() -> None:
             f"{chosen.data} is not there. Get LoCoMo's JSON from "
             "https://github.com/snap-research/locomo and pass it as --data."
         )
-    cases = limited(load_locomo(chosen.data, chosen.unit), chosen.limit_cases)
+    loaded = load_locomo(chosen.data, chosen.unit)
+    cases = limited(with_far(loaded), chosen.limit_cases)
+    if chosen.metadata == "none":
+        cases = text_alone(cases)
     report = evaluate(
         cases,
-        contenders(),
+        contenders()[:1] if chosen.default_only else contenders(),
         embeddings=embeddings_named(chosen.embeddings),
         store=memory_store if chosen.store == "memory" else None,
         progress=show_progress,
     )
-    asked = sum(bool(case.relevant) for case in cases.cases)
-    print(
-        f"{cases.name}, {chosen.embeddings}, {chosen.store} store: {asked} answerable, "
-        f"{len(cases.cases) - asked} hard off-topic questions ({'; '.join(cases.notes)})"
-    )
+    counts = ", ".join(f"{count} {group}" for group, count in report.to_dict()["counts"].items())
+    notes = "; ".join(cases.notes)
+    print(f"{cases.name}, {chosen.embeddings}, {chosen.store} store: {counts} ({notes})")
     print(report.table(list(COLUMNS), chosen.intervals, COLUMNS))
     print("* differs from our default, p < 0.05")
 

@@ -7,15 +7,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from langmem_recall.agents.middleware import RecallMiddleware
+    from langmem_recall.agents.node import recall_node
+    from langmem_recall.agents.records import RecallState
+    from langmem_recall.agents.tools import memory_tools
+    from langmem_recall.cue import build_cue
     from langmem_recall.embeddings import LocalEmbeddings
     from langmem_recall.errors import RecallError
     from langmem_recall.evaluation.cases import load_cases
     from langmem_recall.evaluation.evaluate import evaluate
     from langmem_recall.evaluation.tune import tune
     from langmem_recall.policy import RecallPolicy
+    from langmem_recall.rendering import render
     from langmem_recall.stores.local import LocalStore
     from langmem_recall.stores.recall import RecallStore
     from langmem_recall.types import Cue, Memory, Recall
+    from langmem_recall.write_policy import WritePolicy
 
 __version__ = "0.1.0"
 
@@ -26,10 +33,17 @@ _HOMES = {
     "Memory": "langmem_recall.types",
     "Recall": "langmem_recall.types",
     "RecallError": "langmem_recall.errors",
+    "RecallMiddleware": "langmem_recall.agents.middleware",
     "RecallPolicy": "langmem_recall.policy",
+    "RecallState": "langmem_recall.agents.records",
     "RecallStore": "langmem_recall.stores.recall",
+    "WritePolicy": "langmem_recall.write_policy",
+    "build_cue": "langmem_recall.cue",
     "evaluate": "langmem_recall.evaluation.evaluate",
     "load_cases": "langmem_recall.evaluation.cases",
+    "memory_tools": "langmem_recall.agents.tools",
+    "recall_node": "langmem_recall.agents.node",
+    "render": "langmem_recall.rendering",
     "tune": "langmem_recall.evaluation.tune",
 }
 
@@ -40,10 +54,17 @@ __all__ = [
     "Memory",
     "Recall",
     "RecallError",
+    "RecallMiddleware",
     "RecallPolicy",
+    "RecallState",
     "RecallStore",
+    "WritePolicy",
+    "build_cue",
     "evaluate",
     "load_cases",
+    "memory_tools",
+    "recall_node",
+    "render",
     "tune",
 ]
 

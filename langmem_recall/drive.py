@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, ListNamespacesOp, Op, PutOp, SearchOp
+
+from langmem_recall.deadline import Deadline
 
 T = TypeVar("T")
 
@@ -37,6 +40,10 @@ class Call:
     """A function that may touch files or take its time; the answer is what it returns."""
 
     function: Callable[[], Any]
+    twin: Callable[[], Awaitable[Any]] | None = None
+    """The same for the event loop; None: the function in a thread."""
+    limit_s: float | None = None
+    """Seconds to wait for it; past them the plan gets an error and goes on."""
 
 
 Effect = Ops | Embed | Call
@@ -56,7 +63,9 @@ class Host:
         if isinstance(effect, Ops):
             return self._store_of(effect).batch(list(effect.ops)) if effect.ops else []
         if isinstance(effect, Call):
-            return effect.function()
+            if effect.limit_s is None:
+                return effect.function()
+            return Deadline(effect.limit_s, effect.limit_s).run(effect.function)
         embeddings = _needed(self.embeddings)
         if effect.as_queries:
             return [embeddings.embed_query(text) for text in effect.texts]
@@ -70,7 +79,10 @@ class Host:
                 return await store.abatch(list(effect.ops))
             return list(await asyncio.gather(*(_asend(store, op) for op in effect.ops)))
         if isinstance(effect, Call):
-            return await asyncio.to_thread(effect.function)
+            twin = effect.twin or partial(asyncio.to_thread, effect.function)
+            if effect.limit_s is None:
+                return await twin()
+            return await Deadline(effect.limit_s, effect.limit_s).arun(twin)
         embeddings = _needed(self.embeddings)
         if effect.as_queries:
             return await asyncio.gather(*(embeddings.aembed_query(text) for text in effect.texts))
@@ -80,7 +92,17 @@ class Host:
         return self.sidecar if effect.sidecar else self.store
 
 
-def run(plan: Plan[T], host: Host) -> T:
+class Carrier(Protocol):
+    """Whoever carries a plan's effects out."""
+
+    def perform(self, effect: Any) -> Any:
+        """Carry one effect out and wait for it."""
+
+    async def aperform(self, effect: Any) -> Any:
+        """Carry one effect out without blocking the event loop."""
+
+
+def run(plan: Generator[Any, Any, T], host: Carrier) -> T:
     """Drive a plan to its result: one effect per yield, its errors thrown back into the plan."""
     answer: Any = None
     error: Exception | None = None
@@ -99,7 +121,7 @@ def run(plan: Plan[T], host: Host) -> T:
         plan.close()
 
 
-async def arun(plan: Plan[T], host: Host) -> T:
+async def arun(plan: Generator[Any, Any, T], host: Carrier) -> T:
     """The same, awaiting each effect."""
     answer: Any = None
     error: Exception | None = None

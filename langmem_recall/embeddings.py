@@ -15,6 +15,7 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
 from langmem_recall.errors import MissingExtraError
+from langmem_recall.loading import loading
 
 DIMS = 256
 MODEL = "l2_supercat"
@@ -111,7 +112,8 @@ def _loaded() -> Any:
     """The model; its inference only reads, so threads share it."""
     global _model
     if _model is None:
-        with _lock:
+        # Marked before the lock: who waits for another thread's load waits for a load.
+        with loading(), _lock:
             if _model is None:
                 _model = _load()
     return _model

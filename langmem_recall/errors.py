@@ -13,6 +13,10 @@ class PolicyError(RecallError, ValueError):
     """A policy has a knob outside its range."""
 
 
+class ConfigurationError(RecallError, ValueError):
+    """Something is wired up wrongly; raised at once, never treated as a fault of a turn."""
+
+
 class MissingExtraError(RecallError, ImportError):
     """An optional dependency is not installed; the message names the exact `pip install`."""
 

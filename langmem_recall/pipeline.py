@@ -22,7 +22,16 @@ from langmem_recall.ranking.signals import (
     TRUST,
     signal_table,
 )
-from langmem_recall.types import Candidate, Cue, Drop, MemoryId, Namespace, Scored, Signals
+from langmem_recall.types import (
+    Candidate,
+    Cue,
+    Drop,
+    MemoryId,
+    Namespace,
+    Scored,
+    Signals,
+    View,
+)
 
 Likeness = Callable[[Sequence[MemoryId]], FloatArray]
 """How alike each two of some memories are, in [0, 1]."""
@@ -53,10 +62,10 @@ def rank(
 
 
 def select(
-    ranked: Sequence[Scored], policy: RecallPolicy, likeness: Likeness
+    ranked: Sequence[Scored], policy: RecallPolicy, likeness: Likeness, view: View | None = None
 ) -> tuple[list[Scored], list[Drop]]:
     """Recall gates, diversity, count: what a recall chooses, and what it drops with reasons."""
-    passed, dropped = recall_gates(ranked, policy)
+    passed, dropped = recall_gates(ranked, policy, view)
     varied, duplicates = _diversify(passed, policy, likeness)
     chosen, beyond = _cut(varied, policy)
     return chosen, [*dropped, *duplicates, *beyond]

@@ -143,6 +143,12 @@ class RecallPolicy:
     """What a day leaves of a use count."""
     refresh_floor: float = field(default=60.0, metadata=_within(0))
     """Seconds within which a second use of a memory does not count; 0 counts every use."""
+    durable_kinds: tuple[str, ...] = ()
+    """Kinds that time takes nothing from, like pinned memories: their recency is always 1, and a
+    sweep neither fades their confidence nor lists them as cold."""
+    feedback_step: float = field(default=0.05, metadata=_within(0, 0.2))
+    """What each net outcome told to `feedback`, from -5 to 5 of them, adds to or takes off the
+    `bounded` score, as a share of it: a quarter either way at most by default."""
 
     current_recency: float = field(default=8.0, metadata=_within(0))
     """Recency's weight is multiplied by this when the cue asks for the present state."""
@@ -179,6 +185,11 @@ class RecallPolicy:
         _check_type("weights", self.weights, Weights)
         _check_type("relevance", self.relevance, RelevanceModel)
         _check_type("tiers", self.tiers, Mapping)
+        if not isinstance(self.durable_kinds, list | tuple):
+            raise PolicyError(f"durable_kinds must be a list of kinds, got {self.durable_kinds!r}.")
+        for kind in self.durable_kinds:
+            _check_choice("a durable kind", kind, KINDS)
+        object.__setattr__(self, "durable_kinds", tuple(self.durable_kinds))
         for kind, weights in self.tiers.items():
             _check_choice("a tier", kind, KINDS)
             _check_type(f"tiers[{kind!r}]", weights, Weights)
@@ -210,6 +221,7 @@ class RecallPolicy:
         """All knobs as plain JSON types."""
         plain = {knob.name: getattr(self, knob.name) for knob in fields(self)}
         return plain | {
+            "durable_kinds": list(self.durable_kinds),
             "weights": asdict(self.weights),
             "relevance": asdict(self.relevance),
             "tiers": {kind: asdict(weights) for kind, weights in self.tiers.items()},
@@ -348,6 +360,13 @@ class RecallPolicy:
             duplicate_similarity=2.0,
         )
         return preset.but(**changes)
+
+
+PRESETS = (
+    *("default", "weighted", "generative_agents", "normalized", "assistant", "support"),
+    *("coding", "planning", "product", "interpolated", "similarity"),
+)
+"""Names of the class methods that make a published policy."""
 
 
 def _workload(name: str, half_life_days: float, **weights: float) -> RecallPolicy:

@@ -1,4 +1,4 @@
-"""What a store may offer beyond `BaseStore`: all its evidence at once, a usage table."""
+"""What a store may offer beyond `BaseStore`: all its evidence, a usage table, erasure."""
 
 from __future__ import annotations
 
@@ -57,3 +57,17 @@ class UsageTable(Protocol):
 
     def drop_usage(self, ids: Sequence[MemoryId]) -> None:
         """Forget the usage of these memories."""
+
+    def drop_usage_below(self, namespace: Namespace) -> int:
+        """Forget all usage at or below a namespace; returns of how many memories."""
+
+
+@runtime_checkable
+class Erasable(Protocol):
+    """A store that can delete a whole namespace and every byte that deleting leaves behind."""
+
+    def erase(self, namespace: Namespace) -> int:
+        """Delete everything at or below a namespace, expired items too; returns how many items."""
+
+    def compact(self) -> bool:
+        """Rewrite the file without what was deleted; False when a reader stood in the way."""

@@ -57,6 +57,29 @@ def read_temporal(text: str, now: datetime) -> Temporal | None:
     return Temporal("current") if _CURRENT.search(text) else None
 
 
+def read_as_of(text: str, now: datetime) -> datetime | None:
+    """The past time whose beliefs a cue asks for: the end of what it names; None for no such cue.
+
+    "What was the budget as of March?", "what did we think last week?". A statement that has "as of
+    March" in it asks for nothing.
+    """
+    dated = _AS_OF.search(text) and _PAST_QUESTION.search(text)
+    if not dated and not _BELIEVED.search(text):
+        return None
+    meant = read_temporal(_AS_OF.sub("in ", text), now)
+    return meant.end if meant and meant.end and meant.end < now else None
+
+
+_AS_OF = re.compile(r"\bas\s+(?:of|at)\s+", re.IGNORECASE)
+_PAST_QUESTION = re.compile(
+    r"\b(?:did|was|were|had)\b[^.!\n]{0,300}\?|"
+    r"^\W*(?:what|which|who|where|when|how)\b[^.!\n]{0,300}\b(?:did|was|were|had)\b",
+    re.IGNORECASE,
+)
+_BELIEVED = re.compile(
+    r"\bdid\s+(?:we|i|you|they)\s+(?:already\s+)?(?:believe|think|know|assume|expect)\b",
+    re.IGNORECASE,
+)
 # Whatever the patterns below find has one of these in it; most cues have none.
 _HINT = re.compile(
     rf"ago|back|earlier|last|past|previous|yesterday|today|this|on |since|{_MONTH}|in |during|"

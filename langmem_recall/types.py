@@ -39,6 +39,9 @@ TRUST: Mapping[str, float] = {
     "external": 0.3,
 }
 """How far each source is believed, in [0, 1]."""
+VERIFIED_TRUST = 0.7
+"""What comes from a source trusted less needs verification, and vouches for nothing."""
+DEFAULT_SALIENCE = 0.5
 
 
 def aware(moment: datetime | None) -> datetime | None:
@@ -56,7 +59,7 @@ class Memory:
     kind: Kind = "semantic"
     source: Source = "unknown"
     confidence: float = 1.0
-    salience: float = 0.5
+    salience: float = DEFAULT_SALIENCE
     written_at: datetime | None = None
     """When it was said or learned; the item's creation time where the value does not tell."""
     confirmed_at: datetime | None = None
@@ -71,6 +74,8 @@ class Memory:
     derived_from: tuple[str, ...] = ()
     pinned: bool = False
     status: Status = "active"
+    superseded_at: datetime | None = None
+    """When another memory took its place."""
     dated: bool = False
     """Whether `written_at` was declared in the value, so that its date is worth searching."""
     value: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -91,6 +96,11 @@ class Memory:
     def trust(self) -> float:
         """How far its source is believed, in [0, 1]."""
         return TRUST[self.source]
+
+    @property
+    def needs_verification(self) -> bool:
+        """Whether it comes from a source of little trust and nobody has confirmed it."""
+        return self.trust < VERIFIED_TRUST and self.confirmed_at is None
 
 
 TemporalMode = Literal["current", "past", "first", "window"]
@@ -123,9 +133,12 @@ class Cue:
     """Overrides what is read from the words."""
     at: datetime | None = None
     """Time of asking; the store's clock when absent."""
+    as_of: datetime | None = None
+    """What was believed then: later memories do not count, what they superseded does."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "at", aware(self.at))
+        object.__setattr__(self, "as_of", aware(self.as_of))
 
     @property
     def searched(self) -> tuple[str, ...]:
@@ -139,6 +152,19 @@ class Cue:
         return self.text or "\n".join(self.parts)
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the model can see already, so that nothing is shown to it twice."""
+
+    texts: tuple[str, ...] = ()
+    """The words of the conversation, message by message."""
+    ids: frozenset[MemoryId] = frozenset()
+    """Memories in blocks that stay in view."""
+    thread_id: str | None = None
+    turns: frozenset[str] = frozenset()
+    """Turns of this thread that are in view: what was noted in one of them is no news."""
+
+
 class Usage(NamedTuple):
     """What reads have left behind about one memory: kept beside it, never in it."""
 
@@ -150,16 +176,20 @@ class Usage(NamedTuple):
     """Epoch seconds of the latest use."""
     before: float | None = None
     """Epoch seconds of the use before the latest one."""
+    merit: int = 0
+    """Good outcomes less bad ones, from -5 to 5."""
 
 
 class Touch(NamedTuple):
-    """Uses of one memory that a ledger has still to add."""
+    """Uses and outcomes of one memory that a ledger has still to add."""
 
     uses: int
-    last: float
-    """Epoch seconds of the latest of them."""
+    last: float | None = None
+    """Epoch seconds of the latest of them; None where there are only outcomes."""
     before: float | None = None
     """Epoch seconds of the one before it, where there are several."""
+    merit: int = 0
+    """Good outcomes less bad ones."""
 
 
 class Evidence(NamedTuple):
@@ -275,6 +305,8 @@ class Trace:
     """Tokens the block uses."""
     compacted: tuple[MemoryId, ...] = ()
     """Memories that were shortened to fit the budget."""
+    conflicts: tuple[tuple[MemoryId, MemoryId], ...] = ()
+    """Pairs of chosen memories that contradict each other, the newer first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +328,8 @@ class Recall:
         if self.chosen:
             return f"{len(self.chosen)} recalled"
         if not self.dropped:
+            if self.trace.degraded and not self.trace.searched:
+                return self.trace.degraded[0]
             return "nothing stored" if not self.trace.searched else "no candidate found"
         return max(self.dropped, key=_nearness).reason
 

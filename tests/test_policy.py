@@ -47,6 +47,7 @@ POLICY_KNOBS = {
     "use_boost": (0, 1, False),
     "count_fade_per_day": (1e-9, 1, False),
     "refresh_floor": (0, INF, False),
+    "feedback_step": (0, 0.2, False),
     "current_recency": (0, INF, False),
     "window_boost": (0, INF, False),
     "pool": (1, 10_000, True),
@@ -196,7 +197,8 @@ def test_interpolated_refuses_a_w_beyond_one():
 
 @pytest.mark.parametrize("record", TABLES, ids=lambda record: record.__name__)
 def test_table_above_misses_no_number(record):
-    named = {"name", "blend", "ordering", "weights", "tiers", "relevance", *SWITCHES}
+    tables = {"weights", "tiers", "relevance", "durable_kinds"}
+    named = {"name", "blend", "ordering", *tables, *SWITCHES}
 
     assert {knob.name for knob in fields(record)} - named == set(TABLES[record])
 
@@ -275,6 +277,22 @@ def test_tier_must_be_a_kind_of_memory():
 def test_tier_must_hold_weights():
     with pytest.raises(PolicyError, match=r"tiers\['semantic'\] must be Weights"):
         RecallPolicy(tiers={"semantic": {"recency": 1.0}})
+
+
+@pytest.mark.parametrize("kinds", ["semantic", 7, None, ["dream"], ("semantic", "dream")], ids=repr)
+def test_durable_kinds_must_be_kinds_of_memory(kinds):
+    with pytest.raises(PolicyError, match="durable"):
+        RecallPolicy(durable_kinds=kinds)
+
+
+@pytest.mark.parametrize("ending", ["toml", "json"])
+def test_durable_kinds_survive_saving(tmp_path, ending):
+    policy = RecallPolicy(durable_kinds=["semantic", "procedural"])
+    policy.save(tmp_path / f"p.{ending}")
+
+    assert RecallPolicy.load(tmp_path / f"p.{ending}") == policy
+    assert policy.durable_kinds == ("semantic", "procedural")
+    assert policy.fingerprint != RecallPolicy().fingerprint
 
 
 def test_but_changes_only_what_is_named():

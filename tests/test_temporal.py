@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langmem_recall.temporal import read_temporal
+from langmem_recall.temporal import read_as_of, read_temporal
 from langmem_recall.types import Temporal
 
 NOW = datetime(2026, 3, 4, 12, 30, tzinfo=UTC)
@@ -211,3 +211,31 @@ def test_reading_never_fails_and_windows_run_forward(text, now):
         assert found.end is not None
         assert found.start < found.end
         assert found.start.tzinfo == found.end.tzinfo == UTC
+
+
+JUNE = datetime(2026, 6, 10, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("what did we believe in March?", datetime(2026, 4, 1, tzinfo=UTC)),
+        ("What was the budget as of March?", datetime(2026, 4, 1, tzinfo=UTC)),
+        ("what did we think about it last week", datetime(2026, 6, 8, tzinfo=UTC)),
+        ("As of 2 March 2026, what was my address?", datetime(2026, 3, 3, tzinfo=UTC)),
+        ("who was the lead as of 2024?", datetime(2025, 1, 1, tzinfo=UTC)),
+        ("As of March I live in Rome", None),
+        ("what is the plan as of June?", None),
+        ("what do we know about March?", None),
+        ("what did we believe?", None),
+        ("what happened in March?", None),
+        ("", None),
+    ],
+)
+def test_a_cue_may_ask_for_what_was_believed_then(text, expected):
+    assert read_as_of(text, JUNE) == expected
+
+
+@pytest.mark.parametrize("unit", ["what ", "did ", "as of ", "was as of "])
+def test_hostile_text_asks_for_nothing(unit):
+    assert read_as_of(unit * 20_000, JUNE) is None

@@ -53,7 +53,8 @@ def set_injection_rate(
             f"The best relevance of each cue is needed, got {len(reaches)} with "
             f"{int(np.isnan(reaches).sum())} NaN. Record some recalls first."
         )
-    cuts = np.array(list(_cuts(reaches)))
+    # Of cuts that give the same rate, the one nearest to the trigger in force.
+    cuts = np.array(sorted(_cuts(reaches), key=lambda cut: abs(cut - base.trigger)))
     rates = 1.0 - np.searchsorted(reaches, cuts, "left") / len(reaches)
     return with_trigger(base, float(cuts[np.argmin(np.abs(rates - target))]))
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any, get_args
 
 from langmem_recall.errors import InputError
-from langmem_recall.types import KINDS, STATUSES, Memory, Namespace, Source, aware
+from langmem_recall.types import (
+    DEFAULT_SALIENCE,
+    KINDS,
+    STATUSES,
+    Memory,
+    Namespace,
+    Source,
+    aware,
+)
 
 TEXT_FIELDS = ("content", "text", "memory")
 """Fields that may hold a memory's text, in order of preference."""
@@ -32,11 +42,23 @@ MEMORY_FIELDS = (
     "derived_from",
     "pinned",
     "status",
+    "superseded_at",
 )
 """The flat JSON of a memory in the store."""
 
 LARGEST = 1e18
 """A number beyond it was never meant as one."""
+LONGEST_TEXT = 100_000
+"""Characters a memory may have unless the store says otherwise."""
+LONGEST_LABEL = 1_000
+"""Characters of a key, a name, a tag or a thread."""
+MOST_LABELS = 100
+"""Entities, tags and the like that one memory may carry."""
+MOST_ENTITIES = 16
+"""Entities that are taken from a text when none are given."""
+LONGEST_ENTITY = 64
+ENTITY_REACH = 10_000
+"""Characters of a text that are looked through for entities."""
 
 SOURCES: tuple[Source, ...] = get_args(Source)
 
@@ -71,6 +93,7 @@ def read_memory(
         derived_from=_texts(value.get("derived_from")),
         pinned=value.get("pinned") is True,
         status=_choice(value.get("status"), STATUSES, "active"),
+        superseded_at=_time(value.get("superseded_at")),
         dated=declared is not None,
         value=value,
         created_at=aware(created_at),
@@ -100,10 +123,74 @@ def write_value(memory: Memory) -> dict[str, Any]:
     return value
 
 
-def new_memory(namespace: Namespace, key: str, text: str, **fields: Any) -> Memory:
+def revised_value(memory: Memory, **changes: Any) -> dict[str, Any]:
+    """The stored value with some fields changed and all else in it left as it was.
+
+    The time of writing is spelled out, because rewriting an item may reset its creation time.
+    """
+    value = dict(memory.value) or write_value(memory)
+    if memory.written_at is not None:
+        value.setdefault("written_at", _plain(memory.written_at))
+    for name, held in changes.items():
+        if held is None or held == () or held is False:
+            value.pop(name, None)
+        else:
+            value[name] = _plain(held)
+    return value
+
+
+def cleaned(text: str) -> str:
+    """The text without NUL, which some stores refuse, and with U+FFFD for lone surrogates."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    return _LONE_SURROGATE.sub("\ufffd", text.replace("\x00", ""))
+
+
+def checked_text(text: Any, max_text: int = LONGEST_TEXT) -> str:
+    """The text of a memory, cleaned; InputError where there is none or too much of it."""
+    if not isinstance(text, str) or not cleaned(text).strip():
+        raise InputError(f"A memory needs text, got {text!r:.80}. Pass the words to remember.")
+    if len(text) > max_text:
+        raise InputError(
+            f"A memory may have {max_text:,} characters, got {len(text):,}. Remember what matters "
+            "of it, or raise max_text of the RecallStore."
+        )
+    return cleaned(text)
+
+
+def find_entities(text: str) -> tuple[str, ...]:
+    """Names (capitalised within a sentence), identifiers and versions, in order of appearance."""
+    found: list[str] = []
+    begins, runs_on = True, False
+    for match in _WORD.finditer(text[:ENTITY_REACH]):
+        told, gap = match.groups()
+        word = told.rstrip(_JOINTS).removesuffix("'s").removesuffix("\u2019s")
+        is_other = _is_identifier(word)
+        is_name = word[:1].isupper() and not (begins or is_other or word in _NO_NAMES)
+        if is_name and runs_on and len(found[-1]) < LONGEST_ENTITY:
+            found[-1] += f" {word}"
+        elif is_name or is_other:
+            found.append(word)
+        begins = any(mark in _SENTENCE_ENDS for mark in told[len(word) :] + gap)
+        runs_on = is_name and word == told and gap == " "
+    short = (entity for entity in found if len(entity) <= LONGEST_ENTITY)
+    return tuple(islice(dict.fromkeys(short), MOST_ENTITIES))
+
+
+def check_name(what: str, held: Any) -> None:
+    """Refuse a key or a label that not every store can hold."""
+    if not isinstance(held, str) or not held or len(held) > LONGEST_LABEL or cleaned(held) != held:
+        raise InputError(
+            f"{what} must be a text of 1 to {LONGEST_LABEL:,} characters without NUL or lone "
+            f"surrogates, got {held!r:.80}."
+        )
+
+
+def new_memory(
+    namespace: Namespace, key: str, text: str, *, max_text: int = LONGEST_TEXT, **fields: Any
+) -> Memory:
     """A memory from what a caller says of it; raises InputError for what cannot be meant."""
-    if not isinstance(text, str) or not text.strip():
-        raise InputError(f"A memory needs text, got {text!r}. Pass the words to remember.")
+    text = checked_text(text, max_text)
     for name, check in _CHECKS.items():
         if fields.get(name) is not None:
             check(name, fields[name])
@@ -112,6 +199,16 @@ def new_memory(namespace: Namespace, key: str, text: str, **fields: Any) -> Memo
     if start and end and start >= end:
         raise InputError(f"valid_from {start} must lie before valid_until {end}.")
     return Memory(namespace=namespace, key=key, text=text, dated="written_at" in given, **given)
+
+
+def _is_identifier(word: str) -> bool:
+    """Whether a word is a version, or no plain word: digits, joints or capitals inside."""
+    if not 2 <= len(word) <= LONGEST_ENTITY:
+        return False
+    if not word[0].isalpha():
+        return bool(_VERSION.fullmatch(word))
+    inner = any(letter.isupper() for letter in word[1:])
+    return inner or "_" in word or any(letter.isdigit() for letter in word)
 
 
 def _nested_text(held: Mapping[str, Any]) -> str:
@@ -133,7 +230,7 @@ def _salience(value: Mapping[str, Any]) -> float:
         held = value.get("importance")
         if isinstance(held, int) and not isinstance(held, bool) and 1 <= held <= 10:
             return held / 10
-    return _share(held, 0.5)
+    return _share(held, DEFAULT_SALIENCE)
 
 
 def _share(held: Any, default: float) -> float:
@@ -177,9 +274,14 @@ def _plain(held: Any) -> Any:
 def _tidy(name: str, held: Any) -> Any:
     if isinstance(held, datetime):
         return aware(held)
-    if isinstance(held, str) and _CHECKS.get(name) is _check_texts:
-        return (held,)
-    return tuple(held) if isinstance(held, list | set | frozenset) else held
+    if _CHECKS.get(name) is _check_texts:
+        parts = (held,) if isinstance(held, str) else sorted(held) if _is_set(held) else held
+        return tuple(dict.fromkeys(map(cleaned, parts)))
+    return cleaned(held) or None if isinstance(held, str) else held
+
+
+def _is_set(held: Any) -> bool:
+    return isinstance(held, set | frozenset)
 
 
 def _check_choice(allowed: tuple[str, ...]) -> Callable[[str, Any], None]:
@@ -196,19 +298,27 @@ def _check_share(name: str, held: Any) -> None:
 
 
 def _check_text(name: str, held: Any) -> None:
-    if not isinstance(held, str):
-        raise InputError(f"{name} must be a text, got {held!r}.")
+    if not isinstance(held, str) or len(held) > LONGEST_LABEL:
+        raise InputError(
+            f"{name} must be a text of at most {LONGEST_LABEL:,} characters, got {held!r:.80}."
+        )
 
 
 def _check_texts(name: str, held: Any) -> None:
     parts = held if isinstance(held, list | tuple | set | frozenset) else (held,)
-    if not all(isinstance(part, str) for part in parts):
-        raise InputError(f"{name} must be a list of texts, got {held!r}.")
+    if len(parts) > MOST_LABELS:
+        raise InputError(f"{name} may have {MOST_LABELS} entries, got {len(parts):,}.")
+    if not all(isinstance(part, str) and len(part) <= LONGEST_LABEL for part in parts):
+        raise InputError(
+            f"{name} must be a list of texts of at most {LONGEST_LABEL:,} characters, got "
+            f"{held!r:.80}."
+        )
 
 
 def _check_turn(name: str, held: Any) -> None:
-    if isinstance(held, bool) or not isinstance(held, int | str):
-        raise InputError(f"{name} must be a whole number or a text, got {held!r}.")
+    is_number = isinstance(held, int) and not isinstance(held, bool) and abs(held) < 2**1000
+    if not is_number and not (isinstance(held, str) and len(held) <= LONGEST_LABEL):
+        raise InputError(f"{name} must be a whole number or a short text, got {held!r:.80}.")
 
 
 def _check_flag(name: str, held: Any) -> None:
@@ -230,5 +340,14 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     **dict.fromkeys(("confidence", "salience"), _check_share),
     **dict.fromkeys(("thread_id", "speaker"), _check_text),
     **dict.fromkeys(("entities", "tags", "supersedes", "derived_from"), _check_texts),
-    **dict.fromkeys(("written_at", "confirmed_at", "valid_from", "valid_until"), _check_time),
+    **dict.fromkeys(
+        ("written_at", "confirmed_at", "valid_from", "valid_until", "superseded_at"), _check_time
+    ),
 }
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_WORD = re.compile(r"(\w[\w.:/'\u2019-]*)(\W*)")
+_JOINTS = ".:/'\u2019-"
+_SENTENCE_ENDS = frozenset(".!?:\n")
+_VERSION = re.compile(r"v?\d{1,9}(?:\.\d{1,9}){1,4}")
+_NO_NAMES = frozenset(("I", "I'm", "I've", "I'll", "I'd"))

@@ -12,6 +12,7 @@ from langgraph.store.base import Item
 
 from langmem_recall.drive import Embed, Plan
 from langmem_recall.lifecycle.provenance import read_memory
+from langmem_recall.loading import loading
 from langmem_recall.pipeline import Likeness
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
@@ -105,12 +106,16 @@ class Matched(NamedTuple):
 def calibrate(language: str, queries_as_documents: bool) -> Plan[Null | None]:
     """Measure the embedder on a language's panel; None when it gives nothing usable."""
     questions, statements = zip(*PANELS[language], strict=True)
+    as_queries = not queries_as_documents
     try:
-        asked = yield Embed(questions, as_queries=not queries_as_documents)
-        said = yield Embed(statements, as_queries=False)
+        first = yield Embed(questions[:1], as_queries=as_queries)
+        # An embedder that has answered once is measured, not hanging.
+        with loading():
+            rest = yield Embed(questions[1:], as_queries=as_queries)
+            said = yield Embed(statements, as_queries=False)
     except Exception:
         return None
-    return measure(asked, said)
+    return measure([*first, *rest], said)
 
 
 def match(ask: Ask, catalog: Catalog) -> Matched:

@@ -35,9 +35,10 @@ def blend(
         base = (
             signals[RELEVANCE] if policy.ordering == "relevance" else reciprocal_ranks(candidates)
         )
-        return bounded(
+        scores = bounded(
             base, signals, _weights(candidates, policy), policy, _timing(candidates, temporal)
         )
+        return rewarded(scores, candidates, policy.feedback_step)
     if policy.blend == "linear":
         return linear(signals, _weights(candidates, policy))
     if policy.blend == "minmax":
@@ -76,6 +77,16 @@ def bounded(
         raised = policy.current_recency * weights[RECENCY] * fresh
         boosts[0] = raised if mode in ("current", "first") else policy.window_boost * meant
     return np.asarray(base * (1.0 + boosts.sum(axis=0)))
+
+
+def rewarded(
+    scores: FloatArray, candidates: Sequence[Candidate], feedback_step: float
+) -> FloatArray:
+    """Scores moved by what came of using a memory: a step for each net outcome, within bounds."""
+    if not any(candidate.usage.merit for candidate in candidates):
+        return scores
+    merits = np.array([candidate.usage.merit for candidate in candidates])
+    return np.asarray(scores * (1.0 + feedback_step * merits))
 
 
 def linear(signals: FloatArray, weights: FloatArray) -> FloatArray:

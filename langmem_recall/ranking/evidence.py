@@ -319,8 +319,10 @@ def _best_in_thread(catalog: Catalog, evidence: FloatArray) -> FloatArray:
     order = catalog.thread_order()
     if not order.has_neighbours:
         return evidence
-    best = np.maximum.reduceat(evidence[order.rows], order.starts)
-    return best[order.thread_at[order.place]]
+    own = evidence[order.rows]
+    best = np.maximum.reduceat(own, order.starts)[order.thread_at]
+    # A stretch of writing has no bounds that mean anything: its best says nothing of the rest.
+    return np.asarray(np.where(order.implied, own, best)[order.place])
 
 
 def _penalties(catalog: Catalog, part: Part, model: RelevanceModel) -> FloatArray:

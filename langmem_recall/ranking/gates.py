@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.types import Candidate, Drop, Memory, Namespace, Scored
+from langmem_recall.types import Candidate, Drop, Memory, MemoryId, Namespace, Scored, View
+
+_WORDS = re.compile(r"\w+")
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Moment(NamedTuple):
@@ -88,12 +93,50 @@ def _is_plain(memory: Memory, candidate: Candidate, moment: Moment) -> bool:
     )
 
 
-def recall_gates(ranked: Sequence[Scored], policy: RecallPolicy) -> tuple[list[Scored], list[Drop]]:
-    """Trigger, then floor, then composite floor; pinned memories pass them all."""
+def believed(candidates: Sequence[Candidate], as_of: datetime) -> list[Candidate]:
+    """The candidates as they stood at a time: later ones out of force, what they superseded in it.
+
+    When a memory was superseded it says itself, or the candidate that superseded it does; where
+    neither does, it counts as superseded all along.
+    """
+    since: dict[MemoryId, datetime] = {}
+    for candidate in candidates:
+        memory = candidate.memory
+        for superseded in ((memory.namespace, key) for key in memory.supersedes):
+            if memory.written_at is not None:
+                since[superseded] = min(memory.written_at, since.get(superseded, _NEVER))
+    for candidate in candidates:
+        if candidate.memory.superseded_at is not None:
+            since[candidate.memory.id] = candidate.memory.superseded_at
+    return [_as_it_stood(candidate, as_of, since) for candidate in candidates]
+
+
+def _as_it_stood(
+    candidate: Candidate, as_of: datetime, since: Mapping[MemoryId, datetime]
+) -> Candidate:
+    memory = candidate.memory
+    if memory.written_at is not None and memory.written_at > as_of:
+        return candidate._replace(standing="written later")
+    if memory.status == "quarantined" or (memory.status, candidate.standing) == ("active", None):
+        return candidate
+    parents = ((memory.namespace, key) for key in memory.derived_from)
+    ends = [since[memory_id] for memory_id in (memory.id, *parents) if memory_id in since]
+    if not ends or min(ends) <= as_of:
+        return candidate
+    return candidate._replace(memory=replace(memory, status="active"), standing=None)
+
+
+def recall_gates(
+    ranked: Sequence[Scored], policy: RecallPolicy, view: View | None = None
+) -> tuple[list[Scored], list[Drop]]:
+    """Trigger, floor, already visible, composite floor; pinned memories need not be relevant."""
     best = max((scored.signals.relevance for scored in ranked), default=0.0)
+    seen = _visibility(view) if view else None
     kept, dropped = [], []
     for scored in ranked:
         rejection = _soft_rejection(scored, best, policy)
+        if rejection is None and seen and (reason := seen(scored.memory)):
+            rejection = "visible", reason
         if rejection is None:
             kept.append(scored)
         else:
@@ -112,3 +155,24 @@ def _soft_rejection(scored: Scored, best: float, policy: RecallPolicy) -> tuple[
     if scored.score < policy.composite_floor:
         return "composite", f"score {scored.score:.2f} is below {policy.composite_floor:g}"
     return None
+
+
+def _visibility(view: View) -> Callable[[Memory], str | None]:
+    """Tells why a memory need not be shown again, or None."""
+    conversation = " \n ".join(map(_plain_words, view.texts))
+
+    def seen(memory: Memory) -> str | None:
+        if memory.id in view.ids:
+            return "in a block that is still in view"
+        here = memory.thread_id is not None and memory.thread_id == view.thread_id
+        if here and str(memory.turn) in view.turns:
+            return "noted in this conversation"
+        words = _plain_words(memory.text)
+        return "said in this conversation" if words.strip() and words in conversation else None
+
+    return seen
+
+
+def _plain_words(text: str) -> str:
+    """Words without case, punctuation and spacing, each between spaces."""
+    return f" {' '.join(_WORDS.findall(text.casefold()))} "

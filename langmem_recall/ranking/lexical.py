@@ -195,6 +195,15 @@ class LexicalIndex:
             np.repeat(np.arange(len(found), dtype=np.int32), sizes),
         )
 
+    def distinct_terms(self, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """Ids of the distinct terms of these rows, and the place in `rows` that each is of."""
+        stops = self._stops.values[rows]
+        starts = np.where(rows > 0, self._stops.values[rows - 1], 0)
+        sizes = stops - starts
+        places = np.repeat(np.arange(len(rows), dtype=np.int32), sizes)
+        offsets = np.arange(len(places)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return self._forward_ids.values[np.repeat(starts, sizes) + offsets], places
+
     def matches(self, query: Iterable[str]) -> BoolArray:
         """Which live rows have at least one term of the query."""
         found = np.zeros(self.rows, dtype=np.bool_)

@@ -49,15 +49,15 @@ def signal_table(
     candidates: Sequence[Candidate], policy: RecallPolicy, now: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Signals (a column per candidate), ages in hours and decayed uses."""
-    raw = np.array([_raw(candidate, policy.lru2) for candidate in candidates]).reshape(-1, 7).T
-    similarity, relevance, salience, trust, seen, decayed, used = raw
+    raw = np.array([_raw(candidate, policy) for candidate in candidates]).reshape(-1, 8).T
+    similarity, relevance, salience, trust, seen, decayed, used, lasting = raw
     idle_days = np.nan_to_num(np.maximum(now - used, 0.0)) / 86_400.0
     uses = decayed * policy.count_fade_per_day**idle_days
     ages = (now - seen) / 3600.0
     half_life = policy.half_life_hours * (1.0 + uses if policy.ebbinghaus else 1.0)
     table = np.empty((6, len(candidates)))
     table[SIMILARITY] = similarity
-    table[RECENCY] = recency(ages, half_life)
+    table[RECENCY] = np.where(lasting, 1.0, recency(ages, half_life))
     table[IMPORTANCE] = importance(salience, uses, policy.use_boost)
     table[STRENGTH] = strength(uses)
     table[TRUST] = trust
@@ -65,14 +65,23 @@ def signal_table(
     return table, ages, uses
 
 
-def _raw(candidate: Candidate, lru2: bool) -> tuple[float, ...]:
+def _raw(candidate: Candidate, policy: RecallPolicy) -> tuple[float, ...]:
     """What the signals of one candidate are made of; NaN for an unknown time."""
     memory, evidence, usage = candidate[:3]
     dense = evidence.dense
     # Without a cosine the lexical evidence speaks, through relevance.
     similarity = evidence.relevance if dense is None else min(max(dense, 0.0), 1.0)
-    used = _refreshed_at(usage) if lru2 else usage.last_used
+    used = _refreshed_at(usage) if policy.lru2 else usage.last_used
     seen = memory.written_ts if used is None else used
     last = np.nan if usage.last_used is None else usage.last_used
-    trust = TRUST_BY_SOURCE[memory.source]
-    return similarity, evidence.relevance, memory.salience, trust, seen, usage.decayed, last
+    lasting = memory.pinned or memory.kind in policy.durable_kinds
+    return (
+        similarity,
+        evidence.relevance,
+        memory.salience,
+        TRUST_BY_SOURCE[memory.source],
+        seen,
+        usage.decayed,
+        last,
+        lasting,
+    )

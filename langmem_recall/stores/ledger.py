@@ -11,11 +11,13 @@ from langgraph.store.base import GetOp, Item, PutOp, SearchOp
 
 from langmem_recall.drive import Call, Ops, Plan
 from langmem_recall.lifecycle.reinforcement import counts_as_use, pooled, reinforced
+from langmem_recall.loading import loading
 from langmem_recall.sources import UsageTable
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Touch, Usage
 
 USAGE = (SIDECAR_ROOT, "usage")
 PAGE = 1_000
+EVERYTHING = 10_000_000
 MOST_KEPT = 200_000
 """Usage records held in memory before the reading starts afresh."""
 NEVER = Usage()
@@ -37,6 +39,9 @@ class UsageBook(Protocol):
 
     def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Forget the usage of these memories."""
+
+    def drop_below(self, prefix: Namespace) -> Plan[int]:
+        """Forget all usage at or below a namespace; returns of how many memories."""
 
 
 class TableBook:
@@ -67,6 +72,11 @@ class TableBook:
     def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Forget the usage of these memories."""
         yield Call(lambda: self._table.drop_usage(ids))
+
+    def drop_below(self, prefix: Namespace) -> Plan[int]:
+        """Forget all usage at or below a namespace."""
+        count: int = yield Call(lambda: self._table.drop_usage_below(prefix))
+        return count
 
 
 class SidecarBook:
@@ -105,30 +115,51 @@ class SidecarBook:
         ops = [PutOp((*USAGE, *namespace), key, None) for namespace, key in sorted(ids)]
         yield Ops(ops, sidecar=True)
 
+    def drop_below(self, prefix: Namespace) -> Plan[int]:
+        """Forget all usage at or below a namespace."""
+        known = yield from self.read_below(prefix)
+        yield from self.drop(list(known or ()))
+        return len(known or ())
 
-def listing(prefix: Namespace, most: int | None = None, sidecar: bool = False) -> Plan[list[Any]]:
-    """Every item below a namespace, page by page; stops once there are more than `most`."""
-    items: list[Any] = []
-    read = 0
-    while True:
-        op = SearchOp(prefix, None, PAGE, read, None, refresh_ttl=False)
-        (page,) = yield Ops([op], sidecar=sidecar)
-        read += len(page)
-        items += [item for item in page if item.namespace[: len(prefix)] == prefix]
-        if len(page) < PAGE or (most is not None and len(items) > most):
-            return items
+
+def listing(
+    prefix: Namespace,
+    most: int | None = None,
+    sidecar: bool = False,
+    filter: dict[str, Any] | None = None,
+) -> Plan[list[Any]]:
+    """Every item below a namespace, or one more than `most` of them."""
+    items: list[Any] = yield from _page(prefix, PAGE, sidecar, filter)
+    if len(items) == PAGE:
+        # A store that has answered once is loading, not hanging. All in one go: between pages,
+        # rows written at the same time change places on Postgres.
+        everything = EVERYTHING if most is None else most + 1
+        with loading():
+            items = yield from _page(prefix, everything, sidecar, filter)
+    return [item for item in items if item.namespace[: len(prefix)] == prefix]
+
+
+def _page(
+    prefix: Namespace, limit: int, sidecar: bool, filter: dict[str, Any] | None
+) -> Plan[list[Any]]:
+    op = SearchOp(prefix, filter, limit, 0, None, refresh_ttl=False)
+    (page,) = yield Ops([op], sidecar=sidecar)
+    return list(page)
 
 
 def _usage_of(item: Item | None) -> Usage:
     held = {} if item is None else item.value
     if "uses" not in held:
         return NEVER
-    return Usage(held["uses"], held["decayed"], held["last_used"], held.get("before"))
+    return Usage(**{name: held[name] for name in Usage._fields if name in held})
 
 
 def _put(memory_id: MemoryId, usage: Usage) -> PutOp:
     namespace, key = memory_id
-    return PutOp((*USAGE, *namespace), key, usage._asdict(), index=False)
+    record = usage._asdict()
+    if not usage.merit:
+        del record["merit"]
+    return PutOp((*USAGE, *namespace), key, record, index=False)
 
 
 class Ledger:
@@ -172,6 +203,21 @@ class Ledger:
                     pending = self._pending.get(memory_id)
                     self._pending[memory_id] = pooled(pending, Touch(1, now))
 
+    def credit(self, ids: Iterable[MemoryId], steps: int) -> None:
+        """Note what came of using these memories: good outcomes less bad ones."""
+        with self._lock:
+            for memory_id in ids:
+                pending = self._pending.get(memory_id)
+                self._pending[memory_id] = pooled(pending, Touch(0, merit=steps))
+
+    def hand_over(self, usage: Usage, heir: MemoryId) -> None:
+        """Note that a memory takes over what reads have left behind about one merged into it."""
+        if usage == NEVER:
+            return
+        touch = Touch(usage.uses, usage.last_used, usage.before, usage.merit)
+        with self._lock:
+            self._pending[heir] = pooled(self._pending.get(heir), touch)
+
     def refresh_ttl(self, ids: Iterable[MemoryId]) -> None:
         """Note that the time to live of these memories starts again with the next flush."""
         with self._lock:
@@ -184,9 +230,7 @@ class Ledger:
 
     def flush(self) -> Plan[int]:
         """Write what is pending; returns how many memories it concerned."""
-        # Never acquired in a thread of its own: cancelled there, it would be held for ever.
-        while not self._adding.acquire(blocking=False):
-            yield Call(_wait_a_moment)
+        yield from self._acquire()
         try:
             touches, refresh = self._take()
             try:
@@ -200,12 +244,36 @@ class Ledger:
 
     def forget(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Drop every trace of use of these memories."""
+        # A flush under way would write back what is dropped.
+        yield from self._acquire()
+        try:
+            self._let_go(ids)
+            yield from self._book.drop(ids)
+        finally:
+            self._adding.release()
+
+    def forget_below(self, prefix: Namespace) -> Plan[int]:
+        """Drop every trace of use at or below a namespace; returns of how many memories."""
+        yield from self._acquire()
+        try:
+            with self._lock:
+                held = {*self._pending, *self._refresh, *self._kept}
+            self._let_go(one for one in held if one[0][: len(prefix)] == prefix)
+            return (yield from self._book.drop_below(prefix))
+        finally:
+            self._adding.release()
+
+    def _acquire(self) -> Plan[None]:
+        """Wait for whoever adds; never in a thread, where a cancelled wait would hold for ever."""
+        while not self._adding.acquire(blocking=False):
+            yield Call(_wait_a_moment)
+
+    def _let_go(self, ids: Iterable[MemoryId]) -> None:
         with self._lock:
             for memory_id in ids:
                 self._pending.pop(memory_id, None)
                 self._refresh.discard(memory_id)
                 self._kept.pop(memory_id, None)
-        yield from self._book.drop(ids)
 
     def _write(self, touches: Mapping[MemoryId, Touch], refresh: Iterable[MemoryId]) -> Plan[None]:
         after = yield from self._book.add(touches, self._fade_per_day) if touches else _nothing()

@@ -25,8 +25,10 @@ from langgraph.store.base import (
 )
 
 from langmem_recall.filters import matches
+from langmem_recall.loading import loading
 from langmem_recall.stores import local_puts
 from langmem_recall.stores.local_cache import ShelfCache
+from langmem_recall.stores.local_compaction import erase_below, scrub
 from langmem_recall.stores.local_embedding import Pending, make_embedder
 from langmem_recall.stores.local_file import MEMORY, LocalFile
 from langmem_recall.stores.local_ops import check_op, last_puts, list_namespaces
@@ -43,7 +45,12 @@ from langmem_recall.stores.local_rows import (
 )
 from langmem_recall.stores.local_shelf import LocalShelf
 from langmem_recall.stores.local_ttl import Settled, Sweeper, SweeperFuture
-from langmem_recall.stores.local_usage import delete_usage, find_usage, write_usage
+from langmem_recall.stores.local_usage import (
+    delete_usage,
+    delete_usage_below,
+    find_usage,
+    write_usage,
+)
 from langmem_recall.stores.local_words import Vocabulary
 from langmem_recall.types import MemoryId, Namespace, Touch, Usage
 
@@ -145,6 +152,26 @@ class LocalStore(BaseStore):
             with self._file.writing() as connection:
                 delete_usage(connection, ids)
 
+    def drop_usage_below(self, namespace: Namespace) -> int:
+        """Forget all usage at or below a namespace; returns of how many memories."""
+        with self._file.writing() as connection:
+            return delete_usage_below(connection, namespace)
+
+    def erase(self, namespace: Namespace) -> int:
+        """Delete everything at or below a namespace, expired items too; returns how many items."""
+        with self._file.writing() as connection:
+            return erase_below(connection, namespace)
+
+    def compact(self) -> bool:
+        """Rewrite the file without a byte of what was deleted from it.
+
+        False when a long read elsewhere held it up: the file then still has its former log, and
+        compacting again later finishes it. Other processes load their namespaces anew.
+        """
+        with self._file.writing() as connection:
+            scrub(connection)
+        return self._file.vacuum()
+
     def reindex(self) -> int:
         """Embed everything anew with the configured embedder; returns how many were embedded."""
         if self._embedder is None:
@@ -185,6 +212,10 @@ class LocalStore(BaseStore):
     async def aclose(self) -> None:
         """Stop the sweeper and release the file, off the event loop."""
         await asyncio.to_thread(self.close)
+
+    async def acompact(self) -> bool:
+        """Rewrite the file without what was deleted, off the event loop."""
+        return await asyncio.to_thread(self.compact)
 
     async def areindex(self) -> int:
         """Embed everything anew, off the event loop."""
@@ -314,7 +345,8 @@ class LocalStore(BaseStore):
     def _renew_traits(self) -> None:
         """Once per process: traits that another version of the library wrote are derived anew."""
         if not self._has_current_traits:
-            local_puts.renew_traits(self._file)
+            with loading():
+                local_puts.renew_traits(self._file)
             self._has_current_traits = True
 
     def _new_shelf(self, prefix: Namespace) -> LocalShelf:

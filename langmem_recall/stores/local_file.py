@@ -14,7 +14,7 @@ from langmem_recall.errors import StoreError
 MEMORY = ":memory:"
 APPLICATION_ID = 0x4C4D5243
 """Marks a file as ours; "LMRC" in its header."""
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BUSY_SECONDS = 30.0
 
 _SCHEMA = """
@@ -54,9 +54,14 @@ CREATE TABLE usage (
     decayed REAL NOT NULL,
     last_used REAL,
     before REAL,
+    merit INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (namespace, key)
 ) WITHOUT ROWID;
 """
+_MIGRATIONS = {
+    1: "ALTER TABLE usage ADD COLUMN merit INTEGER NOT NULL DEFAULT 0",
+}
+"""What brings a file from a schema version to the next; nothing stored is lost."""
 
 
 class LocalFile:
@@ -112,6 +117,16 @@ class LocalFile:
             finally:
                 connection.close()
 
+    def vacuum(self) -> bool:
+        """Rewrite the file without its free space and empty its log; False: a reader held it up."""
+        self._check_open()
+        with self._write_lock, self._read_lock, translated(self.path):
+            self._writer.execute("VACUUM")
+            # Waits for readers in any process as long as a write waits for a lock.
+            busy = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            self._commits += 1
+        return not busy
+
     def version(self) -> tuple[int, int]:
         """Changes with every commit of this and of other processes."""
         self._check_open()
@@ -138,6 +153,7 @@ class LocalFile:
                 _create(connection, self.path)
             else:
                 _use_wal(connection)
+                _migrate(connection)
         except BaseException:
             connection.close()
             raise
@@ -151,13 +167,15 @@ def _connect(path: str) -> sqlite3.Connection:
     # FULL, so that an acknowledged write outlives a power cut too: in WAL mode it costs one
     # fsync a transaction, and a batch is one transaction.
     connection.execute("PRAGMA synchronous = FULL")
+    # What is deleted is overwritten at once; what the log still holds goes with `vacuum`.
+    connection.execute("PRAGMA secure_delete = ON")
     return connection
 
 
 def _is_new(connection: sqlite3.Connection, path: str) -> bool:
     """Whether the file still needs our schema; refuses what is not ours before touching it."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    version = _version(connection)
     if application == APPLICATION_ID:
         _check_version(version, path)
         return False
@@ -200,6 +218,21 @@ def _create(connection: sqlite3.Connection, path: str) -> None:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Bring an older file up to this version's schema, all or nothing."""
+    if _version(connection) == SCHEMA_VERSION:
+        return
+    with _transaction(connection, "BEGIN IMMEDIATE"):
+        # Read again under the lock: another process may have been faster.
+        for version in range(_version(connection), SCHEMA_VERSION):
+            connection.execute(_MIGRATIONS[version])
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from langgraph.store.base import Item
 
 from langmem_recall.errors import StoreError
 from langmem_recall.filters import check_filter, matches
+from langmem_recall.loading import loading
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.catalog import Catalog
 from langmem_recall.ranking.columns import Column
@@ -97,7 +98,8 @@ class LocalShelf:
 
     def refresh(self) -> None:
         """Follow the file: load it at first, then read what changed, in any process."""
-        with self._lock:
+        # Marked before the lock: who waits for another thread's load waits for a load.
+        with loading() if self._version is None else nullcontext(), self._lock:
             version = self._file.version()
             if version == self._version:
                 return

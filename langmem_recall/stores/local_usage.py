@@ -6,14 +6,16 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 
 from langmem_recall.lifecycle.reinforcement import reinforced
-from langmem_recall.stores.local_rows import encode_namespace
-from langmem_recall.types import MemoryId, Touch, Usage
+from langmem_recall.stores.local_rows import bounds, encode_namespace
+from langmem_recall.types import MemoryId, Namespace, Touch, Usage
+
+_FIELDS = ", ".join(Usage._fields)
 
 
 def find_usage(connection: sqlite3.Connection, memory_id: MemoryId) -> Usage:
     """What reads have left behind about a memory."""
     found = connection.execute(
-        "SELECT uses, decayed, last_used, before FROM usage WHERE namespace = ? AND key = ?",
+        f"SELECT {_FIELDS} FROM usage WHERE namespace = ? AND key = ?",
         (encode_namespace(memory_id[0]), memory_id[1]),
     ).fetchone()
     return Usage(*found) if found else Usage()
@@ -26,7 +28,8 @@ def write_usage(
     for memory_id, touch in sorted(touches.items()):
         usage = reinforced(find_usage(connection, memory_id), touch, fade_per_day)
         connection.execute(
-            "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?, ?)",
+            f"INSERT OR REPLACE INTO usage (namespace, key, {_FIELDS}) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
             (encode_namespace(memory_id[0]), memory_id[1], *usage),
         )
 
@@ -37,3 +40,10 @@ def delete_usage(connection: sqlite3.Connection, ids: Sequence[MemoryId]) -> Non
         "DELETE FROM usage WHERE namespace = ? AND key = ?",
         [(encode_namespace(namespace), key) for namespace, key in sorted(ids)],
     )
+
+
+def delete_usage_below(connection: sqlite3.Connection, namespace: Namespace) -> int:
+    """Forget all usage at or below a namespace."""
+    return connection.execute(
+        "DELETE FROM usage WHERE namespace >= ? AND namespace < ?", bounds(namespace)
+    ).rowcount

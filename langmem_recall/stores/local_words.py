@@ -39,6 +39,7 @@ class Vocabulary:
         self._lock = threading.RLock()
         self._terms: list[str] = []
         self._numbers: dict[str, int] = {}
+        self._scrubs = 0
 
     def __len__(self) -> int:
         return len(self._terms)
@@ -46,13 +47,20 @@ class Vocabulary:
     def catch_up(self, connection: sqlite3.Connection) -> None:
         """Read the terms that were added since."""
         with self._lock:
-            _check_traits(connection)
+            scrubs = _check_traits(connection)
+            terms, numbers = self._terms, self._numbers
+            # Only ever forwards: an older snapshot would bring back terms that were taken out.
+            if scrubs > self._scrubs:
+                terms, numbers = [], {}
             rows = connection.execute(
-                "SELECT term FROM vocabulary WHERE id >= ? ORDER BY id", (len(self._terms),)
+                "SELECT term FROM vocabulary WHERE id >= ? ORDER BY id", (len(terms),)
             )
             for (term,) in rows:
-                self._numbers[term] = len(self._terms)
-                self._terms.append(term)
+                numbers[term] = len(terms)
+                terms.append(term)
+            # All at once: other threads decode without the lock.
+            self._terms, self._numbers = terms, numbers
+            self._scrubs = max(scrubs, self._scrubs)
 
     def number(self, term: str) -> int | None:
         """The number of a term."""
@@ -198,10 +206,13 @@ def _superseded(text: str | None) -> tuple[MemoryId, ...]:
     return tuple((tuple(namespace), key) for namespace, key in found)
 
 
-def _check_traits(connection: sqlite3.Connection) -> None:
-    version = read_meta(connection).get("traits", TRAITS_VERSION)
+def _check_traits(connection: sqlite3.Connection) -> int:
+    """Refuse traits of another version; returns how often terms were taken out."""
+    meta = read_meta(connection)
+    version = meta.get("traits", TRAITS_VERSION)
     if version != TRAITS_VERSION:
         raise StoreError(
             f"Another langmem-recall has rewritten the word index: its version is {version}, this "
             f"process knows {TRAITS_VERSION}. Nothing is lost; run one version on one file."
         )
+    return int(meta.get("scrubs", 0))

@@ -1,14 +1,18 @@
-"""What `RecallStore` offers beyond a store: memories written, corrected, forgotten."""
+"""What `RecallStore` offers beyond a store: memories written, corrected, forgotten, tidied."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TypedDict
 
 from typing_extensions import Unpack
 
-from langmem_recall.drive import Host, arun, run
+from langmem_recall.drive import Host, Plan, arun, run
+from langmem_recall.lifecycle.housekeeping import STEPS, Forgotten, Step, SweepReport
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.stores.upkeep import SweepAsk, Upkeep
 from langmem_recall.stores.writes import Writer
 from langmem_recall.types import Kind, Memory, Namespace, Source
 
@@ -28,12 +32,13 @@ class MemoryFields(TypedDict, total=False):
     tags: Sequence[str]
     valid_from: datetime
     valid_until: datetime
+    supersedes: Sequence[str]
     derived_from: Sequence[str]
     pinned: bool
 
 
 class MemoryMethods:
-    """The memory half of a `RecallStore`, each method with its async twin."""
+    """The writing half of a `RecallStore`, each method with its async twin."""
 
     _writer: Writer
     _host: Host
@@ -45,21 +50,34 @@ class MemoryMethods:
         *,
         key: str | None = None,
         ttl: timedelta | None = None,
+        observation: str | None = None,
         **fields: Unpack[MemoryFields],
     ) -> Memory:
-        """Store a memory with its provenance.
+        """Store a memory with its provenance, or reinforce the one that says the same.
+
+        NUL and lone surrogates in text and names are cleaned away; text beyond the store's
+        `max_text` and what cannot be meant raise InputError. Where the embedder fails the memory is
+        stored all the same, and indexed by a later `remember` or `sweep`.
 
         Args:
             namespace: Whose memory it is.
             text: The words to remember.
-            key: Its name; generated when absent.
+            key: Its name: stored under it whatever else is there. When absent a key is made up,
+                unless a memory in force says the same; then that one is reinforced and returned.
             ttl: How long it is valid; reads never extend it.
-            **fields: Provenance: kind, source, salience, speaker and the like.
+            observation: What kind of observation it is; the write policy says whether such a one
+                is stored and, without `ttl` or `valid_until`, for how long.
+            **fields: Provenance: kind, source, salience, speaker and the like. `supersedes` names
+                memories that this one takes the place of; they become its history.
 
         Returns:
             The memory as stored, with its key and status.
+
+        Raises:
+            RecallError: The guard rejects the text, or the write policy the observation.
         """
-        return run(self._writer.remember(namespace, text, key, ttl, fields), self._host)
+        plan = self._writer.remember(namespace, text, key, ttl, observation, fields)
+        return run(plan, self._host)
 
     async def aremember(
         self,
@@ -68,21 +86,71 @@ class MemoryMethods:
         *,
         key: str | None = None,
         ttl: timedelta | None = None,
+        observation: str | None = None,
         **fields: Unpack[MemoryFields],
     ) -> Memory:
         """The async twin of `remember`."""
-        return await arun(self._writer.remember(namespace, text, key, ttl, fields), self._host)
+        plan = self._writer.remember(namespace, text, key, ttl, observation, fields)
+        return await arun(plan, self._host)
 
-    def correct(self, namespace: Namespace, key: str, text: str) -> Memory:
+    def correct(
+        self, namespace: Namespace, key: str, text: str, *, source: Source = "user_correction"
+    ) -> Memory:
         """Put a corrected text in a memory's place; the former one is kept as history."""
-        return run(self._writer.correct(namespace, key, text), self._host)
+        return run(self._writer.correct(namespace, key, text, source), self._host)
 
-    async def acorrect(self, namespace: Namespace, key: str, text: str) -> Memory:
+    async def acorrect(
+        self, namespace: Namespace, key: str, text: str, *, source: Source = "user_correction"
+    ) -> Memory:
         """The async twin of `correct`."""
-        return await arun(self._writer.correct(namespace, key, text), self._host)
+        return await arun(self._writer.correct(namespace, key, text, source), self._host)
+
+    def confirm(self, namespace: Namespace, key: str) -> Memory:
+        """Vouch for a memory: full confidence, and it no longer needs verification."""
+        return run(self._writer.confirm(namespace, key), self._host)
+
+    async def aconfirm(self, namespace: Namespace, key: str) -> Memory:
+        """The async twin of `confirm`."""
+        return await arun(self._writer.confirm(namespace, key), self._host)
+
+    def approve(self, namespace: Namespace, key: str) -> Memory:
+        """Let a quarantined memory be recalled."""
+        return run(self._writer.approve(namespace, key), self._host)
+
+    async def aapprove(self, namespace: Namespace, key: str) -> Memory:
+        """The async twin of `approve`."""
+        return await arun(self._writer.approve(namespace, key), self._host)
+
+    def quarantined(self, namespace: Namespace) -> list[Memory]:
+        """Memories at or below a namespace that wait for approval.
+
+        The guard's reasons are in `memory.value["quarantine"]["reasons"]`.
+        """
+        return run(self._writer.quarantined(namespace), self._host)
+
+    async def aquarantined(self, namespace: Namespace) -> list[Memory]:
+        """The async twin of `quarantined`."""
+        return await arun(self._writer.quarantined(namespace), self._host)
+
+    def feedback(self, namespace: Namespace, key: str | Sequence[str], good: bool = True) -> None:
+        """Tell what came of using a memory, or several: each step moves its score a little.
+
+        Steps count from -5 to 5 in all; `RecallPolicy.feedback_step` says how much one is worth.
+        Nothing is read or written here: outcomes are written behind, like uses.
+        """
+        self._writer.feedback(namespace, key, good)
+
+    async def afeedback(
+        self, namespace: Namespace, key: str | Sequence[str], good: bool = True
+    ) -> None:
+        """The async twin of `feedback`."""
+        self._writer.feedback(namespace, key, good)
 
     def forget(self, namespace: Namespace, key: str) -> bool:
-        """Delete a memory with its history and usage; False when there was none."""
+        """Delete a memory with its history, vectors, words and usage; False when there was none.
+
+        A store's file may keep deleted bytes until it is rewritten: `compact()` of a LocalStore.
+        """
         return run(self._writer.forget(namespace, key), self._host)
 
     async def aforget(self, namespace: Namespace, key: str) -> bool:
@@ -90,9 +158,83 @@ class MemoryMethods:
         return await arun(self._writer.forget(namespace, key), self._host)
 
     def history(self, namespace: Namespace, key: str) -> list[Memory]:
-        """A memory and the values it had before, newest first."""
+        """A memory and the values it had before, newest first, each with its time and source."""
         return run(self._writer.history(namespace, key), self._host)
 
     async def ahistory(self, namespace: Namespace, key: str) -> list[Memory]:
         """The async twin of `history`."""
         return await arun(self._writer.history(namespace, key), self._host)
+
+
+class UpkeepMethods:
+    """The housekeeping half of a `RecallStore`, each method with its async twin."""
+
+    _upkeep: Upkeep
+    _host: Host
+
+    @abstractmethod
+    def _policy_at(self, namespace: Namespace, given: RecallPolicy | None) -> Plan[RecallPolicy]:
+        """The policy in force for a namespace."""
+
+    def sweep(
+        self,
+        namespace: Namespace,
+        *,
+        apply: bool = False,
+        steps: Sequence[Step] = STEPS,
+        cold_after: timedelta | None = None,
+        purge_history_before: datetime | None = None,
+        limit: int = 1_000,
+        after: int | None = None,
+    ) -> SweepReport:
+        """Say what is to become of the memories at or below a namespace, and do it if asked to.
+
+        Args:
+            namespace: Whose memories.
+            apply: False: a dry run that changes nothing.
+            steps: "expire" removes what is past `valid_until`; "decay" takes 0.05 off the
+                confidence of unconfirmed inferences, which go below 0.3; "merge" makes one of
+                near-duplicates and keeps the provenance of all.
+            cold_after: List what was neither used nor written for so long, coldest first, by the
+                signals that recall uses. It is never deleted.
+            purge_history_before: Delete what was superseded before then.
+            limit: Memories that one call looks at.
+            after: The `next` of a report, to go on where it stopped.
+
+        Returns:
+            What was done, or would be, to which memory and why.
+        """
+        ask = SweepAsk(namespace, apply, steps, cold_after, purge_history_before, limit, after)
+        return run(self._sweep(ask), self._host)
+
+    async def asweep(
+        self,
+        namespace: Namespace,
+        *,
+        apply: bool = False,
+        steps: Sequence[Step] = STEPS,
+        cold_after: timedelta | None = None,
+        purge_history_before: datetime | None = None,
+        limit: int = 1_000,
+        after: int | None = None,
+    ) -> SweepReport:
+        """The async twin of `sweep`."""
+        ask = SweepAsk(namespace, apply, steps, cold_after, purge_history_before, limit, after)
+        return await arun(self._sweep(ask), self._host)
+
+    def forget_namespace(self, namespace: Namespace) -> Forgotten:
+        """Delete everything at or below a namespace: memories, history, vectors, usage, verdicts.
+
+        Whatever the side-car holds about it goes too. A LocalStore is then compacted, so that no
+        byte of it is left in the file.
+        """
+        return run(self._upkeep.forget_namespace(namespace), self._host)
+
+    async def aforget_namespace(self, namespace: Namespace) -> Forgotten:
+        """The async twin of `forget_namespace`."""
+        return await arun(self._upkeep.forget_namespace(namespace), self._host)
+
+    def _sweep(self, ask: SweepAsk) -> Plan[SweepReport]:
+        ask.check()
+        policy = yield from self._policy_at(ask.namespace, None)
+        return (yield from self._upkeep.sweep(ask, policy))

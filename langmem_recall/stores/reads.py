@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from time import perf_counter
 from typing import NamedTuple
 
 from langchain_core.embeddings import Embeddings
@@ -22,20 +23,25 @@ from langgraph.store.memory import InMemoryStore
 from langmem_recall.drive import Call, Ops, Plan
 from langmem_recall.errors import InputError
 from langmem_recall.filters import check_filter
-from langmem_recall.pipeline import rank, select, spread
-from langmem_recall.plans.asks import Ask, Found, calibrate, joint_likeness, with_usage
+from langmem_recall.lifecycle.conflicts import conflicts
+from langmem_recall.loading import loading
+from langmem_recall.pipeline import Likeness, rank, select, spread
+from langmem_recall.plans.asks import Ask, Found, calibrate, joint_likeness
+from langmem_recall.plans.rerank import Reranker
 from langmem_recall.plans.search import find_by_search
 from langmem_recall.plans.shelf import find_on_shelf
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.calibration import ASSUMED, Null
-from langmem_recall.ranking.gates import Moment, hard_drop
+from langmem_recall.ranking.gates import Moment, believed, hard_drop
 from langmem_recall.ranking.language import language_of
 from langmem_recall.sources import EvidenceSource
 from langmem_recall.stores.index import IndexShelf, NamespaceIndex
 from langmem_recall.stores.items import ranked_item
-from langmem_recall.stores.ledger import Ledger, listing
+from langmem_recall.stores.ledger import NEVER, Ledger, listing
 from langmem_recall.stores.pages import PageKeeper
-from langmem_recall.temporal import read_temporal
+from langmem_recall.stores.twins import Words
+from langmem_recall.stores.verdicts import Verdicts
+from langmem_recall.temporal import read_as_of, read_temporal
 from langmem_recall.types import (
     SIDECAR_ROOT,
     Candidate,
@@ -46,6 +52,7 @@ from langmem_recall.types import (
     Recall,
     Scored,
     Trace,
+    View,
 )
 
 LARGE_RECHECK = 20
@@ -64,13 +71,21 @@ class Reader:
     """The reading half of a `RecallStore`; plans only, carried out by its owner."""
 
     def __init__(
-        self, inner: BaseStore, ledger: Ledger, clock: Callable[[], datetime], knobs: Knobs
+        self,
+        inner: BaseStore,
+        ledger: Ledger,
+        verdicts: Verdicts,
+        clock: Callable[[], datetime],
+        knobs: Knobs,
+        reranker: Reranker | None = None,
     ) -> None:
         self._inner = inner
+        self._reranker = reranker
         # Asked once: whether an object follows a protocol takes longer than ranking ten memories.
         self._source = inner if isinstance(inner, EvidenceSource) else None
         self._has_vectors = has_vectors(inner)
         self._ledger = ledger
+        self._verdicts = verdicts
         self._clock = clock
         self._knobs = knobs
         self._pages = PageKeeper()
@@ -125,6 +140,8 @@ class Reader:
             if len(ranked) + len(rest) >= end or found.exhausted:
                 break
             wanted = 2 * wanted + policy.pool
+        if self._reranker is not None:
+            ranked, _ = yield from self._reranker.reordered(ranked, cue)
         ordered = self._continued(op, policy, spread(ranked, policy, found.likeness), now)
         places: list[tuple[Candidate, Scored | None]] = [
             *((scored.candidate, scored) for scored in ordered),
@@ -140,12 +157,14 @@ class Reader:
         namespaces: Sequence[Namespace],
         cue: Cue,
         policy: RecallPolicy,
+        view: View | None = None,
         required: tuple[MemoryId, ...] = (),
     ) -> Plan[Recall]:
         """The whole read path over one or several namespaces."""
         self._check_namespaces(namespaces)
         now = cue.at or self._clock()
-        cue = _timed(cue, now)
+        cue = _dated(_timed(cue, now), now)
+        began = perf_counter()
         finds: list[Found] = []
         candidates: dict[MemoryId, Candidate] = {}
         for prefix in namespaces:
@@ -153,9 +172,26 @@ class Reader:
             found, gathered = yield from self._gather(ask)
             finds.append(found)
             candidates |= {candidate.memory.id: candidate for candidate in gathered}
-        ranking = rank(cue, list(candidates.values()), policy, now, tuple(namespaces))
-        chosen, dropped = select(ranking.ranked, policy, joint_likeness(finds))
+        found_at = perf_counter()
+        stood = list(candidates.values())
+        if cue.as_of is not None:
+            stood = believed(stood, cue.as_of)
+        ranking = rank(cue, stood, policy, cue.as_of or now, tuple(namespaces))
+        ranked, failed = ranking.ranked, list[str]()
+        if self._reranker is not None and _best(ranked) >= policy.trigger:
+            ranked, failed = yield from self._reranker.reordered(ranked, cue)
+        ranked_at = perf_counter()
+        likeness = joint_likeness(finds)
+        chosen, dropped = select(ranked, policy, likeness, view)
+        conflicting = _conflicts(chosen, likeness)
+        timings = {
+            "find": found_at - began,
+            "rank": ranked_at - found_at,
+            "select": perf_counter() - ranked_at,
+        }
         trace = _trace(cue, namespaces, policy, now, finds)
+        degraded = (*trace.degraded, *failed)
+        trace = replace(trace, timings=timings, conflicts=conflicting, degraded=degraded)
         return Recall(tuple(chosen), (*ranking.dropped, *dropped), trace)
 
     def explain(self, memory_id: MemoryId, cue: Cue, policy: RecallPolicy) -> Plan[Explanation]:
@@ -175,7 +211,20 @@ class Reader:
         now, max_age = self._clock().timestamp(), self._knobs.index_max_age
         ids = [candidate.memory.id for candidate in found.candidates]
         usages = yield from self._ledger.usages(ask.prefix, ids, now, max_age)
-        return found, with_usage(found.candidates, usages)
+        used = [
+            candidate if usage == NEVER else candidate._replace(usage=usage)
+            for candidate, usage in zip(found.candidates, usages, strict=True)
+        ]
+        head, tail = yield from self._verdicts.applied(ask.prefix, (used, found.tail), now)
+        return found._replace(tail=tail), head
+
+    def words(self, prefix: Namespace) -> Plan[Words]:
+        """The words of a namespace, as ranking reads them."""
+        source = self._source
+        if source is None:
+            return (yield from self._ready_index(prefix))
+        shelf: Words = yield Call(lambda: source.shelf(prefix))
+        return shelf
 
     def _find(self, ask: Ask) -> Plan[Found]:
         null = yield from self._null(ask.cue)
@@ -198,7 +247,9 @@ class Reader:
         items = yield from listing(prefix, self._knobs.index_limit)
         visible = [item for item in items if item.namespace[0] != SIDECAR_ROOT]
         index.too_large = len(visible) > self._knobs.index_limit
-        index.end_fill([] if index.too_large else visible, now)
+        with loading():
+            # Reading the words of thousands of memories must not hold the event loop up.
+            yield Call(lambda: index.end_fill([] if index.too_large else visible, now))
         return NamespaceIndex() if index.too_large else index
 
     def _null(self, cue: Cue) -> Plan[Null]:
@@ -239,6 +290,7 @@ class Reader:
 
 def within(prefix: Namespace, items: Sequence[SearchItem]) -> list[SearchItem]:
     """What lies at or below a namespace, element by element, whatever the store returned."""
+    prefix = tuple(prefix)
     return [item for item in items if item.namespace[: len(prefix)] == prefix]
 
 
@@ -287,6 +339,11 @@ def _timed(cue: Cue, now: datetime) -> Cue:
     return replace(cue, temporal=temporal) if temporal else cue
 
 
+def _dated(cue: Cue, now: datetime) -> Cue:
+    as_of = cue.as_of or read_as_of(cue.words, now)
+    return replace(cue, as_of=as_of) if as_of else cue
+
+
 def _admitted(tail: Sequence[Candidate], ask: Ask) -> list[Candidate]:
     """What lies beyond the head and no hard gate drops."""
     moment = Moment(ask.now, (ask.prefix,))
@@ -312,6 +369,20 @@ def _trace(
         channels=dict(channels),
         degraded=tuple(dict.fromkeys(note for found in finds for note in found.degraded)),
     )
+
+
+def _best(ranked: Sequence[Scored]) -> float:
+    return max((scored.signals.relevance for scored in ranked), default=0.0)
+
+
+def _conflicts(
+    chosen: Sequence[Scored], likeness: Likeness
+) -> tuple[tuple[MemoryId, MemoryId], ...]:
+    if len(chosen) < 2:
+        return ()
+    ids = [scored.memory.id for scored in chosen]
+    pairs = conflicts([scored.memory for scored in chosen], likeness(ids).tolist())
+    return tuple((ids[newer], ids[older]) for newer, older in pairs)
 
 
 def _merits(scored: Scored, place: int) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
+from langchain_core.documents import BaseDocumentCompressor
 from langgraph.store.base import (
     NOT_PROVIDED,
     BaseStore,
@@ -29,45 +29,51 @@ from langgraph.store.base.batch import AsyncBatchedBaseStore
 
 from langmem_recall.drive import Host, Ops, Plan, arun, run
 from langmem_recall.errors import InputError
-from langmem_recall.lifecycle.guard import Guard, allow_all
+from langmem_recall.lifecycle.provenance import LONGEST_TEXT
+from langmem_recall.lifecycle.verdict import Guard, allow_all
+from langmem_recall.plans.rerank import Reranker
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.sources import UsageTable
 from langmem_recall.stores.flusher import Flusher
+from langmem_recall.stores.keeping import Keeper
 from langmem_recall.stores.ledger import Ledger, SidecarBook, TableBook
-from langmem_recall.stores.memories import MemoryMethods
-from langmem_recall.stores.reads import Knobs, Reader, embeddings_of, within
+from langmem_recall.stores.memories import MemoryMethods, UpkeepMethods
+from langmem_recall.stores.policies import PolicyShelf
+from langmem_recall.stores.quiet import is_quiet, quiet
+from langmem_recall.stores.reads import Knobs, Reader, embeddings_of, has_vectors, within
+from langmem_recall.stores.recalls import RecallMethods
+from langmem_recall.stores.twins import TwinFinder
+from langmem_recall.stores.upkeep import Upkeep
+from langmem_recall.stores.verdicts import Verdicts
 from langmem_recall.stores.wrapper import StoreWrapper
-from langmem_recall.stores.writes import Writer
-from langmem_recall.types import Cue, Explanation, Memory, Namespace, Recall
-
-Namespaces = Namespace | Sequence[Namespace]
-
+from langmem_recall.stores.writes import WriteKnobs, Writer
+from langmem_recall.types import (
+    Memory,
+    Namespace,
+    Recall,
+)
+from langmem_recall.write_policy import WritePolicy
 
 _adding_locks: weakref.WeakKeyDictionary[BaseStore, threading.Lock] = weakref.WeakKeyDictionary()
-_quiet: ContextVar[bool] = ContextVar("langmem_recall_quiet", default=False)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Reads within leave no trace: no usage, no refreshed time to live."""
-    token = _quiet.set(True)
-    try:
-        yield
-    finally:
-        _quiet.reset(token)
 
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class RecallStore(MemoryMethods, StoreWrapper):
+class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
     """Wraps any `BaseStore`: `search` re-ranks and learns from reads, `recall` gates as well.
 
     Args:
         inner: The store that holds the memories. All it has stays reachable through this one.
         policy: How to rank; `RecallPolicy.default()` when absent.
-        guard: Judges every text given to `remember` and `correct`.
+        guard: Judges every text given to `remember` and `correct`; of what is put as it is, its
+            verdict is kept beside the item, and search and recall heed it.
+        write_policy: What `remember` stores when it is told the kind of observation.
+        merge_similarity: How alike a text under a generated key must be to a memory to reinforce
+            it instead of being stored, if names, numbers and negation agree; 2: never.
+        summarizer: A chat model that condenses external text before it is stored.
+        max_text: Characters that a memory may have.
         usage_store: Holds the usage records where the inner store cannot.
         traces: Called with every `Recall`.
         record: Whether reads count as uses.
@@ -78,6 +84,10 @@ class RecallStore(MemoryMethods, StoreWrapper):
             may have written. Deletions elsewhere never surface, whatever the age.
         flush_interval: Seconds between a read and the writing of its usage.
         allow_empty_namespace: Let `recall` search all namespaces at once.
+        stored_policies: Use the policy that `set_policy` stored for a namespace, where there is
+            one, in place of `policy`.
+        reranker: A LangChain document compressor that orders the best 20 anew within 0.2 s, or a
+            `Reranker` with numbers of its own; when it fails the blend stands.
     """
 
     def __init__(
@@ -86,6 +96,10 @@ class RecallStore(MemoryMethods, StoreWrapper):
         *,
         policy: RecallPolicy | None = None,
         guard: Guard = allow_all,
+        write_policy: WritePolicy | None = None,
+        merge_similarity: float = 0.95,
+        summarizer: Any = None,
+        max_text: int = LONGEST_TEXT,
         usage_store: BaseStore | None = None,
         traces: Callable[[Recall], None] | None = None,
         record: bool = True,
@@ -95,11 +109,14 @@ class RecallStore(MemoryMethods, StoreWrapper):
         index_max_age: float = 30.0,
         flush_interval: float = 1.0,
         allow_empty_namespace: bool = False,
+        stored_policies: bool = False,
+        reranker: BaseDocumentCompressor | Reranker | None = None,
     ) -> None:
         super().__init__(inner)
         self._traces = traces
         self._record = record
         self._clock = clock
+        self._secret: bytes | None = None
         self.policy = policy or RecallPolicy.default()
         sidecar = usage_store or inner
         book = TableBook(sidecar) if isinstance(sidecar, UsageTable) else SidecarBook()
@@ -108,9 +125,18 @@ class RecallStore(MemoryMethods, StoreWrapper):
         self._host = Host(inner, sidecar, embeddings_of(inner))
         limit = index_limit if index == "auto" else 0
         knobs = Knobs(limit, index_max_age, allow_empty_namespace)
-        self._reader = Reader(inner, self._ledger, clock, knobs)
-        self._writer = Writer(inner, guard, clock, self._ledger, self._reader.indexes)
+        self._verdicts = Verdicts(guard, index_max_age)
+        rerank = reranker if isinstance(reranker, Reranker | None) else Reranker(reranker)
+        self._reader = Reader(inner, self._ledger, self._verdicts, clock, knobs, rerank)
         self._flusher = Flusher(self, flush_interval)
+        writing = WriteKnobs(write_policy or WritePolicy(), merge_similarity, summarizer, max_text)
+        indexes, words = self._reader.indexes, self._reader.words
+        keeper = Keeper((inner, sidecar), clock, indexes, self._ledger, self._verdicts)
+        twins = TwinFinder(words, has_vectors(inner))
+        self._writer = Writer(keeper, twins, self._flusher.nudge, writing)
+        self._upkeep = Upkeep(keeper, twins, merge_similarity)
+        self._stored_policies = stored_policies
+        self._policies = PolicyShelf(clock, index_max_age)
 
     def __repr__(self) -> str:
         return f"RecallStore({self._inner!r}, policy={self.policy.name!r})"
@@ -127,6 +153,8 @@ class RecallStore(MemoryMethods, StoreWrapper):
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
         """Store an item, as the inner store does."""
+        if self._verdicts.is_on:
+            run(self._verdicts.judge([PutOp(namespace, key, cast(Any, value))]), self._host)
         self._inner.put(namespace, key, value, index, ttl=ttl)
         self._reader.indexes.note_put(namespace, str(key), value, self._clock())
 
@@ -140,6 +168,8 @@ class RecallStore(MemoryMethods, StoreWrapper):
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
         """Store an item, as the inner store does."""
+        if self._verdicts.is_on:
+            await arun(self._verdicts.judge([PutOp(namespace, key, cast(Any, value))]), self._host)
         await self._inner.aput(namespace, key, value, index, ttl=ttl)
         self._reader.indexes.note_put(namespace, str(key), value, self._clock())
 
@@ -223,53 +253,6 @@ class RecallStore(MemoryMethods, StoreWrapper):
         """The async twin of `batch`."""
         return await arun(self._batch(list(ops)), self._host)
 
-    # --- recall -----------------------------------------------------------------------------
-
-    def recall(
-        self, namespace: Namespaces, cue: Cue | str, *, policy: RecallPolicy | None = None
-    ) -> Recall:
-        """The memories that belong in front of the model now, or none, with reasons.
-
-        Args:
-            namespace: Where to look; several namespaces (user and team) are ranked together.
-            cue: What is going on: a text, or a `Cue` with several parts.
-            policy: In place of the store's own.
-
-        Returns:
-            What was chosen, what was dropped and why, and the trace.
-        """
-        return run(self._recall(namespace, cue, policy), self._host)
-
-    async def arecall(
-        self, namespace: Namespaces, cue: Cue | str, *, policy: RecallPolicy | None = None
-    ) -> Recall:
-        """The async twin of `recall`."""
-        return await arun(self._recall(namespace, cue, policy), self._host)
-
-    def explain(
-        self,
-        namespace: Namespace,
-        key: str,
-        cue: Cue | str,
-        *,
-        policy: RecallPolicy | None = None,
-    ) -> Explanation:
-        """Why a memory is, or is not, recalled for a cue; leaves no trace."""
-        plan = self._reader.explain((namespace, key), _cue(cue), policy or self.policy)
-        return run(plan, self._host)
-
-    async def aexplain(
-        self,
-        namespace: Namespace,
-        key: str,
-        cue: Cue | str,
-        *,
-        policy: RecallPolicy | None = None,
-    ) -> Explanation:
-        """The async twin of `explain`."""
-        plan = self._reader.explain((namespace, key), _cue(cue), policy or self.policy)
-        return await arun(plan, self._host)
-
     @staticmethod
     def quiet() -> AbstractContextManager[None]:
         """Reads within leave no trace: no usage, no refreshed time to live."""
@@ -308,25 +291,17 @@ class RecallStore(MemoryMethods, StoreWrapper):
     # --- plans ------------------------------------------------------------------------------
 
     def _search(self, op: SearchOp, policy: RecallPolicy | None) -> Plan[list[SearchItem]]:
-        policy = policy or self.policy
+        # Callers write lists too, as the stores let them.
+        op = op._replace(namespace_prefix=tuple(op.namespace_prefix))
+        policy = yield from self._policy_at(op.namespace_prefix, policy)
         if not self._is_ranked(op, policy):
-            op = op._replace(refresh_ttl=op.refresh_ttl and not _quiet.get())
+            op = op._replace(refresh_ttl=op.refresh_ttl and not is_quiet())
             items = yield from self._reader.plain_search(op)
         else:
             items = yield from self._reader.search(op, policy)
         if op.query:
             self._note_use(items, policy, op.refresh_ttl and self._is_ranked(op, policy))
         return items
-
-    def _recall(
-        self, namespace: Namespaces, cue: Cue | str, policy: RecallPolicy | None
-    ) -> Plan[Recall]:
-        policy = policy or self.policy
-        recall = yield from self._reader.recall(_namespaces(namespace), _cue(cue), policy)
-        self._note_use(recall.memories, policy, refresh_ttl=True)
-        if self._traces and not _quiet.get():
-            self._traces(recall)
-        return recall
 
     def _batch(self, ops: Sequence[Op]) -> Plan[list[Result]]:
         for op in ops:
@@ -343,6 +318,7 @@ class RecallStore(MemoryMethods, StoreWrapper):
             else:
                 rest.append(i)
         if rest:
+            yield from self._verdicts.judge(op for op in ops if isinstance(op, PutOp))
             answers = yield Ops([ops[i] for i in rest], as_batch=True)
             for i, answer in zip(rest, answers, strict=True):
                 op = ops[i]
@@ -363,7 +339,7 @@ class RecallStore(MemoryMethods, StoreWrapper):
     def _note_use(
         self, used: Sequence[Memory | SearchItem], policy: RecallPolicy, refresh_ttl: bool
     ) -> None:
-        if _quiet.get() or not used:
+        if is_quiet() or not used:
             return
         ids = [(memory.namespace, memory.key) for memory in used]
         if self._record:
@@ -411,20 +387,3 @@ def _check_op(op: Any) -> None:
         raise InputError(
             f"Unknown operation {op!r}. Use GetOp, PutOp, SearchOp or ListNamespacesOp."
         )
-
-
-def _cue(cue: Cue | str) -> Cue:
-    if isinstance(cue, Cue):
-        return cue
-    if isinstance(cue, str):
-        return Cue(cue)
-    raise InputError(f"A cue must be a text or a Cue, got {cue!r}.")
-
-
-def _namespaces(namespace: Namespaces) -> list[Namespace]:
-    """One namespace, or several."""
-    if isinstance(namespace, tuple) and all(isinstance(label, str) for label in namespace):
-        return [cast(Namespace, namespace)]
-    if isinstance(namespace, str):
-        raise InputError(f"A namespace must be a tuple of labels, got {namespace!r}.")
-    return [tuple(each) if isinstance(each, list) else each for each in namespace]  # type: ignore[misc]

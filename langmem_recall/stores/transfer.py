@@ -15,6 +15,7 @@ import numpy as np
 from langgraph.store.base import PutOp
 
 from langmem_recall.errors import InputError, StoreError
+from langmem_recall.lifecycle.verdict import Guard, allow_all
 from langmem_recall.stores.local import LocalStore
 from langmem_recall.stores.local_ops import check_op
 from langmem_recall.stores.local_puts import Put, new_put
@@ -27,6 +28,8 @@ from langmem_recall.stores.local_rows import (
     to_datetime,
     to_microseconds,
 )
+from langmem_recall.stores.recalls import SECRET
+from langmem_recall.stores.verdicts import judge_value, quarantined_value
 from langmem_recall.types import MemoryId, Namespace
 
 FORMAT = "langmem-recall"
@@ -60,11 +63,12 @@ def export_jsonl(
     return count
 
 
-def import_jsonl(store: LocalStore, source: PathOrFile) -> int:
+def import_jsonl(store: LocalStore, source: PathOrFile, guard: Guard = allow_all) -> int:
     """Read what `export_jsonl` wrote, all or nothing; returns how many memories came in.
 
     A memory of the same namespace and key is replaced. Vectors are taken over when their embedder
-    is the store's, and refused otherwise; without vectors the texts are embedded.
+    is the store's, and refused otherwise; without vectors the texts are embedded. What the guard
+    does not allow comes in quarantined, so that nothing is lost.
     """
     dims: int | None = None
     puts: dict[MemoryId, Put] = {}
@@ -74,7 +78,7 @@ def import_jsonl(store: LocalStore, source: PathOrFile) -> int:
             if number == 1 and told.get("format") == FORMAT:
                 dims = _accepted_dims(store, told)
             elif told:
-                put = _read_put(told, number, dims)
+                put = _read_put(told, number, dims, guard)
                 puts[put.id] = put
     store._commit(list(puts.values()), [])
     return len(puts)
@@ -86,7 +90,9 @@ def _sorted_records(connection: sqlite3.Connection, prefix: Namespace) -> Iterat
         bounds(prefix),
     )
     # Sorted as labels: the encoded form has quotes in it, which sort differently.
-    names = sorted((decode_namespace(code), key, item_id) for code, key, item_id in rows)
+    named = ((decode_namespace(code), key, item_id) for code, key, item_id in rows)
+    # The secret of the store's nonces stays with the store.
+    names = sorted(name for name in named if name[0] != SECRET)
     for start in range(0, len(names), _CHUNK):
         some = [name[2] for name in names[start : start + _CHUNK]]
         found = find_records(connection, some)
@@ -159,9 +165,10 @@ def _accepted_dims(store: LocalStore, header: dict[str, Any]) -> int | None:
     return dims
 
 
-def _read_put(told: dict[str, Any], number: int, dims: int | None) -> Put:
+def _read_put(told: dict[str, Any], number: int, dims: int | None, guard: Guard) -> Put:
     try:
-        op = PutOp(tuple(told["namespace"]), told["key"], told["value"], told.get("index"))
+        value = _guarded(told["value"], guard)
+        op = PutOp(tuple(told["namespace"]), told["key"], value, told.get("index"))
         check_op(op)
         put = new_put(op._replace(ttl=told.get("ttl_minutes")), now=0)
         put.created_at = _moment(told["created_at"])
@@ -174,6 +181,14 @@ def _read_put(told: dict[str, Any], number: int, dims: int | None) -> Put:
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _malformed(number, error) from error
     return put
+
+
+def _guarded(value: Any, guard: Guard) -> Any:
+    """The value as it comes in: history needs no guard, because it is never recalled."""
+    if guard is allow_all or not isinstance(value, dict) or value.get("status") == "superseded":
+        return value
+    verdict = judge_value(guard, value)
+    return value if verdict.action == "allow" else quarantined_value(value, verdict)
 
 
 def _moment(told: str) -> int:

@@ -9,14 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langmem_recall.errors import InputError, RecallError
-from langmem_recall.lifecycle.guard import Verdict, allow_all
 from langmem_recall.lifecycle.provenance import (
     MEMORY_FIELDS,
+    MOST_ENTITIES,
+    cleaned,
+    find_entities,
     new_memory,
     read_memory,
+    revised_value,
     text_of,
     write_value,
 )
+from langmem_recall.lifecycle.verdict import Verdict, allow_all
 from langmem_recall.types import KINDS, STATUSES, TRUST, Memory
 
 MAY = datetime(2023, 5, 7, 9, 30, tzinfo=UTC)
@@ -98,7 +102,8 @@ FULL = {
     "supersedes": ["old"],
     "derived_from": ["a", "b"],
     "pinned": True,
-    "status": "quarantined",
+    "status": "superseded",
+    "superseded_at": "2023-06-01T00:00:00+00:00",
 }
 
 
@@ -124,7 +129,8 @@ def test_every_field_is_read():
         supersedes=("old",),
         derived_from=("a", "b"),
         pinned=True,
-        status="quarantined",
+        status="superseded",
+        superseded_at=JUNE,
         dated=True,
     )
     assert read(FULL).value is FULL
@@ -328,6 +334,7 @@ memories = st.builds(
     derived_from=names,
     pinned=st.booleans(),
     status=st.sampled_from(STATUSES),
+    superseded_at=st.none() | moments,
 )
 
 
@@ -365,3 +372,109 @@ def test_any_stored_value_can_be_read(value):
 @given(st.text())
 def test_guard_that_allows_all_allows_all(text):
     assert allow_all(text) == Verdict("allow", ())
+
+
+# --- what is cleaned, refused and found -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "plain"),
+        ("a\x00b", "ab"),
+        ("a\ud800b", "a\ufffdb"),
+        ("tea \U0001f375", "tea \U0001f375"),
+        ("naïve", "naïve"),
+    ],
+    ids=ascii,
+)
+def test_nul_goes_and_lone_surrogates_are_replaced(text, expected):
+    assert cleaned(text) == expected
+    assert new_memory(("u",), "k", text).text == expected
+
+
+@given(st.text(alphabet=st.characters()))
+def test_cleaned_text_can_be_stored_anywhere(text):
+    assert "\x00" not in cleaned(text)
+    assert cleaned(text).encode("utf-8").decode("utf-8") == cleaned(text)
+
+
+def test_text_of_nothing_but_nul_is_no_text():
+    with pytest.raises(InputError, match="needs text"):
+        new_memory(("u",), "k", "\x00\x00")
+
+
+def test_text_may_be_so_long_and_no_longer():
+    assert len(new_memory(("u",), "k", "abc", max_text=3).text) == 3
+    with pytest.raises(InputError, match=r"may have 3 characters, got 4.*max_text"):
+        new_memory(("u",), "k", "abcd", max_text=3)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("speaker", "x" * 1_001),
+        ("thread_id", "x" * 1_001),
+        ("tags", ["x" * 1_001]),
+        ("tags", ["x"] * 101),
+        ("turn", "x" * 1_001),
+        ("turn", 10**400),
+    ],
+    ids=lambda held: repr(held)[:20],
+)
+def test_oversized_metadata_is_refused(field, value):
+    with pytest.raises(InputError, match=field):
+        new_memory(("u",), "k", "tea", **{field: value})
+
+
+def test_metadata_is_cleaned_and_has_no_repetitions():
+    found = new_memory(("u",), "k", "tea", speaker="A\x00da", tags=["b", "a", "b\x00"])
+
+    assert (found.speaker, found.tags) == ("Ada", ("b", "a"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("I prefer aisle seats", ()),
+        ("My sister lives in Oslo", ("Oslo",)),
+        ("I met Ada Lovelace in New York, then Bob's dog", ("Ada Lovelace", "New York", "Bob")),
+        ("It broke. Then Node 18.2.0 said ERR_SSL", ("Node", "18.2.0", "ERR_SSL")),
+        ("call parse_config() of langGraph v2.13.1", ("parse_config", "langGraph", "v2.13.1")),
+        ("the code is QX-48213, twice QX-48213", ("QX-48213",)),
+        ("we paid 5,000 for it in 2024", ()),
+        ("then I said I'm fine", ()),
+        ("", ()),
+    ],
+)
+def test_names_identifiers_and_versions_are_found(text, expected):
+    assert find_entities(text) == expected
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_entities_are_few_short_and_in_the_text(text):
+    found = find_entities(text)
+
+    assert len(found) <= MOST_ENTITIES
+    assert all(len(entity) <= 64 for entity in found)
+    assert all(word in text for entity in found for word in entity.split(" "))
+
+
+@pytest.mark.parametrize("unit", ["a:", "A ", "Ab Cd ", "' ", ". ", "a.", "A."])
+def test_hostile_text_costs_no_more_than_its_beginning(unit):
+    assert len(find_entities(unit * 500_000)) <= MOST_ENTITIES
+
+
+def test_a_revised_value_keeps_what_it_does_not_change():
+    memory = read({"content": {"food": "pizza"}, "env": "prod", "pinned": True}, created_at=MAY)
+
+    assert revised_value(memory, confidence=0.5, pinned=False, tags=("a",)) == {
+        "content": {"food": "pizza"},
+        "env": "prod",
+        # Rewriting may reset the item's time of creation, so it is spelled out.
+        "written_at": "2023-05-07T09:30:00+00:00",
+        "confidence": 0.5,
+        "tags": ["a"],
+    }
+    assert memory.value == {"content": {"food": "pizza"}, "env": "prod", "pinned": True}

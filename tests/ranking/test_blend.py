@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.blend import blend, reciprocal_ranks, stretched
-from langmem_recall.ranking.signals import signal_table
+from langmem_recall.ranking.signals import RELEVANCE, signal_table
 from langmem_recall.types import KINDS, TRUST, Candidate, Evidence, Memory, Temporal, Usage
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
@@ -251,6 +251,30 @@ def test_bounded_is_relevance_times_one_plus_boosts():
             0.4 * (1 + 0.1 * 0.5 + 0.2 * 0.0 + 0.1 * 0.0 + 0.1 * 0.5),  # 0.4 x 1.1
         ]
     )
+
+
+def with_merit(one: Candidate, merit: int) -> Candidate:
+    return one._replace(usage=one.usage._replace(merit=merit))
+
+
+@pytest.mark.parametrize(
+    ("merit", "step", "factor"),
+    [(0, 0.05, 1.0), (1, 0.05, 1.05), (5, 0.05, 1.25), (-5, 0.05, 0.75), (-5, 0.2, 0.0), (3, 0, 1)],
+)
+def test_outcomes_move_the_bounded_score_by_steps(merit, step, factor):
+    plain, moved = candidate(relevance=0.8), with_merit(candidate(relevance=0.8), merit)
+    found = scores([plain, moved], BOOSTED.but(feedback_step=step))
+
+    assert found[1] == pytest.approx(found[0] * factor)
+
+
+def test_outcomes_leave_relevance_and_the_published_formulas_alone():
+    moved = with_merit(candidate(relevance=0.8), 5)
+    signals, _, _ = signal_table([moved], BOOSTED, NOW.timestamp())
+
+    assert signals[RELEVANCE, 0] == 0.8
+    for policy in (RecallPolicy.weighted(), RecallPolicy.product(), RecallPolicy.similarity()):
+        assert scores([moved], policy) == pytest.approx(scores([candidate(relevance=0.8)], policy))
 
 
 def test_bounded_multiplies_reciprocal_ranks_where_the_policy_orders_by_them():

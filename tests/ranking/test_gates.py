@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.gates import HARD_GATES, Moment, hard_drop, recall_gates
-from langmem_recall.types import Candidate, Evidence, Memory, Scored, Signals
+from langmem_recall.ranking.gates import HARD_GATES, Moment, believed, hard_drop, recall_gates
+from langmem_recall.types import Candidate, Evidence, Memory, Scored, Signals, View
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 HERE = Moment(NOW, (("memories", "ann"),))
@@ -167,3 +167,128 @@ def test_each_memory_is_either_kept_or_dropped_and_order_is_kept(held, bar):
     assert len(kept) + len(dropped) == len(ranked)
     assert places == sorted(places)
     assert not any(drop.memory.pinned for drop in dropped)
+
+
+# --- what the model sees already ------------------------------------------------------------------
+
+
+def seen(view: View, **fields: Any) -> str | None:
+    """The reason why a relevant memory is not shown again, or None."""
+    held = Scored(candidate(**fields), Signals(0.9, 0.0, 0.0, 0.0, 0.0, 0.0), 0.9)
+    kept, dropped = recall_gates([held], RecallPolicy(), view)
+    assert len(kept) + len(dropped) == 1
+    assert all(drop.gate == "visible" for drop in dropped)
+    return dropped[0].reason if dropped else None
+
+
+@pytest.mark.parametrize(
+    ("said", "is_seen"),
+    [
+        ("I live in Oslo.", True),
+        ("Well: i  LIVE in\nOslo, you know", True),
+        ("I live in Oslofjord", False),
+        ("Ali live in Oslo", False),
+        ("I live in", False),
+    ],
+)
+def test_a_memory_whose_words_stand_in_a_message_is_visible(said, is_seen):
+    reason = seen(View(texts=("Hello", said)), text="I live in Oslo")
+
+    assert reason == ("said in this conversation" if is_seen else None)
+
+
+def test_words_are_not_put_together_from_two_messages():
+    assert seen(View(texts=("I live", "in Oslo")), text="I live in Oslo") is None
+
+
+def test_a_memory_in_a_block_still_in_view_is_visible():
+    view = View(ids=frozenset({(("memories", "ann"), "k")}))
+
+    assert seen(view) == "in a block that is still in view"
+    assert seen(view, key="other") is None
+
+
+def test_a_memory_noted_in_a_turn_of_this_thread_is_visible():
+    view = View(thread_id="t", turns=frozenset({"msg-1", "2"}))
+
+    assert seen(view, thread_id="t", turn="msg-1") == "noted in this conversation"
+    assert seen(view, thread_id="t", turn=2) == "noted in this conversation"
+    assert seen(view, thread_id="t", turn="msg-9") is None
+    assert seen(view, thread_id="other", turn="msg-1") is None
+    assert seen(View(turns=frozenset({"None"}))) is None
+
+
+def test_a_pinned_memory_is_not_shown_twice_either():
+    assert seen(View(texts=("tea",)), text="Tea", pinned=True) == "said in this conversation"
+
+
+def test_a_memory_without_words_is_never_visible():
+    assert seen(View(texts=("...",)), text="!!!") is None
+
+
+# --- what was believed then -----------------------------------------------------------------------
+
+MARCH, APRIL, MAY = (datetime(2026, month, 1, tzinfo=UTC) for month in (3, 4, 5))
+
+
+def stood(as_of: datetime, *held: Candidate) -> dict[str, str | None]:
+    """Why each candidate is out of force at a time, or None."""
+    drops = [hard_drop(one, HERE._replace(now=as_of)) for one in believed(held, as_of)]
+    return {
+        one.memory.key: drop[1] if drop else None for one, drop in zip(held, drops, strict=True)
+    }
+
+
+def test_what_was_written_later_was_not_believed_then():
+    held = candidate(key="new", written_at=APRIL), candidate(key="undated")
+
+    assert stood(MARCH, *held) == {"new": "written later", "undated": None}
+    assert stood(APRIL, *held) == {"new": None, "undated": None}
+
+
+def test_a_superseded_memory_was_believed_until_it_was_superseded():
+    former = candidate(key="k@1", written_at=MARCH, status="superseded", superseded_at=APRIL)
+
+    assert stood(MARCH, former) == {"k@1": None}
+    assert stood(APRIL, former) == {"k@1": "superseded"}
+
+
+def test_the_superseding_candidate_tells_when():
+    new = candidate(key="new", written_at=APRIL, supersedes=("old",))
+    old = candidate("superseded", key="old", written_at=MARCH)
+
+    assert stood(MARCH, new, old) == {"new": "written later", "old": None}
+    assert stood(MAY, new, old) == {"new": None, "old": "superseded"}
+
+
+def test_what_nobody_can_date_counts_as_superseded_all_along():
+    assert stood(MARCH, candidate("superseded", key="old", written_at=MARCH)) == {
+        "old": "superseded"
+    }
+
+
+def test_what_was_derived_falls_with_its_parent_and_not_before():
+    child = candidate(
+        "derived from old, which is superseded", key="c", written_at=MARCH, derived_from=("old",)
+    )
+    new = candidate(key="new", written_at=APRIL, supersedes=("old",))
+
+    assert stood(MARCH, child, new)["c"] is None
+    assert stood(MAY, child, new)["c"] == "derived from old, which is superseded"
+
+
+def test_a_quarantined_memory_was_never_believed():
+    held = candidate(key="k", written_at=MARCH, status="quarantined", superseded_at=MAY)
+
+    assert stood(APRIL, held) == {"k": "quarantined"}
+
+
+def test_the_earliest_of_several_superseders_counts():
+    held = (
+        candidate("superseded", key="old", written_at=MARCH),
+        candidate(key="a", written_at=MAY, supersedes=("old",)),
+        candidate(key="b", written_at=APRIL, supersedes=("old",)),
+    )
+
+    assert stood(MARCH, *held)["old"] is None
+    assert stood(APRIL, *held)["old"] == "superseded"

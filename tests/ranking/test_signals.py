@@ -123,6 +123,15 @@ def test_recency_is_by_last_use_or_else_by_writing(one, expected):
     assert signal(RECENCY, one, half_life_hours=7 * 24.0) == pytest.approx(expected)
 
 
+def test_time_takes_nothing_from_durable_kinds_and_pinned_memories():
+    knobs = {"half_life_hours": 24.0, "durable_kinds": ("procedural",)}
+
+    assert signal(RECENCY, candidate(age_days=3), **knobs) == pytest.approx(0.125)
+    assert signal(RECENCY, candidate(age_days=3, kind="procedural"), **knobs) == 1.0
+    assert signal(RECENCY, candidate(age_days=3, pinned=True), **knobs) == 1.0
+    assert signal(RECENCY, candidate(age_days=None, kind="procedural"), **knobs) == 1.0
+
+
 def test_half_life_grows_with_use_under_ebbinghaus():
     # n = 3 as of the last use, none of it faded: half-life 7 x (1 + 3) = 28 days, so 0.5 at 28.
     one = candidate(usage=used(28, count=3.0))

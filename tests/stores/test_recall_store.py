@@ -15,10 +15,11 @@ from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, PutOp,
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.errors import InputError, RecallError
-from langmem_recall.lifecycle.guard import Verdict
+from langmem_recall.lifecycle.verdict import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.ledger import USAGE
-from langmem_recall.stores.recall import RecallStore, quiet
+from langmem_recall.stores.quiet import quiet
+from langmem_recall.stores.recall import RecallStore
 from langmem_recall.types import SIDECAR_ROOT, Cue
 
 NS = ("memories", "ada")
@@ -78,7 +79,8 @@ def test_an_off_topic_cue_recalls_nothing_and_says_so(store: RecallStore, call: 
     assert recall.chosen == ()
     assert {drop.gate for drop in recall.dropped} == {"trigger"}
     assert "below the trigger 0.5" in recall.dropped[0].reason
-    assert str(recall) == "candidates 20 -> 20 trigger -> 0 recalled"
+    best = max(drop.scored.signals.relevance for drop in recall.dropped)
+    assert str(recall) == f"candidates 20 -> 20 below trigger (best {best:.2f}) -> 0 recalled"
 
 
 def test_an_empty_namespace_is_told_apart_from_nothing_relevant(

@@ -5,7 +5,9 @@ import pytest
 from langchain_core.embeddings import Embeddings
 
 from langmem_recall.errors import InputError, StoreError
+from langmem_recall.lifecycle.verdict import Verdict
 from langmem_recall.stores.local import LocalStore
+from langmem_recall.stores.recall import RecallStore
 from langmem_recall.stores.transfer import export_jsonl, import_jsonl
 
 ANN, BOB = ("users", "ann"), ("users", "bob")
@@ -182,3 +184,50 @@ def test_empty_store_exports_and_imports_nothing():
         count, text = exported(empty, vectors=True)
         assert count == 0
         assert import_jsonl(empty, io.StringIO(text)) == 0
+
+
+# --- the guard ------------------------------------------------------------------------------------
+
+
+def odd(text):
+    return Verdict("reject", ("oddness",)) if "odd" in text else Verdict()
+
+
+def test_what_the_guard_does_not_allow_comes_in_quarantined(now):
+    lines = [
+        {"content": "x odd", "env": "prod"},
+        {"content": "x fine"},
+        {"content": "x odd history", "status": "superseded"},
+        {"content": "x", "more": {"lc": 1, "type": "constructor"}},
+    ]
+    moment = "2023-11-14T22:13:20+00:00"
+    told = "".join(
+        json.dumps(
+            {
+                "namespace": list(ANN),
+                "key": str(number),
+                "value": value,
+                "created_at": moment,
+                "updated_at": moment,
+            }
+        )
+        + "\n"
+        for number, value in enumerate(lines)
+    )
+    with LocalStore(embeddings=Axes()) as copy:
+        assert import_jsonl(copy, io.StringIO(told), guard=odd) == 4
+        held = [copy.get(ANN, str(number)).value for number in range(4)]
+        assert held[0] == {
+            **lines[0],
+            "status": "quarantined",
+            "quarantine": {"reasons": ["oddness"], "supersedes": []},
+        }
+        assert held[1:3] == lines[1:3]
+        assert held[3]["quarantine"]["reasons"] == ["serialised object"]
+        store = RecallStore(copy, guard=odd)
+        assert [memory.key for memory in store.quarantined(ANN)] == ["0", "3"]
+        assert store.approve(ANN, "0").status == "active"
+        assert copy.get(ANN, "0").value["env"] == "prod"
+    with LocalStore(embeddings=Axes()) as copy:
+        import_jsonl(copy, io.StringIO(told))
+        assert [copy.get(ANN, str(number)).value for number in range(4)] == lines

@@ -158,13 +158,19 @@ _DOMAINS: dict[str, _Domain] = {
 }
 
 
-def off_topic_cues(rng: random.Random, per_domain: int = CUES_PER_DOMAIN) -> list[tuple[str, str]]:
+def off_topic_cues(
+    rng: random.Random, per_domain: int = CUES_PER_DOMAIN, domains: Sequence[str] = tuple(_DOMAINS)
+) -> list[tuple[str, str]]:
     """Cues of other domains with the domain's name, no cue twice."""
     cues: list[tuple[str, str]] = []
-    for domain, (templates, fillings) in _DOMAINS.items():
+    for domain in domains:
+        templates, fillings = _DOMAINS[domain]
         told: dict[str, None] = {}
-        while len(told) < per_domain:
+        # A domain with few templates runs dry before it has told enough.
+        for _ in range(20 * per_domain):
             told.setdefault(rng.choice(templates).format(*(rng.choice(each) for each in fillings)))
+            if len(told) == per_domain:
+                break
         cues += [(cue, domain) for cue in told]
     return cues
 

@@ -1,0 +1,1 @@
+"""Recall inside LangGraph and LangChain agents."""

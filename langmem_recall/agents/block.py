@@ -1,0 +1,160 @@
+"""From what was recalled to the block within its budget: whole, shortened or summarised lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import NamedTuple
+
+from langmem_recall.agents.compaction import CompactionError, shorten
+from langmem_recall.ranking.budget import pack
+from langmem_recall.rendering import SENTENCE, Entry, label, line_of
+from langmem_recall.types import Drop, MemoryId, Recall, Scored
+
+Count = Callable[[str], int]
+Renderer = Callable[[Sequence[Entry], str, datetime], str]
+"""Makes the block from its lines, its nonce and the time of the recall."""
+
+LEAST_TEXT = 60
+"""Characters of a memory that are worth showing."""
+SHORTENED = "shortened"
+_FRAME = f'<recalled-memories id="{"0" * 16}">\n{SENTENCE}\n</recalled-memories id="{"0" * 16}">'
+
+
+class Draft(NamedTuple):
+    """Lines that fit the budget, and what becomes of the others."""
+
+    entries: list[Entry]
+    """Every line, shortened where it had to be."""
+    rooms: dict[str, int]
+    """Tokens that each shortened line may use, by its handle."""
+    dropped: list[Scored]
+
+
+def draft(recall: Recall, first: int, budget: int, count: Count) -> Draft:
+    """Fit a recall into its budget, the best memories whole before the others."""
+    at, shared = recall.trace.at, _is_shared(recall)
+    ordered = _newest_first(recall)
+    entries = [
+        Entry(scored.memory, f"m{number}") for number, scored in enumerate(ordered, start=first)
+    ]
+    entries = _with_conflicts(entries, recall)
+
+    def cost(entry: Entry) -> int:
+        return count(line_of(entry, at, shared=shared)) + 1
+
+    whole = [cost(entry) for entry in entries]
+    least = [cost(entry._replace(text=entry.memory.text[:LEAST_TEXT])) for entry in entries]
+    packing = pack(whole, least, max(budget - count(_FRAME), 0))
+    rooms = {entries[i].handle: room for i, room in packing.shortened.items()}
+    kept = [entry for i, entry in enumerate(entries) if i not in packing.dropped]
+    lines = [
+        _shortened(entry, rooms[entry.handle], recall.trace.cue.words, cost)
+        if entry.handle in rooms
+        else entry
+        for entry in kept
+    ]
+    shown = [line for line in lines if line.text != ""]
+    held = {line.handle for line in shown}
+    dropped = [
+        scored for entry, scored in zip(entries, ordered, strict=True) if entry.handle not in held
+    ]
+    return Draft(shown, {one: room for one, room in rooms.items() if one in held}, dropped)
+
+
+def shortened(entry: Entry, room: int, at: datetime, shared: bool, count: Count) -> Entry:
+    """A line shortened again to the room it had, when its cue is no longer known."""
+    return _shortened(entry, room, "", lambda line: count(line_of(line, at, shared=shared)) + 1)
+
+
+def _shortened(entry: Entry, room: int, cue_words: str, cost: Callable[[Entry], int]) -> Entry:
+    noted = entry._replace(notes=(*entry.notes, SHORTENED))
+    text = shorten(
+        entry.memory.text, cue_words, lambda text: cost(noted._replace(text=text)) <= room
+    )
+    return noted._replace(text=text)
+
+
+def _is_shared(recall: Recall) -> bool:
+    return len(recall.trace.namespaces) > 1
+
+
+def with_homes(entries: Sequence[Entry], several: bool) -> Sequence[Entry]:
+    """Lines that tell their namespace where several were asked and only one answered."""
+    if not several or len({entry.memory.namespace for entry in entries}) > 1:
+        return entries
+    home = f"from {'/'.join(entries[0].memory.namespace)}"
+    return [entry._replace(notes=(home, *entry.notes)) for entry in entries]
+
+
+def _newest_first(recall: Recall) -> list[Scored]:
+    """The chosen in their order; of two that contradict each other the newer takes the lead."""
+    ordered = list(recall.chosen)
+    for newer, older in recall.trace.conflicts:
+        places = {scored.memory.id: place for place, scored in enumerate(ordered)}
+        if newer in places and older in places and places[older] < places[newer]:
+            ordered.insert(places[older], ordered.pop(places[newer]))
+    return ordered
+
+
+def _with_conflicts(entries: Sequence[Entry], recall: Recall) -> list[Entry]:
+    handles = {entry.memory.id: entry.handle for entry in entries}
+    older = {old: handles[new] for new, old in recall.trace.conflicts if new in handles}
+    return [
+        entry._replace(notes=(f"older than {older[entry.memory.id]} which may contradict it",))
+        if entry.memory.id in older
+        else entry
+        for entry in entries
+    ]
+
+
+def with_summary(drafted: Draft, summary: str, recall: Recall) -> list[Entry]:
+    """The lines with all shortened ones as a single summary that keeps handles and labels."""
+    whole = [entry for entry in drafted.entries if entry.handle not in drafted.rooms]
+    return [*whole, _summary_line(drafted, summary, recall)]
+
+
+def _summary_line(drafted: Draft, summary: str, recall: Recall) -> Entry:
+    first, *rest = [entry for entry in drafted.entries if entry.handle in drafted.rooms]
+    handles = ", ".join(entry.handle for entry in (first, *rest))
+    at, shared = recall.trace.at, _is_shared(recall)
+    labels = [f"{entry.handle}: {label(entry.memory, at, shared)}" for entry in rest]
+    # A note each, because a long one would be cut.
+    notes = [item for told in labels for item in told.split(", ")]
+    return Entry(first.memory, handles, summary, ("summary", *notes))
+
+
+def summary_room(drafted: Draft, recall: Recall, count: Count) -> tuple[int, Count]:
+    """Tokens that the words of a summary may use, and how they count in their line."""
+
+    def cost(words: str) -> int:
+        line = line_of(_summary_line(drafted, words, recall), recall.trace.at, shared=shared)
+        return count(line) + 1
+
+    shared = _is_shared(recall)
+    empty = cost("")
+    room = sum(drafted.rooms.values()) - empty
+    if room <= 0:
+        raise CompactionError("The labels leave no room for a summary.")
+    return room, lambda words: cost(words) - empty
+
+
+def packed(recall: Recall, drafted: Draft, budget: int, tokens: int) -> Recall:
+    """The recall as it is shown: what did not fit is dropped, what was shortened is named."""
+    gone = {scored.memory.id for scored in drafted.dropped}
+    reason = f"its label alone does not fit the budget of {budget:,} tokens"
+    compacted: Sequence[MemoryId] = [
+        entry.memory.id for entry in drafted.entries if entry.handle in drafted.rooms
+    ]
+    trace = replace(recall.trace, budget_tokens=budget, tokens=tokens, compacted=tuple(compacted))
+    return Recall(
+        tuple(scored for scored in recall.chosen if scored.memory.id not in gone),
+        (*recall.dropped, *(Drop(scored, "budget", reason) for scored in drafted.dropped)),
+        trace,
+    )
+
+
+def scores_of(recall: Recall) -> Mapping[MemoryId, Scored]:
+    """The chosen by their ids."""
+    return {scored.memory.id: scored for scored in recall.chosen}

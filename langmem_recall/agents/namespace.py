@@ -1,0 +1,254 @@
+"""Namespaces of a turn: templates filled from the runtime, one tenant never in another's place."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from langmem_recall.errors import ConfigurationError
+from langmem_recall.types import SIDECAR_ROOT, Namespace
+
+RESERVED_ROOTS = ("langgraph", SIDECAR_ROOT)
+LONGEST_LABEL = 512
+"""Characters in a label, encoded; databases index namespaces and limit what they index."""
+
+_VARIABLE = re.compile(r"[A-Za-z]\w*", re.ASCII)
+# Dots and NUL are forbidden in labels, `*` matches any label in listings, and what else is here
+# some database refuses. `%` is among them so that nothing else can spell an encoded character.
+_ENCODED = re.compile("[%.*\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+Template = Sequence[str] | Sequence[Sequence[str]]
+"""`("memories", "{user_id}")`, or several such tuples."""
+
+
+class Label(NamedTuple):
+    """One label of a template: text, variable, text, variable ... text."""
+
+    texts: tuple[str, ...]
+    variables: tuple[str, ...]
+
+    def filled(self, values: Mapping[str, str]) -> str:
+        """The label with its variables replaced, different for different values."""
+        # What separates two variables may not occur in their values, or "a-b" + "c" is "a" + "b-c".
+        separators = "".join(text[0] for text in self.texts[1:-1])
+        pieces = [self.texts[0]]
+        for name, text in zip(self.variables, self.texts[1:], strict=True):
+            pieces += (encoded(values[name], separators), text)
+        return "".join(pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceTemplate:
+    """Where an agent's memories live, with variables such as `{user_id}`.
+
+    Args:
+        template: A tuple of labels, or several tuples (user and team): the first is written to,
+            all are read.
+    """
+
+    template: Template
+    spaces: tuple[tuple[Label, ...], ...] = field(init=False, repr=False, compare=False)
+    """The labels of each namespace, taken apart."""
+
+    def __post_init__(self) -> None:
+        spellings = _spellings(self.template)
+        object.__setattr__(self, "template", spellings)
+        object.__setattr__(self, "spaces", tuple(map(_parsed, spellings)))
+        for one, other in combinations(range(len(spellings)), 2):
+            if _may_coincide(self.spaces[one], self.spaces[other]):
+                raise ConfigurationError(
+                    f"The namespaces {spellings[one]!r} and {spellings[other]!r} are one where "
+                    "their variables have the same value, so that one tenant would read another. "
+                    'Tell them apart by a label: ("users", "{user_id}") and ("teams", "{team_id}").'
+                )
+
+    @classmethod
+    def of(cls, namespace: Template | NamespaceTemplate) -> NamespaceTemplate:
+        """A template as it is, or made from tuples of labels."""
+        return namespace if isinstance(namespace, cls) else cls(namespace)  # type: ignore[arg-type]
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables to give, in the order they occur."""
+        names = (name for space in self.spaces for label in space for name in label.variables)
+        return tuple(dict.fromkeys(names))
+
+    def resolve(self, context: Any, config: Mapping[str, Any] | None) -> tuple[Namespace, ...]:
+        """The namespaces of this run.
+
+        Args:
+            context: The run's context (mapping, dataclass or any object): asked first.
+            config: The run's configuration; its "configurable" is asked where the context has
+                no such variable, or None.
+        """
+        values = {name: self._value(name, context, config) for name in self.variables}
+        namespaces = tuple(tuple(label.filled(values) for label in space) for space in self.spaces)
+        for namespace in namespaces:
+            _check_filled(namespace)
+        self._check_apart(namespaces)
+        return namespaces
+
+    def _value(self, name: str, context: Any, config: Mapping[str, Any] | None) -> str:
+        held = _looked_up(name, context, config)
+        text = _text(held)
+        if text is not None and text.strip():
+            return text
+        state = "missing" if held is None else f"not usable, got {held!r:.80}"
+        raise ConfigurationError(
+            f"Namespace variable {name!r} of {self._user_of(name)!r} is {state}. Give a non-empty "
+            f'text, number or UUID as context={{"{name}": ...}} when you invoke the agent, or as '
+            f'config={{"configurable": {{"{name}": ...}}}}.'
+        )
+
+    def _user_of(self, name: str) -> Any:
+        for spelling, space in zip(self.template, self.spaces, strict=True):
+            if any(name in label.variables for label in space):
+                return spelling
+        return self.template
+
+    def _check_apart(self, namespaces: Sequence[Namespace]) -> None:
+        """A value that spells another namespace's label would open that namespace."""
+        for one, other in combinations(range(len(namespaces)), 2):
+            depth = min(len(namespaces[one]), len(namespaces[other]))
+            if namespaces[one][:depth] != namespaces[other][:depth]:
+                continue
+            if self.spaces[one][:depth] != self.spaces[other][:depth]:
+                raise ConfigurationError(
+                    f"The values of this run make {self.template[one]!r} and "
+                    f"{self.template[other]!r} overlap at {namespaces[one][:depth]!r}. Tell the "
+                    "namespaces apart by a label of their own."
+                )
+
+
+def encoded(value: str, separators: str = "") -> str:
+    """A value as part of a label, percent-encoded where a label cannot hold a character."""
+    return "".join(
+        _percent(char) if char in separators or _ENCODED.match(char) else char for char in value
+    )
+
+
+def _percent(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
+
+
+def _spellings(template: Any) -> tuple[tuple[str, ...], ...]:
+    """The tuples of labels, whether one or several were given."""
+    if isinstance(template, list | tuple) and template:
+        if all(isinstance(label, str) for label in template):
+            return (tuple(template),)
+        if all(_is_labels(space) for space in template):
+            return tuple(map(tuple, template))
+    raise ConfigurationError(
+        f"A namespace must be a tuple of labels, or several such tuples, got {template!r:.200}. "
+        'Write ("memories", "{user_id}").'
+    )
+
+
+def _is_labels(space: Any) -> bool:
+    return (
+        isinstance(space, list | tuple)
+        and bool(space)
+        and all(isinstance(label, str) for label in space)
+    )
+
+
+def _parsed(spelling: tuple[str, ...]) -> tuple[Label, ...]:
+    labels = tuple(_label(text, spelling) for text in spelling)
+    if not labels[0].variables and labels[0].texts[0] in RESERVED_ROOTS:
+        raise _bad_label(spelling, f"the first label {spelling[0]!r} is reserved")
+    return labels
+
+
+def _label(text: str, spelling: tuple[str, ...]) -> Label:
+    try:
+        pieces = list(string.Formatter().parse(text))
+    except ValueError as fault:
+        raise _bad_label(spelling, f"the braces of {text!r} do not match ({fault})") from None
+    texts, variables = [""], list[str]()
+    for literal, name, spec, conversion in pieces:
+        texts[-1] += literal
+        if name is None:
+            continue
+        if not _VARIABLE.fullmatch(name) or spec or conversion:
+            raise _bad_label(spelling, f"{text!r} does not name a variable plainly, as {{user_id}}")
+        variables.append(name)
+        texts.append("")
+    label = Label(tuple(texts), tuple(variables))
+    _check_texts(label, text, spelling)
+    return label
+
+
+def _check_texts(label: Label, text: str, spelling: tuple[str, ...]) -> None:
+    joined = "".join(label.texts)
+    if not text.strip() or (not label.variables and not joined.strip()):
+        raise _bad_label(spelling, "a label is empty")
+    if not all(label.texts[1:-1]):
+        raise _bad_label(spelling, f"{text!r} needs a text between its variables")
+    # Only beside a variable can a plain `%` be mistaken for an encoded character.
+    found = _ENCODED.search(joined if label.variables else joined.replace("%", ""))
+    if found:
+        raise _bad_label(spelling, f"{text!r} contains {found.group()!r}")
+    if len(joined) > LONGEST_LABEL:
+        raise _bad_label(spelling, f"a label is longer than {LONGEST_LABEL} characters")
+
+
+def _bad_label(spelling: tuple[str, ...], fault: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"The namespace {spelling!r:.200} cannot be used: {fault}. Write labels of plain text and "
+        'variables, as ("memories", "{user_id}").'
+    )
+
+
+def _looked_up(name: str, context: Any, config: Mapping[str, Any] | None) -> Any:
+    held = context.get(name) if isinstance(context, Mapping) else getattr(context, name, None)
+    if held is None:
+        held = ((config or {}).get("configurable") or {}).get(name)
+    return held
+
+
+def _text(held: Any) -> str | None:
+    """The value as text; an enumeration's value, never its name."""
+    if isinstance(held, str):
+        return str.__str__(held)
+    if isinstance(held, int) and not isinstance(held, bool):
+        return int.__repr__(held)
+    return str(held) if isinstance(held, UUID) else None
+
+
+def _check_filled(namespace: Namespace) -> None:
+    if namespace[0] in RESERVED_ROOTS:
+        raise ConfigurationError(
+            f"The first label of a namespace may not be {namespace[0]!r}. "
+            'Begin the namespace with a label of its own, as ("memories", "{user_id}").'
+        )
+    longest = max(map(len, namespace))
+    if longest > LONGEST_LABEL:
+        raise ConfigurationError(
+            f"A namespace label has {longest} characters, at most {LONGEST_LABEL} are possible. "
+            "Use a shorter identifier."
+        )
+
+
+def _may_coincide(one: Sequence[Label], other: Sequence[Label]) -> bool:
+    """Whether different variables can make one namespace equal to, or lie below, another."""
+    by_values = False
+    for left, right in zip(one, other, strict=False):
+        if left == right:
+            continue
+        if not _may_equal(left, right):
+            return False
+        by_values = by_values or bool(left.variables and right.variables)
+    return by_values
+
+
+def _may_equal(left: Label, right: Label) -> bool:
+    heads = sorted((left.texts[0], right.texts[0]), key=len)
+    tails = sorted((left.texts[-1], right.texts[-1]), key=len)
+    if not left.variables and not right.variables:
+        return False
+    return heads[1].startswith(heads[0]) and tails[1].endswith(tails[0])

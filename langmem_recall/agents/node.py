@@ -1,0 +1,97 @@
+"""`recall_node`: recall for a plain StateGraph, as a node and as the messages for its model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.messages import BaseMessage, convert_to_messages
+from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.config import get_config
+from langgraph.runtime import get_runtime
+from typing_extensions import Unpack
+
+from langmem_recall.agents.namespace import NamespaceTemplate, Template
+from langmem_recall.agents.options import RecallOptions
+from langmem_recall.agents.records import records_of
+from langmem_recall.agents.session import STEPS, Options, Prepared, Scene, Session
+from langmem_recall.drive import arun, run
+
+
+class RecallNode(Runnable[Any, dict[str, Any]]):
+    """A node that recalls for the turn, and composes what the model is given.
+
+    As a node it writes keys and scores to the state's `recalls`; `messages(state)` puts the block
+    among the messages, which are never written back.
+    """
+
+    name = "recall"
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def invoke(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Recall for the state's turn; the update for its `recalls`."""
+        prepared = run(self._session.plan(self._scene(input, None)), STEPS)
+        return self._update(prepared)
+
+    async def ainvoke(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """The async twin of `invoke`."""
+        prepared = await arun(self._session.plan(self._scene(input, None)), STEPS)
+        return self._update(prepared)
+
+    def messages(self, state: Any, model: Any = None) -> list[BaseMessage]:
+        """The state's messages with the block among them, for a model's `invoke`.
+
+        Args:
+            state: The graph's state. A turn without a recall, or with a new cue, recalls here.
+            model: The chat model, whose context window bounds the budget where it is known.
+        """
+        return run(self._session.plan(self._scene(state, model)), STEPS).messages
+
+    async def amessages(self, state: Any, model: Any = None) -> list[BaseMessage]:
+        """The async twin of `messages`."""
+        return (await arun(self._session.plan(self._scene(state, model)), STEPS)).messages
+
+    def _scene(self, state: Any, model: Any) -> Scene:
+        runtime = get_runtime()
+        return Scene(
+            state=state,
+            messages=_messages(state),
+            records=records_of(state),
+            context=runtime.context,
+            config=get_config(),
+            store=runtime.store,
+            model=model,
+        )
+
+    def _update(self, prepared: Prepared) -> dict[str, Any]:
+        writer = get_runtime().stream_writer
+        for record in prepared.records:
+            writer({"type": "recall", **record})
+        return {"recalls": prepared.records}
+
+
+def recall_node(
+    namespace: Template | NamespaceTemplate, **options: Unpack[RecallOptions]
+) -> RecallNode:
+    """Recall as a node of a StateGraph whose state mixes in `RecallState`.
+
+    Args:
+        namespace: Labels with variables, as ("memories", "{user_id}"), filled from the run's
+            context, else from its configuration; several tuples are recalled together.
+        **options: See `RecallMiddleware`.
+
+    Returns:
+        The node; `node.messages(state)` is what the model should be given.
+    """
+    return RecallNode(Session(namespace, Options(**options)))
+
+
+def _messages(state: Any) -> Sequence[BaseMessage]:
+    held = state.get("messages") if isinstance(state, dict) else getattr(state, "messages", None)
+    return convert_to_messages(held or [])

@@ -1,0 +1,562 @@
+"""What node and middleware share: the recall of a turn, and the messages it makes."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple, get_args
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage
+from langgraph.store.base import BaseStore
+
+from langmem_recall.agents.block import (
+    SHORTENED,
+    Count,
+    Draft,
+    Renderer,
+    draft,
+    packed,
+    scores_of,
+    shortened,
+    summary_room,
+    with_homes,
+    with_summary,
+)
+from langmem_recall.agents.compaction import (
+    asummarise,
+    budget_tokens,
+    context_window,
+    count_tokens,
+    summarise,
+)
+from langmem_recall.agents.namespace import NamespaceTemplate, Template
+from langmem_recall.agents.placement import Block, Placement, last_tool_result, message_key, place
+from langmem_recall.agents.records import (
+    RecallRecord,
+    ShownMemory,
+    add_records,
+    digest,
+    fingerprint,
+    is_unchanged,
+    is_within,
+    next_handle,
+    shown_id,
+)
+from langmem_recall.agents.wrapping import recall_store
+from langmem_recall.cue import build_cue, latest_human, words_of
+from langmem_recall.deadline import Breaker, Deadline, TooLate
+from langmem_recall.errors import (
+    ConfigurationError,
+    InputError,
+    MissingExtraError,
+    PolicyError,
+)
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.rendering import Entry, make_nonce, render_block
+from langmem_recall.stores.recall import RecallStore
+from langmem_recall.types import Cue, Memory, MemoryId, Namespace, Recall, Trace, View
+
+logger = logging.getLogger(__name__)
+
+CueBuilder = Callable[[Any], Cue | str]
+OnError = Literal["skip", "raise"]
+MOST_BLOCKS = 2_000
+"""Blocks kept in memory so that a turn shows the same bytes in each of its model calls."""
+NO_TURN = "no human message"
+
+
+class Step(NamedTuple):
+    """A call with a time limit, in both its ways."""
+
+    call: Callable[[], Any]
+    acall: Callable[[], Awaitable[Any]]
+    limit: Deadline
+
+
+class Steps:
+    """Carries steps out; the host that `run` and `arun` drive agent plans with."""
+
+    @staticmethod
+    def perform(step: Step) -> Any:
+        """Carry one step out within its limit."""
+        return step.limit.run(step.call)
+
+    @staticmethod
+    async def aperform(step: Step) -> Any:
+        """The same on the event loop."""
+        return await step.limit.arun(step.acall)
+
+
+STEPS = Steps()
+
+
+class Scene(NamedTuple):
+    """All that a model call is made from."""
+
+    state: Any
+    messages: Sequence[BaseMessage]
+    records: Sequence[RecallRecord]
+    context: Any
+    config: Mapping[str, Any]
+    store: BaseStore | None
+    model: Any = None
+
+
+class Prepared(NamedTuple):
+    """The messages a model is given, and what is new about them."""
+
+    messages: list[BaseMessage]
+    records: list[RecallRecord]
+    """New ones, to be added to the state."""
+    recall: Recall | None
+    """The recall that was made for this call, if one was."""
+    handles: list[RecallRecord]
+    """All records that an answer may cite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Everything about recall in an agent that is no ranking number.
+
+    Args:
+        store: Where the memories are; the run's own store when absent.
+        policy: How to rank; the store's own policy when absent.
+        cue: Reads what is going on from the state.
+        placement: Where the block stands among the messages.
+        replay: Show the blocks of past turns in their old place again, so that the messages before
+            the turn stay as they were and the provider's prompt cache holds.
+        budget: Tokens a block may use, or a share of the model's context window; when absent 2,000
+            or 20 % of the window, whichever is less.
+        summarizer: A chat model that compacts what does not fit; sentences are picked without one.
+        renderer: Makes the block, in place of ours.
+        count: Counts tokens, in place of an estimate.
+        secret: What the block's nonce is drawn from; kept in the store when absent.
+        deadline: Seconds a turn waits for memories.
+        first_load: Seconds a turn waits while a model or an index is loaded for the first time.
+        summarizer_limit: Seconds a turn waits for the summarizer.
+        on_error: "raise" lets faults through, for tests.
+    """
+
+    store: BaseStore | None = None
+    policy: RecallPolicy | None = None
+    cue: CueBuilder = build_cue
+    placement: Placement = "before_turn"
+    replay: bool = True
+    budget: int | float | None = None
+    summarizer: BaseChatModel | None = None
+    renderer: Renderer = render_block
+    count: Count = count_tokens
+    secret: bytes | str | None = None
+    deadline: float = 0.25
+    first_load: float = 5.0
+    summarizer_limit: float = 10.0
+    on_error: OnError = "skip"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("placement", Placement), ("on_error", OnError)):
+            if getattr(self, name) not in get_args(allowed):
+                raise ConfigurationError(
+                    f"{name} must be one of {', '.join(get_args(allowed))}, "
+                    f"got {getattr(self, name)!r}."
+                )
+        if self.policy is not None and not isinstance(self.policy, RecallPolicy):
+            raise ConfigurationError(
+                f"policy must be a RecallPolicy, got {self.policy!r:.80}. "
+                "Use RecallPolicy.default() or load one with RecallPolicy.load(path)."
+            )
+        if not callable(self.cue):
+            raise ConfigurationError(
+                f"cue must be a function of the state, got {self.cue!r:.80}. Use build_cue."
+            )
+        budget_tokens(self.budget, None)
+
+
+class Turn(NamedTuple):
+    """Where in a conversation a model call stands."""
+
+    key: str
+    place: int
+    """Index of the message that began it; -1 when no human has spoken."""
+    thread_id: str | None
+    namespaces: tuple[Namespace, ...]
+    keys: tuple[str, ...]
+    """Keys of all messages."""
+
+
+Answer = tuple[list[Memory | None], Recall | None, bytes]
+AgentPlan = Generator[Step, Any, Prepared]
+
+
+class Session:
+    """Recall for the turns of an agent: once for each cue, the same bytes while it does not change.
+
+    Args:
+        namespace: Labels with variables, as ("memories", "{user_id}"), or several such tuples.
+        options: The rest.
+    """
+
+    def __init__(self, namespace: Template | NamespaceTemplate, options: Options) -> None:
+        self.template = NamespaceTemplate.of(namespace)
+        self.options = options
+        self.deadline = Deadline(options.deadline, options.first_load)
+        self._summarizer_deadline = Deadline(options.summarizer_limit, options.summarizer_limit)
+        self._breaker = Breaker()
+        self._writing = Breaker()
+        self._blocks: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._fresh: OrderedDict[tuple[Any, ...], list[RecallRecord]] = OrderedDict()
+        self._secrets: dict[int, bytes] = {}
+        self._reported: OrderedDict[str, None] = OrderedDict()
+
+    def store_of(self, scene: Scene) -> RecallStore:
+        """The store of a run."""
+        return recall_store(self.options.store, scene.store)
+
+    def plan(self, scene: Scene) -> AgentPlan:
+        """Recall if the cue is new to the turn, and put the blocks among the messages."""
+        turn = self._turn(scene)
+        store = self.store_of(scene)
+        records = self._records(scene, turn, store)
+        readable = [record for record in records if is_within(record, turn.namespaces)]
+        shown = [record for record in readable if self._is_in_view(record, turn)]
+        new: list[RecallRecord] = []
+        recall: Recall | None = None
+        try:
+            cue = self._cue(scene.state)
+            known = self._known(cue, turn, shown)
+            if known is None or not self._has_blocks(shown, turn):
+                recall = yield from self._read(scene, turn, store, cue, shown, known)
+            if recall is not None:
+                first = next_handle(records)
+                record, recall = yield from self._shown(scene, turn, store, cue, recall, first)
+                new = [record]
+        except (ConfigurationError, MissingExtraError, PolicyError):
+            raise
+        except Exception as fault:
+            recall = self._failed(fault, turn)
+            new = [_record(turn, "", None, recall, Draft([], {}, []))]
+        if recall is not None:
+            self._record_use(store, recall)
+        blocks = [
+            Block(text, record["turn"], record["after"])
+            for record in (*shown, *new)
+            if (text := self._blocks.get((record["id"], turn.key)))
+        ]
+        messages = place(scene.messages, blocks, self.options.placement)
+        return Prepared(messages, new, recall, [*readable, *new])
+
+    # --- reading the situation ---------------------------------------------------------------
+
+    def _turn(self, scene: Scene) -> Turn:
+        messages = scene.messages
+        configurable = scene.config.get("configurable") or {}
+        thread_id = configurable.get("thread_id")
+        index = latest_human(messages)
+        keys = tuple(one.id or message_key(messages, i) for i, one in enumerate(messages))
+        # Summarised away in mid-turn, the human's message still began this turn.
+        lost = scene.records[-1]["turn"] if scene.records else NO_TURN
+        return Turn(
+            lost if index is None else keys[index],
+            -1 if index is None else index,
+            None if thread_id is None else str(thread_id),
+            self.template.resolve(scene.context, scene.config),
+            keys,
+        )
+
+    def _cue(self, state: Any) -> Cue:
+        told = self.options.cue(state)
+        if isinstance(told, str):
+            return Cue(told)
+        if isinstance(told, Cue):
+            return told
+        raise InputError(f"A cue builder must return a Cue or a text, got {told!r:.80}.")
+
+    def _records(self, scene: Scene, turn: Turn, store: RecallStore) -> list[RecallRecord]:
+        """The thread's records, with those made moments ago that its state does not have."""
+        fresh = [
+            record
+            for key in (*turn.keys, turn.key)
+            for record in self._fresh.get((id(store.inner), turn.thread_id, key), ())
+            if record["after"] is None or record["after"] in turn.keys
+        ]
+        return add_records(scene.records, fresh)
+
+    def _is_in_view(self, record: RecallRecord, turn: Turn) -> bool:
+        """Whether its block is shown: in its turn, or replayed."""
+        is_replayed = self.options.replay and record["turn"] in turn.keys
+        return is_replayed or record["turn"] == turn.key
+
+    def _fingerprint(self, cue: Cue, turn: Turn) -> str:
+        policy = self.options.policy.fingerprint if self.options.policy else ""
+        return fingerprint(cue, turn.namespaces, policy)
+
+    def _known(self, cue: Cue, turn: Turn, records: Sequence[RecallRecord]) -> RecallRecord | None:
+        """The turn's recall for this very cue."""
+        print_ = self._fingerprint(cue, turn)
+        for record in records:
+            if record["turn"] == turn.key and record["cue"] == print_:
+                return record
+        return None
+
+    def _has_blocks(self, records: Sequence[RecallRecord], turn: Turn) -> bool:
+        return all((record["id"], turn.key) in self._blocks for record in records)
+
+    # --- reading the store -------------------------------------------------------------------
+
+    def _read(
+        self,
+        scene: Scene,
+        turn: Turn,
+        store: RecallStore,
+        cue: Cue,
+        shown: Sequence[RecallRecord],
+        known: RecallRecord | None,
+    ) -> Generator[Step, Any, Recall | None]:
+        """Blocks to show again, checked against the store, and a new recall unless one is known."""
+        if not self._breaker.allows():
+            raise TooLate("recall rests after repeated faults")
+        old = [record for record in shown if (record["id"], turn.key) not in self._blocks]
+        ids = [shown_id(one) for record in old for one in record["memories"]]
+        policy = self.options.policy
+
+        def view(found: Sequence[Memory | None]) -> View:
+            return _view(scene, turn, shown, old, found)
+
+        def call() -> Answer:
+            found = store.memories(ids) if ids else []
+            recall = None
+            if known is None:
+                recall = store.recall(
+                    turn.namespaces, cue, policy=policy, view=view(found), record=False
+                )
+            return found, recall, self._given_secret() or store.secret()
+
+        async def acall() -> Answer:
+            found = await store.amemories(ids) if ids else []
+            recall = None
+            if known is None:
+                recall = await store.arecall(
+                    turn.namespaces, cue, policy=policy, view=view(found), record=False
+                )
+            return found, recall, self._given_secret() or await store.asecret()
+
+        try:
+            answer: Answer = yield Step(call, acall, self.deadline)
+        except Exception:
+            self._breaker.failed()
+            raise
+        self._breaker.succeeded()
+        memories, recall, secret = answer
+        self._secrets[id(store.inner)] = secret
+        self._restore(old, dict(zip(ids, memories, strict=True)), turn, secret)
+        return recall
+
+    def _given_secret(self) -> bytes | None:
+        secret = self.options.secret
+        return secret.encode() if isinstance(secret, str) else secret
+
+    def _restore(
+        self,
+        records: Sequence[RecallRecord],
+        found: Mapping[MemoryId, Memory | None],
+        turn: Turn,
+        secret: bytes,
+    ) -> None:
+        for record in records:
+            self._keep_block(record, turn, self._again(record, found, turn, secret))
+
+    def _again(
+        self,
+        record: RecallRecord,
+        found: Mapping[MemoryId, Memory | None],
+        turn: Turn,
+        secret: bytes,
+    ) -> str:
+        """A block of an earlier call, without what has changed since or is gone."""
+        standing = {
+            one["handle"]: memory
+            for one in record["memories"]
+            if (memory := found.get(shown_id(one))) is not None and is_unchanged(one, memory)
+        }
+        first = self._blocks.get((record["id"], record["turn"]))
+        if first is not None and len(standing) == len(record["memories"]):
+            return first
+        at, count = datetime.fromisoformat(record["at"]), self.options.count
+        entries = []
+        for one in record["memories"]:
+            if one["handle"] in standing:
+                entry = Entry(standing[one["handle"]], one["handle"], notes=tuple(one["notes"]))
+                if one["room"] is not None:
+                    entry = shortened(entry, one["room"], at, len(turn.namespaces) > 1, count)
+                entries.append(entry)
+        return self._rendered(entries, record, turn, at, secret)
+
+    # --- showing -----------------------------------------------------------------------------
+
+    def _shown(
+        self, scene: Scene, turn: Turn, store: RecallStore, cue: Cue, recall: Recall, first: int
+    ) -> Generator[Step, Any, tuple[RecallRecord, Recall]]:
+        """The recall within its budget, its block kept for the turn."""
+        budget = budget_tokens(self.options.budget, context_window(scene.model))
+        drafted = draft(recall, first, budget, self.options.count)
+        after = last_tool_result(scene.messages, turn.place)
+        record = _record(turn, self._fingerprint(cue, turn), after, recall, drafted)
+        entries, notes = drafted.entries, recall.trace.degraded
+        if drafted.rooms and self.options.summarizer is not None:
+            try:
+                entries = yield from self._summarised(drafted, recall)
+            except Exception as fault:
+                notes = (*notes, f"summarizer failed ({_told(fault)}); sentences were picked")
+        at = recall.trace.at
+        block = self._rendered(entries, record, turn, at, self._secrets[id(store.inner)])
+        tokens = self.options.count(block)
+        self._keep_block(record, turn, block)
+        recall = packed(recall, drafted, budget, tokens)
+        recall = replace(recall, trace=replace(recall.trace, degraded=notes))
+        record = {**record, "tokens": tokens, "budget": budget, "degraded": list(notes)}
+        record["dropped"] = recall.drop_counts()
+        if turn.thread_id is not None or (turn.place >= 0 and scene.messages[turn.place].id):
+            place_ = (id(store.inner), turn.thread_id, turn.key)
+            _keep(self._fresh, place_, [*self._fresh.get(place_, ()), record])
+        return record, recall
+
+    def _summarised(self, drafted: Draft, recall: Recall) -> Generator[Step, Any, list[Entry]]:
+        model, words = self.options.summarizer, recall.trace.cue.words
+        short = [entry for entry in drafted.entries if entry.handle in drafted.rooms]
+        texts = [(entry.handle, entry.memory.text) for entry in short]
+        told = (texts, words, model, *summary_room(drafted, recall, self.options.count))
+        summary: str = yield Step(
+            lambda: summarise(*told),  # type: ignore[arg-type]
+            lambda: asummarise(*told),  # type: ignore[arg-type]
+            self._summarizer_deadline,
+        )
+        return with_summary(drafted, summary, recall)
+
+    def _rendered(
+        self,
+        entries: Sequence[Entry],
+        record: RecallRecord,
+        turn: Turn,
+        at: datetime,
+        secret: bytes,
+    ) -> str:
+        if not entries:
+            return ""
+        nonce = make_nonce(secret, turn.thread_id or "", record["turn"], record["id"])
+        return self.options.renderer(with_homes(entries, len(turn.namespaces) > 1), nonce, at)
+
+    def _keep_block(self, record: RecallRecord, turn: Turn, block: str) -> None:
+        _keep(self._blocks, (record["id"], turn.key), block)
+
+    # --- faults ------------------------------------------------------------------------------
+
+    def _failed(self, fault: Exception, turn: Turn) -> Recall:
+        """What is recalled when nothing could be: nothing, and why."""
+        if self.options.on_error == "raise":
+            raise fault
+        told = _told(fault)
+        if told not in self._reported:
+            _keep(self._reported, told, None)
+            logger.warning("No memories in this turn: %s", told)
+        policy = self.options.policy or RecallPolicy.default()
+        trace = Trace(
+            cue=Cue(),
+            namespaces=turn.namespaces,
+            policy=f"{policy.name} {policy.fingerprint}",
+            at=datetime.now(UTC),
+            degraded=(f"no memories: {told}",),
+        )
+        return Recall((), (), trace)
+
+    def _record_use(self, store: RecallStore, recall: Recall) -> None:
+        try:
+            store.record_recall(recall, self.options.policy)
+        except Exception:
+            logger.exception("What a turn recalled could not be recorded")
+
+    def written(self, store: RecallStore, prepared: Prepared) -> Generator[Step, Any, None]:
+        """Write what was used, unless the store has just failed; the store tries again later."""
+        has_failed = prepared.recall is not None and prepared.records[-1]["cue"] == ""
+        if has_failed or not self._writing.allows():
+            return
+        try:
+            yield Step(store.flush, store.aflush, self.deadline)
+        except Exception:
+            self._writing.failed()
+            raise
+        self._writing.succeeded()
+
+
+def _told(fault: Exception) -> str:
+    return f"{type(fault).__name__}: {fault}"[:200]
+
+
+def _keep(kept: OrderedDict[Any, Any], key: Any, held: Any) -> None:
+    kept[key] = held
+    kept.move_to_end(key)
+    while len(kept) > MOST_BLOCKS:
+        kept.popitem(last=False)
+
+
+def _view(
+    scene: Scene,
+    turn: Turn,
+    shown: Sequence[RecallRecord],
+    old: Sequence[RecallRecord],
+    found: Sequence[Memory | None],
+) -> View:
+    """What the model sees before this turn's block: earlier messages and blocks that stand."""
+    before = scene.messages[: max(turn.place, 0)]
+    fetched = [one for record in old for one in record["memories"]]
+    changed = {
+        shown_id(one)
+        for one, memory in zip(fetched, found, strict=True)
+        if not is_unchanged(one, memory)
+    }
+    ids = {shown_id(one) for record in shown for one in record["memories"]}
+    return View(
+        texts=tuple(filter(None, map(words_of, before))),
+        ids=frozenset(ids - changed),
+        thread_id=turn.thread_id,
+        turns=frozenset(turn.keys[: max(turn.place, 0)]),
+    )
+
+
+def _record(
+    turn: Turn, cue: str, after: str | None, recall: Recall, drafted: Draft
+) -> RecallRecord:
+    scores = scores_of(recall)
+    at = recall.trace.at.isoformat()
+    memories = [_shown_memory(entry, scores, drafted) for entry in drafted.entries]
+    told = repr((turn.thread_id, turn.key, cue, after, at, [one["key"] for one in memories]))
+    return RecallRecord(
+        id=digest(told),
+        turn=turn.key,
+        cue=cue,
+        after=after,
+        at=at,
+        memories=memories,
+        dropped=recall.drop_counts(),
+        reason=recall.reason,
+        tokens=0,
+        budget=0,
+        degraded=list(recall.trace.degraded),
+    )
+
+
+def _shown_memory(entry: Entry, scores: Mapping[MemoryId, Any], drafted: Draft) -> ShownMemory:
+    memory, scored = entry.memory, scores[entry.memory.id]
+    return ShownMemory(
+        handle=entry.handle,
+        namespace=list(memory.namespace),
+        key=memory.key,
+        source=memory.source,
+        score=round(scored.score, 6),
+        relevance=round(scored.signals.relevance, 6),
+        digest=digest(memory.text),
+        notes=[note for note in entry.notes if note != SHORTENED],
+        room=drafted.rooms.get(entry.handle),
+    )

@@ -1,0 +1,190 @@
+"""`langmem-recall eval`: policies compared on cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from langmem_recall.cli.inputs import (
+    CasesSource,
+    EmbeddingsChoice,
+    PolicyChoices,
+    Unit,
+    UnitChoice,
+    load_case_sets,
+    load_embedder,
+    load_policies,
+)
+from langmem_recall.cli.output import AsJson, Output, Tick, deliver, progress
+from langmem_recall.observe.trace import printable
+from langmem_recall.policy import RecallPolicy
+
+if TYPE_CHECKING:
+    from langmem_recall.cli.stores import EmbedderChoice
+    from langmem_recall.evaluation.cases import CaseSet
+    from langmem_recall.evaluation.evaluate import Report, StoreFactory
+    from langmem_recall.evaluation.metrics import Measured, Row
+
+USE = "use"
+"""The suite that is asked only after a month of recalls under the policy itself."""
+LEGEND = (
+    "R, hit, nDCG, MRR: how well answerable cues find their memories. repeats: near-duplicates "
+    "among the first.",
+    "tokens: what a recall costs. in: share of cues that recall anything. AUC: how well relevance "
+    "tells answerable cues from others.",
+)
+
+
+class Facet(StrEnum):
+    """What a table can be broken down by."""
+
+    category = "category"
+    group = "group"
+    collection = "collection"
+
+
+def evaluate_command(
+    cases: CasesSource,
+    policy: PolicyChoices = None,
+    embeddings: EmbeddingsChoice = None,
+    k: Annotated[int, typer.Option("--k", min=1, help="Memories a ranking is judged by.")] = 10,
+    by: Annotated[Facet | None, typer.Option(help="Also break the table down.")] = None,
+    intervals: Annotated[bool, typer.Option("--intervals", help="Show 95 % intervals.")] = False,
+    unit: UnitChoice = Unit.turns,
+    as_json: AsJson = False,
+    output: Output = None,
+) -> None:
+    """Compare policies on cases, through the same code as production.
+
+    Cases are JSON lines: memories as {"key": "m1", "content": ...} and cues with the keys they
+    should find as {"cue": ..., "relevant": ["m1"]}; an empty list means nothing should be recalled.
+    """
+    policies, embedder = load_policies(policy), load_embedder(embeddings)
+    reports = []
+    for case_set in load_case_sets(cases, unit):
+        with progress(case_set.name) as tick:
+            reports.append(_evaluated(case_set, policies, embedder, k, tick))
+    records = {report.cases.name: _record(report, by) for report in reports}
+    record = next(iter(records.values())) if len(records) == 1 else {"suites": records}
+    deliver(record, lambda screen: _show(screen, reports, by, intervals), as_json, output)
+
+
+def _evaluated(
+    cases: CaseSet, policies: Sequence[RecallPolicy], embedder: EmbedderChoice, k: int, tick: Tick
+) -> Report:
+    from langmem_recall.evaluation.evaluate import evaluate
+
+    if cases.name == USE:
+        return _evaluated_after_use(cases, policies, embedder, k, tick)
+    return evaluate(
+        cases,
+        policies,
+        embeddings=embedder or None,
+        store=store_factory(embedder),
+        k=k,
+        progress=tick,
+    )
+
+
+def store_factory(embedder: EmbedderChoice) -> StoreFactory | None:
+    """Makes stores without vectors where there is to be no embedder."""
+    from langmem_recall.stores.local import LocalStore
+
+    return (lambda _: LocalStore(index=False)) if embedder is False else None
+
+
+def _evaluated_after_use(
+    cases: CaseSet, policies: Sequence[RecallPolicy], embedder: EmbedderChoice, k: int, tick: Tick
+) -> Report:
+    """One report of policies that each had a store, and a month of reads, of its own."""
+    import numpy as np
+
+    from langmem_recall.evaluation.evaluate import Report, evaluate
+    from langmem_recall.evaluation.metrics import rows_of
+    from langmem_recall.evaluation.suites import after_use
+
+    measured: list[Measured] = []
+    for place, policy in enumerate(policies):
+        report = evaluate(
+            cases,
+            [policy],
+            embeddings=embedder or None,
+            store=after_use(cases, policy),
+            k=k,
+            progress=_shifted(tick, place, len(policies)),
+        )
+        measured += report.measured
+    everything = np.ones(len(cases.cases), dtype=np.bool_)
+    return Report(cases, k, rows_of(measured, everything, {}, k), tuple(measured))
+
+
+def _shifted(tick: Tick, before: int, runs: int) -> Callable[[int, int], None]:
+    """Tells the progress of one run as that of several, some of which are done."""
+    return lambda done, total: tick(before * total + done, runs * total)
+
+
+def _record(report: Report, by: Facet | None) -> dict[str, Any]:
+    record = report.to_dict()
+    if by is None:
+        return record
+    return record | {
+        "by": {label: [_row_record(row) for row in rows] for label, rows in _parts(report, by)}
+    }
+
+
+def _parts(report: Report, by: Facet) -> list[tuple[str, tuple[Row, ...]]]:
+    return list(report.by(by.value).items())
+
+
+def _row_record(row: Row) -> dict[str, Any]:
+    estimates = {metric: held.to_dict() for metric, held in row.estimates.items()}
+    return {"policy": row.policy, **estimates}
+
+
+def _show(screen: Console, reports: Sequence[Report], by: Facet | None, intervals: bool) -> None:
+    from langmem_recall.evaluation.metrics import table_of
+
+    for report in reports:
+        titles = _titles(report)
+        counts = ", ".join(f"{n} {group}" for group, n in report.to_dict()["counts"].items())
+        _say(screen, f"{report.cases.name}: {counts}")
+        for told in report.cases.notes:
+            _say(screen, f"  {told}")
+        _say(screen, report.table(list(titles), intervals, titles))
+        for label, rows in _parts(report, by) if by else ():
+            _say(screen, f"\n{by}: {label}")
+            shown = [metric for metric in titles if metric in rows[0].estimates]
+            _say(screen, table_of(rows, shown, intervals, titles))
+        _say(screen, "")
+    for line in LEGEND:
+        _say(screen, line)
+    if len(reports[0].rows) > 1:
+        _say(screen, f"* differs from {reports[0].rows[0].policy} (p < 0.05, paired test)")
+
+
+def _say(screen: Console, text: str) -> None:
+    safe = "\n".join(map(printable, text.split("\n")))
+    screen.print(safe, soft_wrap=True)
+
+
+def _titles(report: Report) -> Mapping[str, str]:
+    """The columns of the table and what they are called; all the rest is in the JSON."""
+    k = report.k
+    named = {
+        f"recall@{k}": f"R@{k}",
+        f"hit@{k}": f"hit@{k}",
+        f"ndcg@{k}": f"nDCG@{k}",
+        "mrr": "MRR",
+        f"duplicates@{k}": "repeats",
+        "tokens": "tokens",
+        "injected": "in",
+    }
+    for metric in report.metrics:
+        word, _, group = metric.partition("_")
+        if group and word in ("injected", "auc"):
+            named[metric] = f"{'in' if word == 'injected' else 'AUC'} {group.replace('_', '-')}"
+    return named | {"ms": "ms"}

@@ -1,0 +1,222 @@
+"""What commands read: cases, policies, embedders and recorded cues, by the names users give."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from langmem_recall.errors import InputError
+from langmem_recall.policy import PRESETS, RecallPolicy
+from langmem_recall.types import Cue, Namespace
+
+if TYPE_CHECKING:
+    from langmem_recall.cli.stores import EmbedderChoice
+    from langmem_recall.evaluation.cases import CaseSet
+
+SUITE = "suite:"
+ALL = "all"
+WORDLLAMA, NO_EMBEDDER = "wordllama", "none"
+_POLICY_HELP = "A policy file or a preset: default, weighted, coding, similarity and others."
+
+
+class Unit(StrEnum):
+    """What is a memory in a LoCoMo file."""
+
+    turns = "turns"
+    facts = "facts"
+
+
+CasesSource = Annotated[
+    str,
+    typer.Argument(
+        metavar="CASES",
+        help="JSONL of memories and cues, a log of traces with feedback, a LoCoMo .json, or "
+        "suites of our own: suite:drift and the like, suite:all.",
+    ),
+]
+PolicyChoice = Annotated[
+    str | None, typer.Option("--policy", "-p", metavar="NAME|FILE", help=_POLICY_HELP)
+]
+PolicyChoices = Annotated[
+    list[str] | None,
+    typer.Option("--policy", "-p", metavar="NAME|FILE", help=f"{_POLICY_HELP} May be repeated."),
+]
+EmbeddingsChoice = Annotated[
+    str | None,
+    typer.Option(
+        "--embeddings",
+        "-e",
+        metavar="NAME",
+        help="wordllama, none, or module:name of a LangChain embedder or of what makes one.",
+    ),
+]
+UnitChoice = Annotated[Unit, typer.Option(help="What is a memory in a LoCoMo file.")]
+
+
+def load_embedder(name: str | None) -> EmbedderChoice:
+    """The embedder of that name; False for none at all, None when nothing was named."""
+    if name is None:
+        return None
+    if name == NO_EMBEDDER:
+        return False
+    if name == WORDLLAMA:
+        from langmem_recall.embeddings import LocalEmbeddings
+
+        return LocalEmbeddings()
+    return _imported_embedder(name)
+
+
+def _imported_embedder(name: str) -> EmbedderChoice:
+    from langchain_core.embeddings import Embeddings
+
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise InputError(
+            f"--embeddings must be wordllama, none or module:name, got {name!r}. Write "
+            "langchain_openai:OpenAIEmbeddings."
+        )
+    # A script in the current folder can be named too, after everything that is installed.
+    sys.path.append(str(Path.cwd()))
+    try:
+        found = getattr(import_module(module), attribute)
+        made = found if isinstance(found, Embeddings) else found()
+    except Exception as error:
+        raise InputError(
+            f"The embedder {name} cannot be had ({type(error).__name__}: {error}). Name an "
+            "embedder, or something that makes one without arguments."
+        ) from error
+    finally:
+        sys.path.pop()
+    if not isinstance(made, Embeddings):
+        raise InputError(f"{name} gives {made!r:.80}, which is no LangChain Embeddings.")
+    return made
+
+
+def load_policy(told: str) -> RecallPolicy:
+    """A preset by its name, or a policy file."""
+    if told in PRESETS:
+        preset: RecallPolicy = getattr(RecallPolicy, told)()
+        return preset
+    if not Path(told).is_file():
+        raise InputError(
+            f"{told!r} is neither a policy file nor a preset. Presets: {', '.join(PRESETS)}."
+        )
+    return RecallPolicy.load(told)
+
+
+def load_policies(told: Sequence[str] | None) -> list[RecallPolicy]:
+    """Policies to compare, the default when none is named; names that clash get a number."""
+    loaded = [load_policy(one) for one in told or ["default"]]
+    seen: Counter[str] = Counter()
+    named = []
+    for policy in loaded:
+        seen[policy.name] += 1
+        number = seen[policy.name]
+        named.append(policy if number == 1 else policy.but(name=f"{policy.name} {number}"))
+    return named
+
+
+def load_case_sets(source: str, unit: Unit) -> list[CaseSet]:
+    """The cases of a file or of a suite; several for `suite:all`."""
+    if source.startswith(SUITE):
+        return _suites(source.removeprefix(SUITE))
+    if Path(source).suffix.lower() == ".json":
+        from langmem_recall.evaluation.locomo import load_locomo
+
+        return [load_locomo(source, unit.value)]
+    from langmem_recall.evaluation.cases import load_cases
+
+    return [_cases_of_log(source) if _is_log(source) else load_cases(source)]
+
+
+def _is_log(source: str) -> bool:
+    try:
+        record = json.loads(_first_line(Path(source)))
+    except ValueError:
+        return False
+    return isinstance(record, dict) and record.keys() >= {"version", "kind"}
+
+
+def _cases_of_log(source: str) -> CaseSet:
+    from langmem_recall.evaluation.recorded import cases_from_traces
+    from langmem_recall.observe.log import read_log
+
+    return cases_from_traces(read_log(source), name=Path(source).stem)
+
+
+def _suites(name: str) -> list[CaseSet]:
+    from langmem_recall.evaluation.suites import SUITES
+
+    if name == ALL:
+        return [make() for make in SUITES.values()]
+    if name not in SUITES:
+        known = ", ".join([*SUITES, ALL])
+        raise InputError(f"There is no suite {name!r}. Suites: {known}.")
+    return [SUITES[name]()]
+
+
+# --- recorded cues --------------------------------------------------------------------------------
+
+
+class RecordedCue(NamedTuple):
+    """A cue that was asked once, with what a trace tells of it."""
+
+    cue: Cue
+    namespaces: tuple[Namespace, ...] = ()
+    is_trace: bool = False
+    budget_tokens: int | None = None
+
+
+def read_cues(path: Path) -> list[RecordedCue]:
+    """Cues from a file: one a line as plain text, or a log of traces as JSON lines."""
+    if _first_line(path).startswith("{"):
+        from langmem_recall.observe.log import read_log
+
+        # A log holds feedback as well.
+        recalls = (one for one in read_log(path) if one.get("kind", "recall") == "recall")
+        cues = [_read_trace(record, path.name) for record in recalls]
+    else:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        cues = [RecordedCue(Cue(line.strip())) for line in lines if line.strip()]
+    if not cues:
+        raise InputError(f"{path} holds no cues. Write one a line, or pass recorded traces.")
+    return cues
+
+
+def _first_line(path: Path) -> str:
+    """The first line that is not blank."""
+    try:
+        with path.open(encoding="utf-8-sig") as lines:
+            return next((line.strip() for line in lines if line.strip()), "")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}. Pass a UTF-8 file.") from error
+
+
+def _read_trace(record: dict[str, Any], file: str) -> RecordedCue:
+    """Only what is needed: reading every candidate of a long log would take its time."""
+    cue, budget = record.get("cue"), record.get("budget")
+    held: Any = {"text": cue} if isinstance(cue, str) else cue
+    try:
+        text, parts, task = held.get("text") or "", held.get("parts") or (), held.get("task")
+        places = tuple(tuple(map(str, labels)) for labels in record.get("namespaces") or ())
+        texts = [text, task or "", *parts]
+    except (AttributeError, TypeError) as error:
+        raise _no_trace(record, file) from error
+    if not (text or parts) or not all(isinstance(told, str) for told in texts):
+        raise _no_trace(record, file)
+    tokens = budget if isinstance(budget, int) else None
+    return RecordedCue(Cue(text, tuple(parts), task), places, True, tokens)
+
+
+def _no_trace(record: dict[str, Any], file: str) -> InputError:
+    return InputError(
+        f'{file}: There is no cue in {record!s:.80}. A trace has {{"cue": {{"text": ...}}}}.'
+    )

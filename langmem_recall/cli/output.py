@@ -1,0 +1,151 @@
+"""What commands print: results on stdout as a table or JSON, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from langmem_recall.errors import InputError
+from langmem_recall.observe.trace import printable
+from langmem_recall.policy import RecallPolicy
+
+BAD_NEWS = 1
+"""Exit code when everything worked and the answer is bad news."""
+BAD_INPUT = 2
+"""Exit code when the command could not do what was asked."""
+UNBOUNDED = 10_000
+"""Columns of a pipe or a file: nothing is folded that somebody may want to search."""
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write the result to a file instead; JSON where its name ends in .json.",
+    ),
+]
+Show = Callable[[Console], None]
+Tick = Callable[[int, int | None], None]
+"""Told how much is done and of how much, where that is known."""
+
+
+def deliver(record: Mapping[str, Any], show: Show, as_json: bool, path: Path | None = None) -> None:
+    """Give the result to the user: one JSON document, or what `show` draws."""
+    as_json = as_json or (path is not None and path.suffix.lower() == ".json")
+    if path is None:
+        _write(record, show, as_json, sys.stdout)
+        return
+    with replaced(path) as fresh, fresh.open("w", encoding="utf-8") as file:
+        _write(record, show, as_json, file)
+    note(f"Written to {path}.")
+
+
+def save_policy(policy: RecallPolicy, path: Path) -> None:
+    """Write a policy file whole, or not at all."""
+    with replaced(path) as fresh:
+        policy.save(fresh)
+    note(f"The policy {policy.name} is in {path}.")
+
+
+def _write(record: Mapping[str, Any], show: Show, as_json: bool, file: IO[str]) -> None:
+    if as_json:
+        # ASCII, so that no locale and no lone surrogate can break the document.
+        file.write(json.dumps(record, indent=2, allow_nan=False) + "\n")
+    else:
+        show(console(file))
+
+
+def console(file: IO[str]) -> Console:
+    """A console that takes text as it is: what memories say is never markup."""
+    width = None if file.isatty() else UNBOUNDED
+    return Console(file=file, markup=False, highlight=False, emoji=False, width=width)
+
+
+def note(text: str) -> None:
+    """A line for the person at the terminal, out of the way of the result."""
+    typer.echo(printable(text), err=True)
+
+
+def table(
+    title: str | None, header: Sequence[str], rows: Sequence[Sequence[str]], labels: int = 1
+) -> Table:
+    """A plain table; the first few columns are labels, the others numbers to the right."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    for place, name in enumerate(header):
+        made.add_column(Text(printable(name)), justify="left" if place < labels else "right")
+    for row in rows:
+        made.add_row(*(Text(printable(cell)) for cell in row))
+    return made
+
+
+def listing(title: str | None, rows: Sequence[Sequence[str]]) -> Table:
+    """A table of names and what is to be said of them, without a header."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
+    made.padding = (0, 2, 0, 1)
+    for row in rows:
+        made.add_row(*(Text(printable(cell)) for cell in row))
+    return made
+
+
+def use_utf8() -> None:
+    """Memories come in any script: what the locale cannot write is not a reason to fail."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Tick]:
+    """A bar on the terminal while something takes its time; nothing in a pipe."""
+    terminal = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    bar = Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=terminal,
+        transient=True,
+        disable=not terminal.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """A fresh file that takes the place of another once it is complete, or never."""
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        if target.is_dir():
+            raise InputError(f"{path} is a folder. Name a file to write to.")
+        # A pipe or a device has no place to take.
+        yield target
+        return
+    if not target.parent.is_dir():
+        raise InputError(f"{path} cannot be written: {target.parent} is no folder. Create it.")
+    # The ending is kept: it decides the format of a policy file.
+    fresh = target.with_name(f".{target.stem}.{secrets.token_hex(4)}{target.suffix}")
+    try:
+        yield fresh
+        if target.exists():
+            shutil.copymode(target, fresh)
+        os.replace(fresh, target)
+    finally:
+        fresh.unlink(missing_ok=True)

@@ -1,0 +1,150 @@
+"""Opening the store a command names, and reading what it holds without leaving a trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import typer
+
+from langmem_recall.errors import InputError, MissingExtraError, StoreError
+from langmem_recall.types import SIDECAR_ROOT, Namespace
+
+if TYPE_CHECKING:
+    from langchain_core.embeddings import Embeddings
+    from langgraph.store.base import BaseStore, SearchItem
+
+    EmbedderChoice = Embeddings | Literal[False] | None
+    """An embedder, False for none at all, or None for the store's default."""
+
+POSTGRES = ("postgres://", "postgresql://")
+EVERYTHING = 2**31 - 1
+"""One page: stores that sort by time alone lose and repeat memories between pages."""
+
+Target = Annotated[
+    str,
+    typer.Argument(metavar="STORE", help="File of a LocalStore, or a postgresql:// address."),
+]
+Within = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="A/B",
+        help="Only this namespace and below; a JSON list where a label has a slash in it.",
+    ),
+]
+
+
+@contextmanager
+def open_store(
+    target: str, embedder: EmbedderChoice = None, create: bool = False
+) -> Iterator[BaseStore]:
+    """The store behind a path or an address, closed in the end; made only where told to.
+
+    Without an embedder a LocalStore has its default one, and Postgres is read by words alone.
+    """
+    if is_postgres(target):
+        with _open_postgres(target, embedder, create) as store:
+            yield store
+        return
+    from langmem_recall.stores.local import LocalStore
+
+    if not create:
+        _check_file(target)
+    index: Literal[False] | None = False if embedder is False else None
+    with LocalStore(target, embeddings=embedder or None, index=index) as local:
+        yield local
+
+
+def is_postgres(target: str) -> bool:
+    """Whether a target is an address rather than a file."""
+    return target.startswith(POSTGRES)
+
+
+def shown(target: str) -> str:
+    """The target without the user and password that an address may carry."""
+    if not is_postgres(target):
+        return target
+    parts = urlsplit(target)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _check_file(target: str) -> None:
+    path = Path(target)
+    if path.is_dir():
+        raise InputError(f"{target} is a folder. Name the file of a LocalStore in it.")
+    if not path.exists():
+        raise InputError(
+            f"{target} does not exist. Check the path; nothing is created unless you ask for it."
+        )
+    if not path.stat().st_size:
+        raise InputError(f"{target} is empty and no LocalStore. Check the path.")
+
+
+@contextmanager
+def _open_postgres(address: str, embedder: EmbedderChoice, create: bool) -> Iterator[BaseStore]:
+    try:
+        psycopg: Any = import_module("psycopg")
+        postgres: Any = import_module("langgraph.store.postgres")
+    except ImportError as error:
+        raise MissingExtraError(
+            f"A Postgres address needs a package that is not installed ({error}). Run "
+            'pip install "langmem-recall[postgres]".'
+        ) from error
+    index = {"embed": embedder, "dims": len(embedder.embed_query("dims"))} if embedder else None
+    try:
+        with postgres.PostgresStore.from_conn_string(address, index=index) as store:
+            if create:
+                store.setup()
+            yield store
+    except psycopg.errors.UndefinedTable as error:
+        raise StoreError(
+            f"{shown(address)} lacks a table of LangGraph's store ({_first_line(error)}). Nothing "
+            "was changed; call setup() on the store, with the index your vectors need."
+        ) from error
+    except psycopg.Error as error:
+        raise StoreError(
+            f"{shown(address)} could not be used: {_first_line(error)}. Check that the server "
+            "runs and the address is right."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")
+
+
+def parse_namespace(told: str | None) -> Namespace:
+    """The labels of `a/b` or of a JSON list; the root when nothing is told."""
+    if told is None:
+        return ()
+    labels: Any = told.split("/")
+    if told.startswith("["):
+        try:
+            labels = json.loads(told)
+        except ValueError as error:
+            raise InputError(f"{told!r} is no JSON list of labels: {error}.") from error
+    if not labels or not all(isinstance(label, str) and label for label in labels):
+        raise InputError(
+            f"A namespace is labels with slashes between them, got {told!r}. Write memories/ada."
+        )
+    return tuple(labels)
+
+
+def told_namespace(namespace: Namespace) -> str:
+    """A namespace as `parse_namespace` reads it."""
+    told = "/".join(namespace)
+    is_plain = told.count("/") < len(namespace) and not told.startswith("[")
+    return told if is_plain or not namespace else json.dumps(namespace, ensure_ascii=False)
+
+
+def all_items(store: BaseStore, namespace: Namespace = ()) -> list[SearchItem]:
+    """Everything at or below a namespace but our own side-car; no time to live is refreshed."""
+    found = store.search(namespace, limit=EVERYTHING, refresh_ttl=False)
+    inside = (item for item in found if item.namespace[: len(namespace)] == namespace)
+    return [item for item in inside if item.namespace[0] != SIDECAR_ROOT]

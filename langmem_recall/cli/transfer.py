@@ -1,0 +1,176 @@
+"""`langmem-recall export` and `import`: memories as JSON lines and back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from langmem_recall.cli.inputs import EmbeddingsChoice, load_embedder
+from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
+from langmem_recall.cli.stores import (
+    EVERYTHING,
+    Target,
+    Within,
+    all_items,
+    open_store,
+    parse_namespace,
+    shown,
+)
+from langmem_recall.errors import InputError
+from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
+
+if TYPE_CHECKING:
+    from langgraph.store.base import BaseStore, PutOp, SearchItem
+
+STDIN = "-"
+PUTS_PER_BATCH = 256
+
+
+def export_command(
+    store: Target,
+    namespace: Within = None,
+    vectors: Annotated[
+        bool, typer.Option("--vectors", help="Also write vectors (LocalStore only).")
+    ] = False,
+    as_json: AsJson = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="JSONL to write; stdout without it."),
+    ] = None,
+) -> None:
+    """Write all memories as JSON lines, sorted by namespace and key.
+
+    A file is complete or not there at all. How often memories were used is not exported.
+    """
+    prefix = parse_namespace(namespace)
+    with open_store(store) as opened, progress("exporting") as tick:
+        if output is None:
+            _export(opened, sys.stdout, prefix, vectors, tick)
+            return
+        with replaced(output) as fresh, fresh.open("w", encoding="utf-8", newline="\n") as lines:
+            count = _export(opened, lines, prefix, vectors, tick)
+    record = {"store": shown(store), "memories": count, "output": str(output)}
+    told = f"{count:,} memories of {shown(store)} are in {output}."
+    deliver(record, lambda screen: screen.print(told, soft_wrap=True), as_json)
+
+
+def import_command(
+    source: Annotated[
+        str, typer.Argument(metavar="FILE", help="What export wrote; - reads from stdin.")
+    ],
+    store: Target,
+    embeddings: EmbeddingsChoice = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the store where there is none.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read memories from JSON lines; one of the same namespace and key is replaced.
+
+    A line that cannot be read stops the import before anything is stored. Texts without vectors are
+    embedded.
+    """
+    lines = _read_lines(source)
+    embedder = load_embedder(embeddings)
+    with open_store(store, embedder, create) as opened, progress("importing") as tick:
+        count = _import(opened, lines, tick)
+    record = {"store": shown(store), "memories": count, "input": source}
+    told = f"{count:,} memories were imported into {shown(store)}."
+    deliver(record, lambda screen: screen.print(told, soft_wrap=True), as_json)
+
+
+def _export(
+    store: BaseStore, target: IO[str], namespace: Namespace, vectors: bool, tick: Tick
+) -> int:
+    from langmem_recall.stores.local import LocalStore
+    from langmem_recall.stores.transfer import export_jsonl
+
+    lines = _Counted(target, tick)
+    if isinstance(store, LocalStore):
+        return export_jsonl(store, cast(IO[str], lines), namespace, vectors)
+    if vectors:
+        raise InputError("--vectors is for the file of a LocalStore. Leave it out: import embeds.")
+    memories = all_items(store, namespace)
+    for item in sorted([*memories, *_verdicts(store, namespace)], key=_name):
+        lines.write(json.dumps(_told(item), ensure_ascii=False, sort_keys=True) + "\n")
+    return len(memories)
+
+
+def _verdicts(store: BaseStore, namespace: Namespace) -> list[SearchItem]:
+    """What the guard said of the memories: without it, what it barred would be shown again."""
+    from langmem_recall.stores.verdicts import VERDICT
+
+    return store.search((*VERDICT, *namespace), limit=EVERYTHING, refresh_ttl=False)
+
+
+def _name(item: SearchItem) -> MemoryId:
+    return item.namespace, item.key
+
+
+def _told(item: SearchItem) -> dict[str, Any]:
+    told = {name: held for name, held in item.dict().items() if name != "score"}
+    return told | ({"index": False} if item.namespace[0] == SIDECAR_ROOT else {})
+
+
+class _Counted:
+    """A file that tells how many lines were written to it."""
+
+    def __init__(self, target: IO[str], tick: Tick) -> None:
+        self._target = target
+        self._tick = tick
+        self._written = 0
+
+    def write(self, line: str) -> None:
+        """Write a line."""
+        self._target.write(line)
+        self._written += 1
+        self._tick(self._written, None)
+
+
+def _read_lines(source: str) -> list[str]:
+    try:
+        if source == STDIN:
+            return sys.stdin.read().split("\n")
+        return Path(source).read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{source} cannot be read: {error}. Pass what export wrote.") from error
+
+
+def _import(store: BaseStore, lines: Sequence[str], tick: Tick) -> int:
+    from langmem_recall.stores.local import LocalStore
+    from langmem_recall.stores.transfer import import_jsonl
+
+    if isinstance(store, LocalStore):
+        return import_jsonl(store, cast(IO[str], iter(lines)))
+    with LocalStore(index=False) as scratch:
+        # Every line is checked before the first is stored.
+        count = import_jsonl(scratch, cast(IO[str], iter(lines)))
+    puts = list(_puts(lines))
+    for start in range(0, len(puts), PUTS_PER_BATCH):
+        store.batch(puts[start : start + PUTS_PER_BATCH])
+        tick(min(start + PUTS_PER_BATCH, len(puts)), len(puts))
+    note("This store keeps its own times of creation; written_at is kept where a memory has it.")
+    return count
+
+
+def _puts(lines: Sequence[str]) -> Iterator[PutOp]:
+    from langgraph.store.base import PutOp
+
+    records = (json.loads(line) for line in lines if line.strip())
+    for told in records:
+        index = told.get("index", _text_path(told["value"]))
+        namespace = tuple(told["namespace"])
+        yield PutOp(namespace, told["key"], told["value"], index, told.get("ttl_minutes"))
+
+
+def _text_path(value: dict[str, Any]) -> list[str] | None:
+    """The field a memory's text is in; None leaves the choice to the store."""
+    from langmem_recall.lifecycle.provenance import TEXT_FIELDS
+
+    found = [name for name in TEXT_FIELDS if isinstance(value.get(name), str)]
+    return found[:1] or None

@@ -1,0 +1,338 @@
+"""What an agent is doing now, read from its state: short texts to search by."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+    convert_to_messages,
+)
+from typing_extensions import TypedDict  # what AgentState is made of; the two kinds do not mix
+
+from langmem_recall.errors import InputError
+from langmem_recall.types import Cue
+
+PART_CHARS = 250
+"""Longest part of a cue: a long one ruins dense search."""
+BLOCK_NAME = "recalled_memories"
+"""Name of the messages that carry our own blocks; they are nobody's words."""
+
+# What decides a long text stands at its ends; the middle of a pasted file is not worth reading.
+_READ_CHARS = 4000
+_FIELDS = ("messages", "goal", "active_subtask", "open_loops", "todos", "task", "task_tag")
+
+
+class CueState(TypedDict, total=False):
+    """Fields a state may have for `build_cue`: `class MyState(AgentState, CueState)`."""
+
+    goal: str
+    """What the whole task is about."""
+    active_subtask: str
+    """What is being done right now; the entry in progress of `todos` when absent."""
+    open_loops: str | list[str]
+    """What is still to be done; the pending entries of `todos` when absent."""
+    task: str
+    """Tag of the task, for policies that look only at memories of the same task."""
+
+
+def build_cue(state: Mapping[str, Any] | object) -> Cue:
+    """The cue of a state: latest human words, goal, sub-task, open loops, latest tool error.
+
+    Args:
+        state: A mapping, dataclass or model; fields of other types than `CueState` names are passed
+            over. LangChain's `todos` stand in for the sub-task and the open loops.
+    """
+    fields = _fields_of(state)
+    messages = _messages_of(fields.get("messages"))
+    turn = latest_human(messages)
+    latest = shorten(words_of(messages[turn])) if turn is not None else ""
+    todos = fields.get("todos")
+    parts = (
+        _sought(messages, turn, latest),
+        _joined(_sayings(fields.get("goal"))),
+        _joined(_sayings(fields.get("active_subtask")) or _todos(todos, "in_progress")),
+        _joined(_sayings(fields.get("open_loops")) or _todos(todos, "pending")),
+        _joined(_latest_error(messages[turn or 0 :]), " "),
+    )
+    return Cue(latest, _distinct(parts), _tag(fields.get("task")) or _tag(fields.get("task_tag")))
+
+
+def latest_human(messages: Sequence[BaseMessage]) -> int | None:
+    """Index of the message that begins the turn; blocks and summaries begin none."""
+    return next(_human_turns(messages), None)
+
+
+def words_of(message: BaseMessage) -> str:
+    """The text of a message; images, calls and other blocks have no words."""
+    if isinstance(message.content, str):
+        return message.content.strip()
+    texts = (block if isinstance(block, str) else _text_of(block) for block in message.content)
+    return "\n".join(filter(None, texts)).strip()
+
+
+def _text_of(block: Any) -> str:
+    held = block.get("text") if isinstance(block, Mapping) and block.get("type") == "text" else ""
+    return held if isinstance(held, str) else ""
+
+
+def _fields_of(state: Any) -> Mapping[str, Any]:
+    if isinstance(state, Mapping):
+        return state
+    fields = {name: getattr(state, name) for name in _FIELDS if hasattr(state, name)}
+    if not fields:
+        raise InputError(
+            f"A state is a mapping or an object with messages, got {type(state).__name__}. "
+            'Pass {"messages": [...]}, or a cue of your own.'
+        )
+    return fields
+
+
+def _messages_of(held: Any) -> list[BaseMessage]:
+    if held is None:
+        return []
+    given: Any = [held] if isinstance(held, str | Mapping | BaseMessage) else held
+    try:
+        return convert_to_messages(given)
+    # The converter fails in many ways; whatever it meets, these are no messages.
+    except Exception as fault:
+        raise InputError(
+            f"The state's messages cannot be read, got {held!r:.200}. "
+            "Pass messages, (role, content) pairs or dicts with role and content."
+        ) from fault
+
+
+def _human_turns(messages: Sequence[BaseMessage]) -> Iterator[int]:
+    """Indices of what humans said, latest first."""
+    for place in reversed(range(len(messages))):
+        message = messages[place]
+        is_ours = message.name == BLOCK_NAME
+        is_summary = message.additional_kwargs.get("lc_source") == "summarization"
+        if isinstance(message, HumanMessage) and not is_ours and not is_summary:
+            yield place
+
+
+def _sought(messages: Sequence[BaseMessage], turn: int | None, latest: str) -> str:
+    """The words to search by: the latest, or what a vague follow-up to them goes back to."""
+    if turn is None or (latest and not is_vague(latest)):
+        return latest
+    before = messages[:turn]
+    humans = (words_of(before[place]) for place in _human_turns(before))
+    answers = (words_of(one) for one in reversed(before) if isinstance(one, AIMessage))
+    meant = next((words for words in humans if not says_nothing(words)), "")
+    return shorten(meant or next(filter(None, answers), "")) or latest
+
+
+def _sayings(held: Any) -> list[str]:
+    """A text, or the texts of a list; anything else says nothing."""
+    items = held if isinstance(held, list | tuple) else [held]
+    return [" ".join(item.split()) for item in items if isinstance(item, str) and item.strip()]
+
+
+def _todos(held: Any, status: str) -> list[str]:
+    entries = held if isinstance(held, list | tuple) else ()
+    mappings = (entry for entry in entries if isinstance(entry, Mapping))
+    return _sayings([entry.get("content") for entry in mappings if entry.get("status") == status])
+
+
+def _joined(texts: Iterable[str], between: str = "; ") -> str:
+    """As many of the texts as one part holds, the first of them shortened if it must be."""
+    joined = ""
+    for text in texts:
+        longer = f"{joined}{between}{text}" if joined else shorten(text)
+        joined = longer if len(longer) <= PART_CHARS else joined
+    return joined
+
+
+def _distinct(parts: Iterable[str]) -> tuple[str, ...]:
+    first: dict[str, str] = {}
+    for part in filter(None, parts):
+        first.setdefault(part.casefold(), part)
+    return tuple(first.values())
+
+
+def _tag(held: Any) -> str | None:
+    return held.strip() or None if isinstance(held, str) else None
+
+
+# --- Shortening: the question is kept, what was pasted goes first ---
+
+_FENCED = re.compile(
+    r"^[ \t]*(```(?=[^`\n]*$)|~~~).*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
+)
+_PASTED_LINE = re.compile(
+    r"^(?:[ \t]*(?:>|\$ |at \S+\(|File \"|Traceback |\[?\d{4}-\d\d-\d\d[T ]\d|\[?\d\d:\d\d:\d\d|"
+    r"\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b)|\t| {4}).*$|^.*[;{}]$",
+    re.MULTILINE,
+)
+# A line that goes on in small letters was wrapped.
+_LINE_END = re.compile(r"\n(?![a-z])")
+_SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[\u3002\uff01\uff1f\u061f])")
+_QUESTION_MARKS = ("?", "\uff1f", "\u061f")
+_SENTENCE_CHARS = 160
+
+
+def shorten(text: str) -> str:
+    """A text no longer than a part: its questions, its ends, and names from what was pasted."""
+    whole = _flat(text)
+    if len(whole) <= PART_CHARS:
+        return whole
+    prose = _PASTED_LINE.sub("\n", _FENCED.sub("\n", text))
+    if prose == text or not prose.strip():
+        return _telling(_ends(text))
+    said = _telling(_ends(prose))
+    return _joined([said, *(name for name in identifiers(text) if name not in said)], " ")
+
+
+def _telling(text: str) -> str:
+    """The sentences that tell most, in their order: the last question, the first, the last."""
+    lines = (_SENTENCE_END.split(line) for line in _LINE_END.split(text))
+    sentences = [_flat(one) for line in lines for one in line if one.strip()]
+    longest = PART_CHARS if len(sentences) == 1 else _SENTENCE_CHARS
+    last = len(sentences) - 1
+    asking = [n for n in range(last, -1, -1) if sentences[n].endswith(_QUESTION_MARKS)]
+    kept: dict[int, str] = {}
+    room = PART_CHARS
+    for place in dict.fromkeys([*asking[:1], 0, last, *asking, *range(last)]):
+        sentence = _cut(sentences[place], longest)
+        if len(sentence) <= room:
+            kept[place] = sentence
+            room -= len(sentence) + 1
+    return " ".join(kept[place] for place in sorted(kept))
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _ends(text: str) -> str:
+    if len(text) <= 2 * _READ_CHARS:
+        return text
+    return f"{text[:_READ_CHARS]}\n{text[-_READ_CHARS:]}"
+
+
+def _cut(text: str, longest: int) -> str:
+    """The two ends of a long sentence, cut between words where there are any."""
+    if len(text) <= longest:
+        return text
+    half = (longest - 3) // 2
+    head, tail = text[:half], text[-half:]
+    return f"{head.rpartition(' ')[0] or head} … {tail.partition(' ')[2] or tail}"
+
+
+# --- Identifiers: what a search finds literally ---
+
+_PER_SORT = 2
+_FILE_KINDS = (
+    "py|ipynb|js|mjs|ts|tsx|jsx|java|kt|go|rs|rb|php|c|h|cc|cpp|hpp|cs|swift|sh|sql|json|ya?ml|"
+    "toml|ini|cfg|conf|md|txt|log|csv|html|css|xml|lock|env|db"
+)
+_SORTS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\b(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Warning|Timeout|Failure)\b",
+        r"\b(?:[a-z_]\w{0,40}\.){1,6}[A-Z]\w{0,20}[a-z]\w{0,40}\b",
+        r"\b[A-Z]{1,8}-?\d{2,7}\b",
+        r"\b[A-Z][A-Z0-9]{0,30}(?:_[A-Z0-9]{1,30}){1,6}\b|\bE(?!RRORS?\b|XCEPTION\b)[A-Z]{4,20}\b",
+        r"(?i:\b(?:http|status|status code|errno|sqlstate|exit code|exit status|error code|code)"
+        r"[ :=]{1,3}(?=[a-z]{0,4}\d)[0-9a-z]{2,6}\b)|\b0x[0-9A-Fa-f]{8}\b",
+        r"(?<![\w&#])#\d{1,7}\b",
+        r"(?<=['\"`])[A-Za-z_][\w.@:-]{2,60}(?=['\"`])",
+        r"\b[A-Za-z][\w.-]{0,40} ?(?:[=<>~!]=|<|>) ?v?\d[\w.]{0,20}|\bv\d+(?:\.\d+){1,4}\b|"
+        r"(?<![\w.])\d+(?:\.\d+){2,3}(?:[-+]?[a-z]\w{0,12})?\b|"
+        r"(?i:\b(?:version|python|node|release) \d+(?:\.\d+){1,3}\b)",
+        r"(?<![\w./\\:-])(?:[A-Za-z]:|~|\.{1,2})?(?:[/\\][\w.@+-]{1,60}){2,12}|"
+        rf"(?<![\w./\\-])(?:[\w.@+-]{{1,60}}[/\\]){{0,10}}[\w@+-]{{1,60}}\.(?:{_FILE_KINDS})\b",
+    )
+)
+"""Exceptions, types, codes and tickets, constants, statuses, issues, names, versions, paths."""
+
+
+def identifiers(text: str) -> list[str]:
+    """Error codes, exceptions, versions, paths and ticket numbers, the most telling sorts first."""
+    read = _ends(text)
+    found: list[str] = []
+    for sort in _SORTS:
+        named = [*dict.fromkeys(match.group() for match in sort.finditer(read))]
+        # A trace begins or ends with what went wrong; between the two are its frames.
+        telling = dict.fromkeys(named[-_PER_SORT:] + named[:_PER_SORT])
+        found += [name for name in telling if not any(name in other for other in found)]
+    return found
+
+
+def _latest_error(messages: Sequence[BaseMessage]) -> list[str]:
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage) and message.status == "error":
+            return identifiers(words_of(message))
+    return []
+
+
+# --- Vague follow-ups: words that mean something only after other words ---
+
+_VAGUE_LINES = """
+yes yeah yep yup ya yea sure ok okay okey k kk alright right correct exactly absolutely definitely
+fine good great perfect nice cool sounds looks no nope nah not never mind go ahead on continue
+proceed do did does done doing it that this these those them they one ones both all either neither
+first second third last next other another same again retry try more else also too then and or but
+so why how what when where which who whom whose come mean is are was were be will would can could
+should shall might must have has had you your we our i i'll i'd let's let lets me to the a an of for
+with about in at by from up out off over now yet still just only really please keep going tell show
+give explain elaborate detail details expand further wait stop cancel undo skip start finish run fix
+use make send take pick choose option see say said if maybe perhaps think agree agreed approved
+approve confirm confirmed deal understood there here some any than instead like way
+ja jawohl genau klar gut gerne bitte nein doch mach mache machen weiter tu das es dies und dann
+warum wieso weshalb wie noch mehr mal nochmal los einverstanden passt stimmt jetzt den der
+oui ouais d'accord non vas-y vas y fais-le fais le la les et puis alors pourquoi comment quoi encore
+continuez continuer bien si sì sí claro vale sigue adelante hazlo eso entonces por qué que porque
+más otra vez otro va bene vai avanti fallo perché e poi ancora sim isso faça continua então tá
+jep joo kyllä tak igen nem jo inte då fortsätt varför gör det hvorfor nei nej hvad med
+da ne nu hai bine continuă și apoi de ce nastavi zašto uradi nie dobrze dlaczego dalej ano proč
+waarom doe maar tamam evet hayır devam neden sonra peki vâng có không tiếp tục tại sao
+да нет ага хорошо давай ладно дальше продолжай почему а и потом что ещё еще так сделай это
+ні чому далі ναι όχι γιατί και μετά συνέχισε
+نعم لا أجل حسنا تمام أكمل لماذا ثم بله آره نه باشه ادامه بده چرا بعد כן לא למה המשך בסדר
+हाँ हां नहीं ठीक है जी क्यों और फिर ใช่ ไม่ ทำไม ตกลง
+"""  # noqa: RUF001
+_POLITE_LINES = """
+thanks thank thx cheers hi hello hey bye danke merci gracias grazie obrigado obrigada спасибо
+ありがとう ありがとうございます 谢谢 謝謝 감사합니다 고마워
+"""
+_VAGUE = frozenset(_VAGUE_LINES.casefold().split())
+_POLITE = frozenset(_POLITE_LINES.casefold().split())
+# Written without spaces, so they are told by being nothing but such words.
+_VAGUE_UNSPACED = re.compile(
+    "(?:はい|うん|ええ|いいえ|いいよ|お願い|します|して|続けて|ください|それで|なぜ|どうして|もっと|"
+    "了解|わかった|そう|です|ね|好|的|是|对|對|行|可以|继续|繼續|为什么|為什麼|然后|然後|呢|吧|不|"
+    "没问题|请|請|네|예|응|아니요?|계속|해줘|해주세요|왜요?|그리고|좋아요?|그래요?|알겠어요?)+"
+)
+# Marks of Arabic, of Indic scripts and of Thai stand inside their words.
+_WORD = re.compile(r"[^\W_][\w'\u2019\u0610-\u061a\u064b-\u065f\u0900-\u0dff\u0e00-\u0eff-]*")
+_MOST_VAGUE_CHARS = 80
+
+
+def is_vague(text: str) -> bool:
+    """Whether a message leans on those before it ("yes, do it"); thanks alone ask for nothing."""
+    words = _words(text)
+    return says_nothing(text) and not (words and _POLITE.issuperset(words))
+
+
+def says_nothing(text: str) -> bool:
+    """Whether a message has no content words of its own."""
+    return len(text) <= _MOST_VAGUE_CHARS and all(map(_is_empty, _words(text)))
+
+
+def _words(text: str) -> list[str]:
+    folded = unicodedata.normalize("NFKC", text[: _MOST_VAGUE_CHARS + 1]).casefold()
+    return [word.replace("\u2019", "'").rstrip("'-") for word in _WORD.findall(folded)]
+
+
+def _is_empty(word: str) -> bool:
+    is_choice = word.isdecimal() and len(word) <= 2
+    is_known = word in _VAGUE or word in _POLITE
+    return is_known or is_choice or _VAGUE_UNSPACED.fullmatch(word) is not None

@@ -1,0 +1,243 @@
+"""How long a turn waits for its memories, and when it stops asking for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, wait
+from functools import cache, partial
+from typing import Any, Literal, TypeVar
+
+from langmem_recall.errors import ConfigurationError
+from langmem_recall.loading import Cell, watch
+
+T = TypeVar("T")
+
+_LOOK_AGAIN = 0.01
+"""Seconds after which a load that is under way is looked at again."""
+
+
+class TooLate(Exception):
+    """The answer was not there in time; the turn goes on without it."""
+
+
+class Deadline:
+    """Carries calls out and waits for them only so long.
+
+    Args:
+        seconds: How long to wait; None or infinity: as long as it takes, in the caller's thread.
+        first_load: How long to wait in all while the call loads a model or an index.
+        workers: Threads that calls may keep busy at the same time.
+    """
+
+    def __init__(
+        self, seconds: float | None = 0.25, first_load: float = 5.0, workers: int = 8
+    ) -> None:
+        self.seconds = math.inf if seconds is None else _checked("deadline", seconds, above=True)
+        self.first_load = _checked("first_load", first_load)
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+            raise ConfigurationError(f"workers must be a whole number >= 1, got {workers!r}.")
+        self._size = workers
+
+    def run(self, call: Callable[[], T]) -> T:
+        """The answer of a call in a thread of its own; `TooLate` when it does not come in time.
+
+        The call is then left to finish by itself and its outcome is thrown away.
+        """
+        if self.seconds == math.inf:
+            return call()
+        began = time.monotonic()
+        context = contextvars.copy_context()
+        cell = context.run(watch)
+        workers = _workers(self._size)
+        answer: Future[T] = workers.start(partial(context.run, call), self.seconds)
+        try:
+            while not answer.done():
+                wait([answer], self._patience(began, cell))
+            return answer.result()
+        finally:
+            workers.leave(answer)
+
+    async def arun(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The answer of a call as a task; `TooLate` when it does not come in time.
+
+        The task is then cancelled, or left to finish by itself while it is loading.
+        """
+        if self.seconds == math.inf:
+            return await call()
+        began = time.monotonic()
+        context = contextvars.copy_context()
+        cell = context.run(watch)
+        task = asyncio.get_running_loop().create_task(_awaited(call), context=context)
+        try:
+            while not task.done():
+                # Not wait_for, which waits for a task that does not heed its cancellation.
+                await asyncio.wait([task], timeout=self._patience(began, cell))
+        except BaseException as reason:
+            if not (isinstance(reason, TooLate) and cell.active):
+                task.cancel()
+            raise
+        finally:
+            _background.add(task)
+            task.add_done_callback(_forget)
+        if task.cancelled():
+            # Passed on as it is, it would look like a cancellation of the turn.
+            raise RuntimeError("The call was cancelled from within.")
+        return task.result()
+
+    def _patience(self, began: float, cell: Cell) -> float:
+        """Seconds to wait before looking again; loading does not use up the normal deadline."""
+        waited = time.monotonic() - began
+        left = self.seconds + cell.seconds - waited
+        if cell.active:
+            left = max(left, _LOOK_AGAIN)
+        left = min(left, max(self.seconds, self.first_load) - waited)
+        if left <= 0:
+            doing = "still loading" if cell.active else "no answer"
+            raise TooLate(f"{doing} after {waited:.2f} s")
+        return left
+
+
+class Breaker:
+    """Stops asking after some failures in a row, and tries again after a rest, one at a time.
+
+    Args:
+        failures: How many failures in a row open it.
+        rest: Seconds until a probe is let through.
+        clock: Seconds that only go up.
+    """
+
+    def __init__(
+        self, failures: int = 3, rest: float = 30.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        if isinstance(failures, bool) or not isinstance(failures, int) or failures < 1:
+            raise ConfigurationError(f"failures must be a whole number >= 1, got {failures!r}.")
+        self._most = failures
+        self._rest = _checked("rest", rest)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._since: float | None = None
+        self._probing = False
+
+    @property
+    def state(self) -> Literal["closed", "open", "half-open"]:
+        """Closed: all pass; open: none; half-open: one may probe, or is doing so."""
+        with self._lock:
+            if self._since is None:
+                return "closed"
+            return "half-open" if self._probing or self._has_rested(self._since) else "open"
+
+    def allows(self) -> bool:
+        """Whether to make the call; whoever is told so reports how it went."""
+        with self._lock:
+            if self._since is None:
+                return True
+            if not self._has_rested(self._since):
+                return False
+            # From here the rest begins anew, so that a probe that never reports is replaced.
+            self._since, self._probing = self._clock(), True
+            return True
+
+    def succeeded(self) -> None:
+        """A call went well: closed."""
+        with self._lock:
+            self._failures, self._since, self._probing = 0, None, False
+
+    def failed(self) -> None:
+        """A call failed: open when it was one too many, or the probe."""
+        with self._lock:
+            self._failures += 1
+            is_first = self._since is None and self._failures >= self._most
+            if is_first or self._probing:
+                self._since, self._probing = self._clock(), False
+
+    def _has_rested(self, since: float) -> bool:
+        return self._clock() - since >= self._rest
+
+
+class _Workers:
+    """At most so many daemon threads at once: the interpreter does not wait for them at exit."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._changed = threading.Condition()
+        self._running: set[Future[Any]] = set()
+        self._hung: set[Future[Any]] = set()
+
+    def start(self, call: Callable[[], T], patience: float) -> Future[T]:
+        """Run a call in a thread; where all are at work, wait for one, but never for hung ones."""
+        answer: Future[T] = Future()
+        with self._changed:
+            self._changed.wait_for(self._has_changed, patience)
+            if len(self._running) >= self._size:
+                raise TooLate("all workers are busy")
+            self._running.add(answer)
+        try:
+            # A thread a call, not a queue before idle ones: those would be missing after a fork.
+            threading.Thread(
+                target=self._work, args=(answer, call), name="langmem-recall", daemon=True
+            ).start()
+        except BaseException:
+            self._end(answer)
+            raise
+        return answer
+
+    def leave(self, answer: Future[Any]) -> None:
+        """Nobody waits for this answer any more: if it is not there, its thread hangs."""
+        with self._changed:
+            if not answer.done():
+                self._hung.add(answer)
+                self._changed.notify_all()
+
+    def _has_changed(self) -> bool:
+        return len(self._running) < self._size or len(self._hung) >= self._size
+
+    def _work(self, answer: Future[T], call: Callable[[], T]) -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+        finally:
+            self._end(answer)
+
+    def _end(self, answer: Future[Any]) -> None:
+        with self._changed:
+            self._running.discard(answer)
+            self._hung.discard(answer)
+            self._changed.notify_all()
+
+
+_workers = cache(_Workers)
+"""Shared by the process, so that many agents over one hanging store do not add up their threads."""
+if hasattr(os, "register_at_fork"):
+    # A forked process has none of the threads that these say are running.
+    os.register_at_fork(after_in_child=_workers.cache_clear)
+
+_background: set[asyncio.Task[Any]] = set()
+"""Tasks nobody waits for; the loop itself holds them only weakly."""
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    _background.discard(task)
+    if not task.cancelled():
+        # Looked at, so that the loop does not report it as never retrieved.
+        task.exception()
+
+
+async def _awaited(call: Callable[[], Awaitable[T]]) -> T:
+    return await call()
+
+
+def _checked(name: str, seconds: Any, *, above: bool = False) -> float:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not (seconds > 0 if above else seconds >= 0):
+        raise ConfigurationError(
+            f"{name} must be a number of seconds {'>' if above else '>='} 0, got {seconds!r}."
+        )
+    return float(seconds)

@@ -1,0 +1,178 @@
+"""What a sweep decides: which memories expire, fade, merge, lie idle, or are old history."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple, get_args
+
+from langmem_recall.errors import InputError
+from langmem_recall.types import Memory, MemoryId, Namespace
+
+Step = Literal["expire", "decay", "merge"]
+Action = Literal["expire", "decay", "merge", "remove", "cold", "purge", "index"]
+
+STEPS: tuple[Step, ...] = get_args(Step)
+REMOVALS: tuple[Action, ...] = ("expire", "merge", "remove", "purge")
+"""Actions after which a memory is gone."""
+FADE = 0.05
+"""Confidence that an unconfirmed inference loses in a pass."""
+LEAST_CONFIDENCE = 0.3
+"""An unconfirmed inference below it is removed."""
+
+
+class Row(NamedTuple):
+    """One thing a sweep does, or would do, and why."""
+
+    action: Action
+    id: MemoryId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """What a sweep did to a namespace, or would do."""
+
+    namespace: Namespace
+    applied: bool
+    """False: a dry run; nothing was changed."""
+    rows: tuple[Row, ...]
+    examined: int
+    next: int | None
+    """Pass it as `after` to go on where this call stopped; None at the end."""
+
+    @property
+    def removed(self) -> tuple[MemoryId, ...]:
+        """Memories that are gone, or would be."""
+        return tuple(row.id for row in self.rows if row.action in REMOVALS)
+
+    def __str__(self) -> str:
+        counts: dict[str, int] = {}
+        for row in self.rows:
+            counts[row.action] = counts.get(row.action, 0) + 1
+        told = ", ".join(f"{count} {action}" for action, count in counts.items()) or "nothing to do"
+        kind = "sweep" if self.applied else "dry run"
+        more = "" if self.next is None else f"; go on with after={self.next}"
+        head = f"{kind} of {'/'.join(self.namespace)}: {self.examined} examined, {told}{more}"
+        lines = [
+            f"  {row.action:<7} {'/'.join(row.id[0])} {row.id[1]}: {row.reason}"
+            for row in self.rows
+        ]
+        return "\n".join([head, *lines])
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What forgetting a namespace removed."""
+
+    namespace: Namespace
+    count: int
+    """Memories, history included."""
+    traces: int
+    """Records about them: usage, verdicts and whatever else was kept beside the memories."""
+    compacted: bool
+    """Whether the store's file was rewritten, so that no byte of them is left in it."""
+
+    def __str__(self) -> str:
+        left = "" if self.compacted else "; the store may keep deleted bytes until it is compacted"
+        return f"forgot {self.count} memories and {self.traces} records about them{left}"
+
+
+def check_steps(steps: Sequence[str]) -> None:
+    """Refuse what is no step of a sweep."""
+    for step in [steps] if isinstance(steps, str) else steps:
+        if step not in STEPS:
+            raise InputError(f"A sweep has the steps {', '.join(STEPS)}, got {step!r}.")
+
+
+def is_in_force(memory: Memory, now: datetime) -> bool:
+    """Whether a memory can be recalled at all: active, and valid by now."""
+    has_begun = memory.valid_from is None or memory.valid_from <= now
+    return memory.status == "active" and has_begun and expiry(memory, now) is None
+
+
+def expiry(memory: Memory, now: datetime) -> str | None:
+    """Why a memory expires, or None."""
+    end = memory.valid_until
+    return f"valid until {end:%Y-%m-%d %H:%M}" if end is not None and now >= end else None
+
+
+def faded_confidence(memory: Memory, durable_kinds: Collection[str]) -> float | None:
+    """The confidence that a pass leaves of an unconfirmed inference; None for all else."""
+    if memory.source != "agent_inferred" or memory.confirmed_at is not None:
+        return None
+    if memory.status != "active" or is_durable(memory, durable_kinds):
+        return None
+    # Rounded, because fourteen times 0.05 off 1.0 is not 0.3 in floats.
+    return max(round(memory.confidence - FADE, 6), 0.0)
+
+
+def is_durable(memory: Memory, durable_kinds: Collection[str]) -> bool:
+    """Whether time takes nothing from a memory."""
+    return memory.pinned or memory.kind in durable_kinds
+
+
+def purge(memory: Memory, before: datetime | None) -> str | None:
+    """Why an item of history is old enough to go, or None."""
+    if before is None or memory.status != "superseded":
+        return None
+    # What was superseded without a note of when was rewritten as such at its last update.
+    when = memory.superseded_at or memory.updated_at
+    return f"superseded on {when:%Y-%m-%d}" if when is not None and when < before else None
+
+
+def coldness(
+    memory: Memory,
+    idle: timedelta | None,
+    cold_after: timedelta,
+    durable_kinds: Collection[str],
+    signals: tuple[float, float],
+) -> str | None:
+    """Why a memory is a candidate for eviction, by its strength and recency, or None."""
+    if idle is None or idle < cold_after or memory.status != "active":
+        return None
+    if is_durable(memory, durable_kinds):
+        return None
+    strength, recency = signals
+    return f"unused for {idle.days} days (strength {strength:.2f}, recency {recency:.2f})"
+
+
+def keeps(one: Memory, other: Memory) -> bool:
+    """Whether, of two memories that say the same, the first is the one to keep."""
+    return _worth(one) >= _worth(other)
+
+
+def merged(kept: Memory, dropped: Memory) -> dict[str, Any]:
+    """What changes in the memory that is kept, so that the provenance of both is.
+
+    A memory that stands by itself goes on doing so: it does not fall with what the other one was
+    derived from. Confidence is raised by a source as good, never by a lesser one.
+    """
+    times = [time for time in (kept.written_at, dropped.written_at) if time is not None]
+    confirmed = [time for time in (kept.confirmed_at, dropped.confirmed_at) if time is not None]
+    ends = (kept.valid_until, dropped.valid_until)
+    changes: dict[str, Any] = {
+        "written_at": min(times, default=None),
+        "confirmed_at": max(confirmed, default=None),
+        "confidence": max(kept.confidence, dropped.confidence * (dropped.trust >= kept.trust)),
+        "salience": max(kept.salience, dropped.salience),
+        "pinned": kept.pinned or dropped.pinned,
+        "valid_until": None if None in ends else max(end for end in ends if end is not None),
+        "entities": _joined(kept.entities, dropped.entities),
+        "tags": _joined(kept.tags, dropped.tags),
+        "derived_from": kept.derived_from and _joined(kept.derived_from, dropped.derived_from),
+        "supersedes": _joined(kept.supersedes, dropped.supersedes),
+    }
+    return {name: new for name, new in changes.items() if new != getattr(kept, name)}
+
+
+def _worth(memory: Memory) -> tuple[float, bool, bool, float, str]:
+    """The better source first, then what was confirmed, pinned, written earlier."""
+    written = memory.written_ts
+    earlier = float("-inf") if written != written else -written
+    return memory.trust, memory.confirmed_at is not None, memory.pinned, earlier, memory.key
+
+
+def _joined(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*one, *other)))

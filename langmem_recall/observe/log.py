@@ -1,0 +1,278 @@
+"""A log of recalls as JSON lines: written behind, rotated, and erased with the memories."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from langmem_recall.errors import ConfigurationError, InputError
+from langmem_recall.observe.log_files import append, files, locked, records, rewrite
+from langmem_recall.observe.record import FEEDBACK, VERSION, to_json
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.types import Namespace, Recall
+
+logger = logging.getLogger(__name__)
+
+Sink = Callable[[Recall], None]
+
+QUIET_S = 0.02
+"""Traces are written once no recall has come for so long: while the model thinks."""
+LONGEST_WAIT_S = 5.0
+"""Traces wait for a quiet moment no longer than this."""
+MANY_PENDING = 256
+"""So many traces are written without waiting for a quiet moment."""
+MOST_PENDING = 1024
+"""Beyond so many traces the disk does not keep up, and what comes is lost."""
+
+
+class TraceLog:
+    """A sink for `RecallStore(traces=...)` that appends every recall to a file of JSON lines.
+
+    Traces are written by a thread a moment after the recall; `flush`, `close` and the end of the
+    process write what is pending. A fault never reaches the recall: it is counted in `lost`.
+
+    Args:
+        path: The file; what is rotated out lies beside it as `.1` (the latest), `.2` ...
+        with_text: False leaves out the memories' words; the cue's stay.
+        max_bytes: Size beyond which the file is rotated out.
+        keep: How many rotated files are kept.
+        policies: Policies of one's own whose knobs are to be recorded, so that the inspector can
+            start from them; presets need not be named.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        with_text: bool = True,
+        max_bytes: int = 10_000_000,
+        keep: int = 3,
+        policies: Iterable[RecallPolicy] = (),
+    ) -> None:
+        self.path = Path(path).absolute()
+        _check_settings(self.path, max_bytes, keep)
+        self.lost = 0
+        """Traces that could not be written."""
+        self._with_text = with_text
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._policies = {policy.fingerprint: policy for policy in policies}
+        self._closed = False
+        self._start_afresh()
+        _open_logs.add(self)
+
+    def __call__(self, recall: Recall, *, block: str | None = None) -> None:
+        """Append a recall, with the block the model was shown where it is known."""
+        self._append(lambda: self._line(recall, block))
+
+    def feedback(self, recall_id: str, namespace: Namespace, key: str, good: bool) -> None:
+        """Append what came of a memory that was recalled."""
+        told = {"recall": recall_id, "namespace": namespace, "key": key, "good": good}
+        self._append(lambda: json.dumps({"version": VERSION, "kind": FEEDBACK, **told}))
+
+    def flush(self) -> None:
+        """Write what is pending now."""
+        with self._writing:
+            lines = self._taken_lines()
+            if not lines:
+                return
+            try:
+                with locked(self.path):
+                    append(self.path, lines, self._max_bytes, self._keep)
+            except Exception as error:
+                self._lose(len(lines), error)
+
+    def erase(self, namespace: Namespace, key: str | None = None) -> int:
+        """Remove what is recorded of a namespace or of one memory; see the function `erase`."""
+        return erase(self.path, namespace, key)
+
+    def close(self) -> None:
+        """Write what is pending; whatever comes later is lost."""
+        self._closed = True
+        self.flush()
+        self._wake.set()
+        _open_logs.discard(self)
+
+    def __enter__(self) -> TraceLog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- on the thread of the recall --------------------------------------------------------
+
+    def _append(self, make: Callable[[], str]) -> None:
+        if self._closed or len(self._pending) >= MOST_PENDING:
+            why = "the log is closed" if self._closed else "the disk does not keep up"
+            self._lose(1, RuntimeError(why))
+            return
+        self._pending.append(make)
+        if not self._wake.is_set():
+            self._wake.set()
+        if not self._thread.is_alive():
+            self._start_thread()
+
+    # --- on the thread that writes ----------------------------------------------------------
+
+    def _start_afresh(self) -> None:
+        """Nothing pending and no thread yet: for a new log, and for a copy in a forked process."""
+        self._pending: deque[Callable[[], str]] = deque()
+        self._writing = threading.Lock()
+        self._starting = threading.Lock()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="langmem-recall-traces")
+
+    def _start_thread(self) -> None:
+        with self._starting, suppress(RuntimeError):
+            if not self._thread.is_alive():
+                self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.wait()
+            self._wake.clear()
+            latest = time.monotonic() + LONGEST_WAIT_S
+            while self._may_wait(latest) and self._wake.wait(QUIET_S):
+                self._wake.clear()
+            self.flush()
+
+    def _may_wait(self, latest: float) -> bool:
+        is_urgent = self._closed or len(self._pending) >= MANY_PENDING
+        return not is_urgent and time.monotonic() < latest
+
+    def _taken_lines(self) -> deque[bytes]:
+        lines: deque[bytes] = deque()
+        for _ in range(len(self._pending)):
+            make = self._pending.popleft()
+            try:
+                lines.append(f"{make()}\n".encode("ascii"))
+            except Exception as error:
+                self._lose(1, error)
+        return lines
+
+    def _line(self, recall: Recall, block: str | None) -> str:
+        policy = self._policies.get(recall.trace.policy.rpartition(" ")[2])
+        return to_json(recall, with_text=self._with_text, policy=policy, block=block)
+
+    def _lose(self, count: int, error: Exception) -> None:
+        if not self.lost:
+            logger.warning(
+                "Traces cannot be written to %s (%s: %s). Recalls go on; TraceLog.lost counts.",
+                *(self.path, type(error).__name__, error),
+            )
+        self.lost += count
+
+
+def read_log(path: str | Path) -> Iterator[dict[str, Any]]:
+    """The records of a log and of what was rotated out, the oldest first.
+
+    Lines that cannot be read are left out, and a warning says how many.
+
+    Raises:
+        InputError: There is no such log.
+    """
+    source = Path(path).absolute()
+    _flush_open(source)
+    if not files(source):
+        raise InputError(f"There is no log of traces at {source}. Check the path.")
+    return records(source)
+
+
+def erase(path: str | Path, namespace: Namespace, key: str | None = None) -> int:
+    """Remove what a log holds of a namespace and all below it, or of one memory.
+
+    Of a namespace every trace that looked into it goes. Of one memory only what the traces say of
+    it goes, and the blocks it may be in. Each file is replaced as a whole. Lines that cannot be
+    read go too: nobody can say what is in them.
+
+    Returns:
+        How many records were removed or changed.
+    """
+    source = Path(path).absolute()
+    _flush_open(source)
+    with locked(source):
+        return sum(rewrite(file, tuple(namespace), key) for file in files(source))
+
+
+def both(*sinks: Sink) -> Fan:
+    """One sink that hands every recall to several."""
+    return Fan(sinks)
+
+
+class Fan:
+    """Several sinks as one; a fault of one does not keep a recall from the others."""
+
+    def __init__(self, sinks: Iterable[Sink]) -> None:
+        self._sinks = tuple(sinks)
+        self._failed: set[int] = set()
+
+    def __call__(self, recall: Recall) -> None:
+        """Hand a recall to every sink."""
+        for i, sink in enumerate(self._sinks):
+            try:
+                sink(recall)
+            except Exception:
+                if i not in self._failed:
+                    self._failed.add(i)
+                    logger.warning("A sink of traces failed; recalls go on.", exc_info=True)
+
+    def erase(self, namespace: Namespace, key: str | None = None) -> int:
+        """Remove what the sinks hold of a namespace or of one memory, where they can."""
+        erasers = (getattr(sink, "erase", None) for sink in self._sinks)
+        return sum(erase(namespace, key) for erase in erasers if erase is not None)
+
+
+# --- open logs ------------------------------------------------------------------------------------
+
+
+def _check_settings(path: Path, max_bytes: int, keep: int) -> None:
+    for name, held, least in (("max_bytes", max_bytes, 1), ("keep", keep, 0)):
+        if isinstance(held, bool) or not isinstance(held, int) or held < least:
+            raise ConfigurationError(
+                f"{name} must be a whole number of at least {least}, got {held!r}."
+            )
+    if not path.parent.is_dir() or path.is_dir():
+        raise ConfigurationError(
+            f"A log of traces needs a file in a folder that exists, got {path}. Make the folder."
+        )
+
+
+_open_logs: set[TraceLog] = set()
+
+
+def _flush_open(path: Path) -> None:
+    """Whoever reads or erases a log in this process sees what is pending too."""
+    for log in list(_open_logs):
+        if log.path == path:
+            log.flush()
+
+
+@atexit.register
+def _flush_all() -> None:
+    for log in list(_open_logs):
+        log.flush()
+
+
+def _forget_pending() -> None:
+    # The parent writes what was pending; its threads and whatever they had locked stay with it.
+    for log in _open_logs:
+        log._start_afresh()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pending)

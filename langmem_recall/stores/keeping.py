@@ -1,0 +1,177 @@
+"""Putting and removing memories with all that belongs to them: index, vectors, usage, rulings."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    InvalidNamespaceError,
+    Item,
+    PutOp,
+    SearchItem,
+    SearchOp,
+    validate_op_namespace,
+)
+
+from langmem_recall.drive import Ops, Plan
+from langmem_recall.errors import InputError, RecallError
+from langmem_recall.lifecycle.provenance import check_name, text_of
+from langmem_recall.stores.index import IndexShelf
+from langmem_recall.stores.ledger import Ledger
+from langmem_recall.stores.verdicts import Verdicts
+from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
+
+logger = logging.getLogger(__name__)
+
+UNINDEXED = (SIDECAR_ROOT, "unindexed")
+RESERVED_ROOTS = ("langgraph", SIDECAR_ROOT)
+BATCH = 50
+"""Memories that are indexed later, at a time."""
+
+
+class Write(NamedTuple):
+    """One memory on its way to the store."""
+
+    id: MemoryId
+    value: Mapping[str, Any]
+    indexed: bool = True
+    """What is never recalled as it is needs no vector."""
+
+
+class Keeper:
+    """The hands of writing and housekeeping; plans only."""
+
+    def __init__(
+        self,
+        stores: tuple[BaseStore, BaseStore],
+        clock: Callable[[], datetime],
+        indexes: IndexShelf,
+        ledger: Ledger,
+        verdicts: Verdicts,
+    ) -> None:
+        self.inner, self.sidecar = stores
+        self.clock = clock
+        self.indexes = indexes
+        self.ledger = ledger
+        self.verdicts = verdicts
+        # Another process may have left some behind.
+        self._may_wait = True
+
+    def put(self, writes: Sequence[Write]) -> Plan[None]:
+        """Store memories; where the embedder fails, without vectors until it works again."""
+        ttl = (self.inner.ttl_config or {}).get("default_ttl")
+        ops = [
+            PutOp(*write.id, dict(write.value), index=None if write.indexed else False, ttl=ttl)
+            for write in writes
+        ]
+        for op in ops:
+            check_namespace(op.namespace)
+        for some in _distinct(ops):
+            yield from self._put(some)
+            for op in some:
+                self.indexes.note_put(op.namespace, op.key, op.value or {}, self.clock())
+
+    def remove(self, ids: Sequence[MemoryId]) -> Plan[None]:
+        """Delete memories with their vectors, words, usage and rulings."""
+        if not ids:
+            return
+        # Sorted, because unsorted batches dead-lock on Postgres.
+        yield Ops([PutOp(*memory_id, None) for memory_id in sorted(ids)], as_batch=True)
+        for memory_id in ids:
+            self.indexes.note_delete(*memory_id)
+        yield from self.ledger.forget(ids)
+        yield from self.verdicts.forget(ids)
+
+    def catch_up(self) -> Plan[list[MemoryId]]:
+        """Index some of the memories that an embedder failed on; returns which."""
+        if not self._may_wait:
+            return []
+        (marks,) = yield Ops([SearchOp(UNINDEXED, limit=BATCH, refresh_ttl=False)], sidecar=True)
+        waiting = [_id_of(mark) for mark in marks if mark.namespace[: len(UNINDEXED)] == UNINDEXED]
+        done: list[MemoryId] = []
+        for memory_id in waiting:
+            (item,) = yield Ops([GetOp(*memory_id, refresh_ttl=False)])
+            try:
+                yield from self._index_now(item)
+            except Exception:
+                logger.warning("The embedder still fails; memories wait for it.", exc_info=True)
+                return done
+            yield Ops([_mark(memory_id, None)], sidecar=True)
+            done += [memory_id] if item is not None else []
+        self._may_wait = len(marks) == BATCH
+        return done
+
+    def _index_now(self, item: Item | None) -> Plan[None]:
+        if item is not None:
+            ttl = (self.inner.ttl_config or {}).get("default_ttl")
+            yield Ops([PutOp(item.namespace, item.key, dict(item.value), ttl=ttl)], as_batch=True)
+
+    def _put(self, ops: Sequence[PutOp]) -> Plan[None]:
+        try:
+            yield Ops(ops, as_batch=True)
+        except RecallError:
+            raise
+        except Exception as error:
+            yield from self._put_unindexed(ops, error)
+
+    def _put_unindexed(self, ops: Sequence[PutOp], error: Exception) -> Plan[None]:
+        """Without vectors it may go: then it was the embedder, and nothing is lost but time."""
+        ids = [(op.namespace, op.key) for op in ops if op.index is not False]
+        if not ids:
+            raise error
+        # Marked first: a mark without a memory does no harm, a memory without one stays unindexed.
+        yield Ops([_mark(memory_id, {"waiting": True}) for memory_id in ids], sidecar=True)
+        try:
+            yield Ops([op._replace(index=False) for op in ops], as_batch=True)
+        except Exception:
+            yield Ops([_mark(memory_id, None) for memory_id in ids], sidecar=True)
+            raise error from None
+        self._may_wait = True
+        logger.warning("Stored %d memories without vectors: %s", len(ids), error)
+
+
+def check_namespace(namespace: Any) -> None:
+    """Refuse a namespace that is none, or that is not for memories."""
+    if not isinstance(namespace, tuple) or not namespace:
+        raise InputError(
+            f"A namespace must be a tuple of labels, got {namespace!r:.80}. "
+            'Write ("memories", user_id).'
+        )
+    for label in namespace:
+        check_name("A label of a namespace", label)
+    if namespace[0] in RESERVED_ROOTS:
+        raise InputError(
+            f"{namespace[0]!r} is no root for memories: it is kept for the store's own records. "
+            "Choose another."
+        )
+    try:
+        validate_op_namespace(PutOp(namespace, "key", {}))
+    except InvalidNamespaceError as error:
+        raise InputError(f"{error} Nothing was stored.") from error
+
+
+def _distinct(ops: Iterable[PutOp]) -> list[list[PutOp]]:
+    """Batches without repeated texts, which InMemoryStore cannot embed together."""
+    batches: list[dict[str, PutOp]] = []
+    for op in ops:
+        text = text_of(op.value or {})
+        batch = next((batch for batch in batches if text not in batch), None)
+        if batch is None:
+            batches.append(batch := {})
+        batch[text] = op
+    return [list(batch.values()) for batch in batches]
+
+
+def _id_of(mark: SearchItem) -> MemoryId:
+    namespace: Namespace = mark.namespace[len(UNINDEXED) :]
+    return namespace, mark.key
+
+
+def _mark(memory_id: MemoryId, value: dict[str, Any] | None) -> PutOp:
+    namespace, key = memory_id
+    return PutOp((*UNINDEXED, *namespace), key, value, index=False)

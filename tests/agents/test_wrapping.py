@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from langgraph.store.base import BaseStore
+from langgraph.store.base.batch import AsyncBatchedBaseStore
+from langgraph.store.memory import InMemoryStore
+
+from langmem_recall.agents.wrapping import recall_store
+from langmem_recall.embeddings import LocalEmbeddings
+from langmem_recall.errors import ConfigurationError, StoreError
+from langmem_recall.sources import EvidenceSource
+from langmem_recall.stores.local import LocalStore
+from langmem_recall.stores.recall import RecallStore
+
+NS = ("memories", "alice")
+
+
+class PlatformStore(AsyncBatchedBaseStore):
+    """A store as a platform may own it: a queue on its loop before another store."""
+
+    def __init__(self, behind: BaseStore) -> None:
+        super().__init__()
+        self.behind = behind
+
+    def batch(self, ops: Any) -> Any:
+        return self.behind.batch(ops)
+
+    async def abatch(self, ops: Any) -> Any:
+        return await self.behind.abatch(ops)
+
+
+@dataclass
+class EqualStore(InMemoryStore):
+    """Unhashable, and equal to any other of its name."""
+
+    name: str = "same"
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+
+def test_a_recall_store_is_taken_as_it_is() -> None:
+    given, other = RecallStore(InMemoryStore()), RecallStore(InMemoryStore())
+    assert recall_store(given, other) is given
+    assert recall_store(None, other) is other
+
+
+def test_the_given_store_comes_before_the_one_of_the_run() -> None:
+    given, runtime = InMemoryStore(), InMemoryStore()
+    assert recall_store(given, runtime).inner is given
+    assert recall_store(None, runtime).inner is runtime
+
+
+def test_no_store_at_all_says_how_to_give_one() -> None:
+    with pytest.raises(ConfigurationError, match=r"no store.*Compile the graph with store="):
+        recall_store(None, None)
+
+
+@pytest.mark.parametrize("odd", ["memory.db", {}, object()])
+def test_what_is_no_store_is_refused(odd: Any) -> None:
+    with pytest.raises(ConfigurationError, match="must be a LangGraph BaseStore"):
+        recall_store(odd, None)
+
+
+def test_the_same_store_keeps_its_usage_between_runs(call: Any) -> None:
+    inner = InMemoryStore(index={"dims": 256, "embed": LocalEmbeddings(), "fields": ["content"]})
+    memory = call(recall_store(None, inner), "remember", NS, "The deploy key is AB-12")
+    assert call(recall_store(None, inner), "recall", NS, "deploy key AB-12").memories
+    # The use noted by one wrapper is pending in the next, because both are one inside.
+    assert call(recall_store(None, inner), "flush") == 1
+    assert memory.key == inner.search(NS)[0].key
+
+
+def test_two_stores_that_are_equal_stay_two() -> None:
+    one, other = EqualStore(), EqualStore()
+    assert one == other
+    recall_store(None, one).remember(NS, "Only in the first")
+    assert recall_store(None, other).search(NS) == []
+    assert len(recall_store(None, one).search(NS)) == 1
+
+
+def test_a_store_nobody_uses_dies_and_takes_its_wrapper_along() -> None:
+    inner = InMemoryStore()
+    recall_store(None, inner).remember(NS, "Soon gone")
+    inside = weakref.ref(recall_store(None, inner)._ledger)
+    died = weakref.ref(inner)
+    del inner
+    gc.collect()
+    assert died() is None
+    assert inside() is None
+
+
+def test_a_wrapper_in_use_keeps_its_store_alive() -> None:
+    wrapper = recall_store(InMemoryStore(), None)
+    gc.collect()
+    wrapper.remember(NS, "Kept by its only user")
+    assert [item.value["content"] for item in wrapper.search(NS)] == ["Kept by its only user"]
+
+
+def test_what_outlives_its_store_says_that_the_store_is_gone() -> None:
+    inner = InMemoryStore()
+    host = recall_store(None, inner)._host
+    del inner
+    gc.collect()
+    with pytest.raises(StoreError, match="gone"):
+        host.store.batch([])
+
+
+def test_a_new_store_in_the_place_of_a_dead_one_is_not_mistaken_for_it() -> None:
+    for round_ in range(50):
+        inner = InMemoryStore()
+        wrapper = recall_store(None, inner)
+        assert wrapper.search(NS) == []
+        wrapper.remember(NS, f"Round {round_}")
+        del inner, wrapper
+
+
+def test_threads_get_one_and_the_same_inside() -> None:
+    inner, found, barrier = InMemoryStore(), list[int](), threading.Barrier(8)
+
+    def ask() -> None:
+        barrier.wait()
+        found.append(id(recall_store(None, inner)._host))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(found)) == 1
+
+
+def test_what_a_store_can_do_shows_through_the_wrapper() -> None:
+    inner = LocalStore()
+    wrapper = recall_store(None, inner)
+    assert isinstance(wrapper._host.store, EvidenceSource)
+    assert wrapper._host.embeddings is inner.embeddings
+    assert wrapper.supports_ttl == inner.supports_ttl
+    wrapper.remember(NS, "The invoice number is INV-4411")
+    assert len(wrapper.recall(NS, "invoice INV-4411").memories) == 1
+
+
+def test_explicit_and_automatic_wrapping_add_usage_under_one_lock() -> None:
+    inner = InMemoryStore()
+    automatic, explicit = recall_store(None, inner), RecallStore(inner)
+    assert automatic._ledger._adding is explicit._ledger._adding
+
+
+async def test_a_store_of_the_platform_is_wrapped_and_its_queue_is_used() -> None:
+    behind = InMemoryStore()
+    platform = PlatformStore(behind)
+    wrapper = recall_store(None, platform)
+    assert wrapper.needs_loop
+    await wrapper.aremember(NS, "The build id is 77-B")
+    recall = await recall_store(None, platform).arecall(NS, "build id 77-B")
+    assert [memory.text for memory in recall.memories] == ["The build id is 77-B"]
+    await wrapper.aclose()

@@ -1,0 +1,161 @@
+"""`langmem-recall eval`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import ADA, ON_TOPIC, TOLD, run, write, write_cases
+
+from langmem_recall.evaluation.cases import CaseSet
+from langmem_recall.evaluation.suites import SUITES
+from langmem_recall.observe.log import TraceLog
+from langmem_recall.observe.record import recall_id
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.stores.local import LocalStore
+from langmem_recall.stores.recall import RecallStore
+
+LOCOMO = Path(__file__).parents[3] / "shared" / "data" / "locomo_dev.json"
+
+
+def test_policies_are_compared_in_one_table(tmp_path: Path) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl")
+    shown = run("eval", cases, "-p", "default", "-p", "similarity")
+    assert shown.code == 0
+    assert "cases: 2 answerable, 1 off_topic" in shown.stdout
+    header, first, second = shown.stdout.split("\n")[1:4]
+    assert header.split()[:2] == ["policy", "R@10"]
+    assert first.split()[0] == "default"
+    assert second.split()[0] == "similarity"
+    assert "in off-topic" in header
+    assert "differs from default" in shown.stdout
+
+
+def test_json_is_the_report_and_nothing_else_is_on_stdout(tmp_path: Path) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl")
+    ended = run("eval", cases, "--json", "--k", "3", "--by", "category")
+    report = ended.json
+    assert (report["cases"], report["k"]) == ("cases", 3)
+    assert report["rows"][0]["recall@3"]["mean"] == 1.0
+    assert report["rows"][0]["injected_off_topic"]["mean"] == 0.0
+    assert set(report["by"]) == {"travel", "food"}
+    assert ended.stderr == ""
+
+
+def test_a_breakdown_and_intervals_are_shown_on_demand(tmp_path: Path) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl")
+    shown = run("eval", cases, "--by", "category", "--intervals").stdout
+    assert "category: food" in shown
+    assert "category: travel" in shown
+    assert "1.000 [1.000, 1.000]" in shown
+
+
+def test_the_result_goes_to_a_file_as_table_or_as_json_by_its_name(tmp_path: Path) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl")
+    ended = run("eval", cases, "-o", tmp_path / "report.txt")
+    assert ended.stdout == ""
+    assert "nDCG@10" in (tmp_path / "report.txt").read_text()
+    run("eval", cases, "-o", tmp_path / "report.json")
+    assert json.loads((tmp_path / "report.json").read_text())["cases"] == "cases"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("cases.jsonl", "report.json", "report.txt")
+    ]
+
+
+def test_policy_files_are_compared_and_names_that_clash_get_a_number(tmp_path: Path) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl")
+    RecallPolicy.default(trigger=0.0, floor=0.0).save(tmp_path / "open.toml")
+    ended = run("eval", cases, "-p", "default", "-p", tmp_path / "open.toml", "--json")
+    rows = ended.json["rows"]
+    assert [row["policy"] for row in rows] == ["default", "default 2"]
+    assert [row["injected_off_topic"]["mean"] for row in rows] == [0.0, 1.0]
+
+
+def test_without_an_embedder_words_alone_decide(tmp_path: Path) -> None:
+    cases = write(
+        tmp_path / "cases.jsonl",
+        {"key": "seat", "content": "I always book an aisle seat on flights"},
+        {"key": "car", "content": "The automobile is parked behind the house"},
+        {"cue": "aisle seat", "relevant": ["seat"]},
+    )
+    rows = run("eval", cases, "-e", "none", "-p", "similarity", "-p", "default", "--json").json
+    assert rows["rows"][1]["mrr"]["mean"] == 1.0
+
+
+def tiny_use() -> CaseSet:
+    whole = SUITES["use"]()
+    return CaseSet("use", whole.collections, whole.cases[:6])
+
+
+def test_the_suite_of_use_is_asked_after_a_month_of_reads_under_each_policy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("langmem_recall.evaluation.suites.SUITES", {"use": tiny_use})
+    monkeypatch.setattr("langmem_recall.evaluation.suites.weighty.DAYS", 2)
+    report = run("eval", "suite:use", "-p", "default", "-p", "similarity", "--json").json
+    assert [row["policy"] for row in report["rows"]] == ["default", "similarity"]
+    assert report["rows"][1]["mrr"]["p"] is not None
+
+
+def test_all_suites_make_one_report_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {name: SUITES[name] for name in ("tiny", "identifiers")}
+    monkeypatch.setattr("langmem_recall.evaluation.suites.SUITES", small)
+    reports = run("eval", "suite:all", "--json").json["suites"]
+    assert list(reports) == ["tiny", "identifiers"]
+    shown = run("eval", "suite:tiny").stdout
+    assert shown.startswith("tiny: ")
+
+
+def test_a_log_of_traces_with_feedback_is_a_file_of_cases(tmp_path: Path) -> None:
+    path = tmp_path / "traces.jsonl"
+    with TraceLog(path) as log, RecallStore(LocalStore(), traces=log) as store:
+        for key, text, *_ in TOLD:
+            store.remember(ADA, text, key=key)
+        for cue, key in zip(ON_TOPIC, ("seat", "peanuts", "sister"), strict=True):
+            log.feedback(recall_id(store.recall(ADA, cue)), ADA, key, good=True)
+    report = run("eval", path, "--json").json
+    assert (report["cases"], report["counts"]) == ("traces", {"answerable": 3})
+    assert report["rows"][0]["mrr"]["mean"] == 1.0
+    assert "no significant gain" in run("tune", path).stdout
+
+
+def test_an_unknown_suite_names_those_there_are() -> None:
+    ended = run("eval", "suite:nonsense")
+    assert ended.code == 2
+    assert "drift, temporal" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("{", "line 1"),
+        ('{"cue": "x", "relevant": ["gone"]}', "no memories"),
+        ("", "holds no cases"),
+    ],
+)
+def test_bad_cases_are_refused_with_the_place(tmp_path: Path, line: str, problem: str) -> None:
+    ended = run("eval", write(tmp_path / "bad.jsonl", line), "--json")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert problem in ended.stderr
+
+
+def test_a_file_that_is_no_locomo_is_refused(tmp_path: Path) -> None:
+    ended = run("eval", write(tmp_path / "x.json", {"a": 1}))
+    assert ended.code == 2
+    assert "LoCoMo" in ended.stderr
+
+
+@pytest.mark.skipif(not LOCOMO.exists(), reason=f"{LOCOMO.name} is not beside the project")
+def test_a_locomo_file_is_read_as_facts_or_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    from langmem_recall.evaluation import locomo
+
+    whole = locomo.load_locomo
+
+    def few(path: str, unit: locomo.Unit) -> CaseSet:
+        held = whole(path, unit)
+        cases = tuple(case for case in held.cases if case.collection == held.collections[0].name)
+        return CaseSet(held.name, held.collections[:1], cases[:5])
+
+    monkeypatch.setattr(locomo, "load_locomo", few)
+    assert run("eval", LOCOMO, "--unit", "facts", "--json").json["cases"] == "LoCoMo facts"

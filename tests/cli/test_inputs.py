@@ -1,0 +1,152 @@
+"""Embedders, policies and recorded cues by the names users give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import write
+from hypothesis import given
+from hypothesis import strategies as st
+
+from langmem_recall.cli.inputs import (
+    PRESETS,
+    load_embedder,
+    load_policies,
+    load_policy,
+    read_cues,
+)
+from langmem_recall.cli.stores import parse_namespace, told_namespace
+from langmem_recall.embeddings import LocalEmbeddings
+from langmem_recall.errors import InputError, PolicyError
+from langmem_recall.observe.log import TraceLog
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.stores.local import LocalStore
+from langmem_recall.stores.recall import RecallStore
+from langmem_recall.types import Cue
+
+
+def test_embedders_by_name() -> None:
+    assert load_embedder(None) is None
+    assert load_embedder("none") is False
+    assert isinstance(load_embedder("wordllama"), LocalEmbeddings)
+    made = load_embedder("langmem_recall.embeddings:LocalEmbeddings")
+    assert isinstance(made, LocalEmbeddings)
+
+
+def test_an_embedder_in_a_script_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "from langmem_recall import LocalEmbeddings\nready = LocalEmbeddings()\n"
+    (tmp_path / "my_own_embedder.py").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(load_embedder("my_own_embedder:ready"), LocalEmbeddings)
+
+
+@pytest.mark.parametrize(
+    "name", ["nonsense", "no_such_module:x", "json:nothing", "json:loads", "json:JSONDecoder", ":"]
+)
+def test_what_is_no_embedder_is_refused(name: str) -> None:
+    with pytest.raises(InputError):
+        load_embedder(name)
+
+
+def test_every_preset_is_known_by_the_name_it_has() -> None:
+    assert [load_policy(name).name for name in PRESETS] == list(PRESETS)
+    for name in PRESETS:
+        assert getattr(RecallPolicy, name)() == load_policy(name)
+
+
+def test_the_default_is_compared_when_no_policy_is_named() -> None:
+    assert load_policies(None) == [RecallPolicy.default()]
+    assert [policy.name for policy in load_policies(["coding", "coding"])] == ["coding", "coding 2"]
+
+
+def test_a_policy_file_with_a_bad_knob_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="floor"):
+        load_policy(str(write(tmp_path / "p.toml", "floor = 2")))
+    with pytest.raises(InputError, match="neither a policy file nor a preset"):
+        load_policy(str(tmp_path))
+
+
+def test_cues_are_lines_of_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "cues.txt", "", "  Which seat?  ", "", '"quoted" {not JSON}')
+    assert [(one.cue, one.is_trace) for one in read_cues(path)] == [
+        (Cue("Which seat?"), False),
+        (Cue('"quoted" {not JSON}'), False),
+    ]
+
+
+def test_cues_are_read_from_traces_and_feedback_is_passed_over(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "traces.jsonl",
+        {"cue": "plain"},
+        {"kind": "feedback", "recall": "x"},
+        {"cue": {"text": "t", "parts": ["a", "b"], "task": "x"}, "namespaces": [["n"]]},
+    )
+    write(tmp_path / "traces.jsonl.1", {"cue": "rotated out", "budget": 2000})
+    rotated, plain, full = read_cues(path)
+    assert (rotated.cue, rotated.budget_tokens) == (Cue("rotated out"), 2000)
+    assert (plain.cue, plain.is_trace, plain.namespaces) == (Cue("plain"), True, ())
+    assert full.cue == Cue("t", ("a", "b"), "x")
+    assert full.namespaces == (("n",),)
+
+
+def test_what_a_store_logs_is_read_back(tmp_path: Path) -> None:
+    log = TraceLog(tmp_path / "traces.jsonl")
+    with RecallStore(LocalStore(index=False), traces=log) as store:
+        store.recall(("u", "1"), Cue("seat", ("goal", "seat")))
+    log.close()
+    (read,) = read_cues(tmp_path / "traces.jsonl")
+    assert (read.cue, read.namespaces) == (Cue("seat", ("goal", "seat")), (("u", "1"),))
+    assert read.is_trace
+    assert read.budget_tokens is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{}",
+        '{"cue": null}',
+        '{"cue": {"text": ""}}',
+        '{"cue": {"parts": [1]}}',
+        '{"cue": {"text": 5}}',
+        '{"cue": {"parts": 5}}',
+        '{"cue": "x", "namespaces": [5]}',
+    ],
+)
+def test_a_record_without_a_cue_is_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(InputError, match="There is no cue in"):
+        read_cues(write(tmp_path / "cues", line))
+
+
+@pytest.mark.parametrize("line", ["", "{"])
+def test_a_file_without_any_cue_is_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(InputError, match="holds no cues"):
+        read_cues(write(tmp_path / "cues", line))
+
+
+def test_a_file_of_cues_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_cues(tmp_path / "no")
+
+
+@pytest.mark.parametrize(
+    ("told", "labels"),
+    [(None, ()), ("a", ("a",)), ("a/b", ("a", "b")), ('["a/b", "c"]', ("a/b", "c"))],
+)
+def test_a_namespace_is_labels_with_slashes_or_a_json_list(
+    told: str | None, labels: tuple[str, ...]
+) -> None:
+    assert parse_namespace(told) == labels
+
+
+@pytest.mark.parametrize("told", ["", "/", "a//b", "a/", "[]", "[1]", '["a", ""]', "[", '["a"'])
+def test_empty_labels_are_refused(told: str) -> None:
+    with pytest.raises(InputError):
+        parse_namespace(told)
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=4).map(tuple))
+def test_a_namespace_is_read_back_as_it_was_told(namespace: tuple[str, ...]) -> None:
+    assert parse_namespace(told_namespace(namespace)) == namespace

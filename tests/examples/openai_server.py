@@ -1,0 +1,115 @@
+"""A server on this machine that speaks OpenAI's protocol, with the examples' rules for a model."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from langchain_core.messages import convert_to_messages
+
+DIMENSIONS = 256
+
+
+class OpenAIServer:
+    """What was asked of it, and the address to ask at."""
+
+    def __init__(self, scripted: Any) -> None:
+        self.chats: list[dict[str, Any]] = []
+        self.embeddings: list[dict[str, Any]] = []
+        self._scripted = scripted
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.http.server_port}/v1"
+
+    def answer(self, path: str, request: dict[str, Any]) -> dict[str, Any]:
+        if path.endswith("/embeddings"):
+            self.embeddings.append(request)
+            data = [
+                {"object": "embedding", "index": place, "embedding": _vector(text)}
+                for place, text in enumerate(request["input"])
+            ]
+            return {"object": "list", "data": data, "model": request["model"], "usage": _USAGE}
+        self.chats.append(request)
+        choice = {"index": 0, "finish_reason": "stop", "message": self._reply(request)}
+        return {
+            "id": f"chat-{len(self.chats)}",
+            "object": "chat.completion",
+            "created": 0,
+            "model": request["model"],
+            "choices": [choice],
+            "usage": _USAGE,
+        }
+
+    def _reply(self, request: dict[str, Any]) -> dict[str, Any]:
+        model = self._scripted.ScriptedModel()
+        if request.get("tools"):
+            model = model.bind_tools(request["tools"])
+        said = model.invoke(convert_to_messages(request["messages"]))
+        calls = [
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {"name": call["name"], "arguments": json.dumps(call["args"])},
+            }
+            for call in said.tool_calls
+        ]
+        reply = {"role": "assistant", "content": said.text or None}
+        return {**reply, "tool_calls": calls} if calls else reply
+
+
+_USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+
+
+@contextmanager
+def openai_server(scripted: Path) -> Iterator[OpenAIServer]:
+    """A running server whose model goes by the rules in this file."""
+    # By its path, because the tests have a module of that name themselves.
+    spec = importlib.util.spec_from_file_location("examples_scripted", scripted)
+    assert spec is not None
+    assert spec.loader is not None
+    rules = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rules)
+    server = OpenAIServer(rules)
+    thread = threading.Thread(target=server.http.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.http.shutdown()
+        server.http.server_close()
+        thread.join()
+
+
+def _vector(text: str) -> list[float]:
+    """Words hashed into a vector: texts that share words are alike."""
+    vector = [0.01] * DIMENSIONS
+    for word in text.casefold().split():
+        vector[zlib.crc32(word.strip(".,?!").encode()) % DIMENSIONS] += 1.0
+    return vector
+
+
+def _handler(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.dumps(server.answer(self.path, request)).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return Handler
