@@ -16,7 +16,7 @@ demo: $(READY)
 	@$(BIN)/python examples/demo.py
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -33,7 +33,7 @@ bench: $(READY)
 	-$(BIN)/python benchmarks/locomo.py
 
 soak: $(READY)
-	SOAK=1 $(BIN)/python -m pytest
+	SOAK=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

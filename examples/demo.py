@@ -1,90 +1,35 @@
-"""`make demo`: what one process remembers, another recalls, and says why.
+"""`make demo`: what one conversation tells an agent another one recalls, and says why.
 
-Two processes share one file. No key, no server. The full agent comes in the other examples.
+Two processes share one file. With OPENAI_API_KEY the model is `ChatOpenAI`, else a scripted one.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from langmem_recall import LocalStore, Recall, RecallStore
-
-NAMESPACE = ("memories", "ada")
-
-TOLD = (
-    ("seat", "I always book an aisle seat on flights, near the front.", "user_stated"),
-    ("peanuts", "I am allergic to peanuts, please never suggest satay.", "user_stated"),
-    ("city", "My sister Mia lives in Oslo.", "user_stated"),
-    (
-        "deploy",
-        "Deploying the shop failed with ERR_SSL_VERSION_OR_CIPHER_MISMATCH.",
-        "tool_verified",
-    ),
-    ("coffee", "Ada seems to drink coffee only before noon.", "agent_inferred"),
-    ("gym", "I go to the gym on Tuesdays and Fridays.", "user_stated"),
-    ("garden", "The tomatoes in the garden need water every second day.", "user_stated"),
-)
-
-ASKED = (
-    "Which seat should you book on my flight?",
-    "What was that ERR_SSL_VERSION_OR_CIPHER_MISMATCH about?",
-    "Where does my sister live now?",
-    "Who composed the opera Tosca?",
-)
+SESSIONS = Path(__file__).with_name("demo_sessions.py")
 
 
-def session_a(path: Path) -> None:
-    """Remember some things, correct one, and end."""
-    with RecallStore(LocalStore(path)) as store:
-        for key, text, source in TOLD:
-            store.remember(NAMESPACE, text, key=key, source=source)
-            print(f"  remembered {key:8}  {text}")
-        store.correct(NAMESPACE, "city", "My sister Mia has moved, she lives in Bergen now.")
-        print("  corrected  city      My sister Mia has moved, she lives in Bergen now.")
-
-
-def session_b(path: Path) -> None:
-    """Ask in a new process."""
-    with RecallStore(LocalStore(path)) as store:
-        for question in ASKED:
-            print(f"\n  > {question}")
-            show(store.recall(NAMESPACE, question))
-        print(f"\n  Why not the gym?  {store.explain(NAMESPACE, 'gym', ASKED[0])}")
-        print("  What was it before?")
-        for memory in store.history(NAMESPACE, "city"):
-            print(f"    {memory.status:10}  {memory.source:15}  {memory.text}")
-
-
-def show(recall: Recall) -> None:
-    """What was recalled and why, as a short table."""
-    if recall.chosen:
-        print("    score  relevance  cosine  words  source           memory")
-    for scored in recall.chosen:
-        evidence, memory = scored.evidence, scored.memory
-        cosine = "-" if evidence.dense is None else f"{evidence.dense:.2f}"
-        print(
-            f"    {scored.score:5.2f}  {evidence.relevance:9.2f}  {cosine:>6}  "
-            f"{evidence.coverage:5.0%}  {memory.source:15}  {memory.text}"
-        )
-    if not recall.chosen:
-        print(f"    nothing: {recall.reason}")
-    print(f"    {recall}")
+def run_session(name: str, path: Path) -> None:
+    """A session in a process of its own; what it prints comes after what was printed here."""
+    sys.stdout.flush()
+    subprocess.run([sys.executable, str(SESSIONS), name, str(path)], check=True)
 
 
 def main() -> None:
-    """Run both sessions, each in a process of its own."""
-    if len(sys.argv) == 3:
-        {"a": session_a, "b": session_b}[sys.argv[1]](Path(sys.argv[2]))
-        return
+    """Tell, end, ask anew."""
+    model = "ChatOpenAI" if os.environ.get("OPENAI_API_KEY") else "scripted, no key needed"
+    print(f"An agent with a memory, in two processes with one file. The model: {model}.\n")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "memory.db"
-        print("Session A tells the agent things; then its process ends.")
-        subprocess.run([sys.executable, __file__, "a", str(path)], check=True)
-        print("\nSession B asks in a new process.")
-        subprocess.run([sys.executable, __file__, "b", str(path)], check=True)
+        run_session("a", path)
+        print(f"The process has ended. What is left of it: {path.name}.\n")
+        run_session("b", path)
+    print("\nNext: examples/auto_injection.py and the others beside it; README.md.")
 
 
 if __name__ == "__main__":

@@ -61,12 +61,25 @@ def build_cue(state: Mapping[str, Any] | object) -> Cue:
         _joined(_sayings(fields.get("open_loops")) or _todos(todos, "pending")),
         _joined(_latest_error(messages[turn or 0 :]), " "),
     )
-    return Cue(latest, _distinct(parts), _tag(fields.get("task")) or _tag(fields.get("task_tag")))
+    return Cue(latest, _distinct(parts), task_of(fields))
+
+
+def task_of(state: Any) -> str | None:
+    """The tag of the task a state is about, if it has one."""
+    held = (
+        state if isinstance(state, Mapping) else vars(state) if hasattr(state, "__dict__") else {}
+    )
+    return _tag(held.get("task")) or _tag(held.get("task_tag"))
 
 
 def latest_human(messages: Sequence[BaseMessage]) -> int | None:
     """Index of the message that begins the turn; blocks and summaries begin none."""
     return next(_human_turns(messages), None)
+
+
+def human_words(messages: Sequence[BaseMessage]) -> list[str]:
+    """What humans said, in order."""
+    return [words_of(messages[place]) for place in sorted(_human_turns(messages))]
 
 
 def words_of(message: BaseMessage) -> str:

@@ -307,6 +307,10 @@ class Trace:
     """Memories that were shortened to fit the budget."""
     conflicts: tuple[tuple[MemoryId, MemoryId], ...] = ()
     """Pairs of chosen memories that contradict each other, the newer first."""
+    knobs: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """All knobs of the policy in force."""
+    block: str = field(default="", repr=False, compare=False)
+    """What the model was shown, where an agent showed it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.embeddings import LocalEmbeddings
 
+pytest_plugins = ["postgres_server"]
+
 START = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 
 

@@ -13,6 +13,7 @@ from langmem_recall import RecallStore
 
 IO_METHODS = (
     *("search", "recall", "explain", "remember", "correct", "forget", "history", "flush", "close"),
+    *("confirm", "approve", "quarantined", "feedback", "sweep", "forget_namespace"),
     *("get", "put", "delete", "list_namespaces", "batch"),
 )
 

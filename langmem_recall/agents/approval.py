@@ -9,7 +9,7 @@ from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.types import interrupt
 
-from langmem_recall.agents.placement import message_key
+from langmem_recall.agents.placement import message_keys
 from langmem_recall.agents.records import RecallRecord, records_of
 from langmem_recall.agents.thread import artifact_of
 from langmem_recall.cue import latest_human
@@ -75,7 +75,7 @@ def _in_view(
     records: Sequence[RecallRecord], messages: Sequence[BaseMessage], replay: bool
 ) -> list[RecallRecord]:
     place = latest_human(messages)
-    keys = [one.id or message_key(messages, i) for i, one in enumerate(messages)]
+    keys = message_keys(messages)
     # Where the turn's beginning was summarised away, the latest record tells which turn this is.
     latest = [record["turn"] for record in records[-1:]] if place is None else [keys[place]]
     turns = {*latest, *(keys if replay else ())}

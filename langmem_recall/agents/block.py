@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from langmem_recall.agents.compaction import CompactionError, shorten
+from langmem_recall.lifecycle.conflicts import is_denied
 from langmem_recall.ranking.budget import pack
 from langmem_recall.rendering import SENTENCE, Entry, label, line_of
 from langmem_recall.types import Drop, MemoryId, Recall, Scored
@@ -16,6 +17,7 @@ Count = Callable[[str], int]
 Renderer = Callable[[Sequence[Entry], str, datetime], str]
 """Makes the block from its lines, its nonce and the time of the recall."""
 
+DENIED = "the user has said otherwise in this conversation which wins"
 LEAST_TEXT = 60
 """Characters of a memory that are worth showing."""
 SHORTENED = "shortened"
@@ -32,14 +34,22 @@ class Draft(NamedTuple):
     dropped: list[Scored]
 
 
-def draft(recall: Recall, first: int, budget: int, count: Count) -> Draft:
-    """Fit a recall into its budget, the best memories whole before the others."""
+def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[str] = ()) -> Draft:
+    """Fit a recall into its budget, the best memories whole before the others.
+
+    Args:
+        recall: What was recalled.
+        first: Number of the first handle.
+        budget: Tokens for the whole block.
+        count: Counts tokens.
+        said: What humans have said in the conversation, which wins over what was stored.
+    """
     at, shared = recall.trace.at, _is_shared(recall)
     ordered = _newest_first(recall)
     entries = [
         Entry(scored.memory, f"m{number}") for number, scored in enumerate(ordered, start=first)
     ]
-    entries = _with_conflicts(entries, recall)
+    entries = [_denied(entry, said) for entry in _with_conflicts(entries, recall)]
 
     def cost(entry: Entry) -> int:
         return count(line_of(entry, at, shared=shared)) + 1
@@ -107,6 +117,12 @@ def _with_conflicts(entries: Sequence[Entry], recall: Recall) -> list[Entry]:
         else entry
         for entry in entries
     ]
+
+
+def _denied(entry: Entry, said: Sequence[str]) -> Entry:
+    if not is_denied(entry.memory, said):
+        return entry
+    return entry._replace(notes=(*entry.notes, DENIED))
 
 
 def with_summary(drafted: Draft, summary: str, recall: Recall) -> list[Entry]:

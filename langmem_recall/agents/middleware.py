@@ -23,9 +23,10 @@ from typing_extensions import Unpack
 from langmem_recall.agents.approval import approve, check_checkpointer
 from langmem_recall.agents.citations import cited_memories, without_handles
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.options import RecallOptions
+from langmem_recall.agents.options import Options, RecallOptions
 from langmem_recall.agents.records import RecallRecord, add_records, records_of
-from langmem_recall.agents.session import STEPS, Options, Prepared, Scene, Session, Step
+from langmem_recall.agents.scene import STEPS, Prepared, Scene, Step
+from langmem_recall.agents.session import Session
 from langmem_recall.agents.tools import memory_tools
 from langmem_recall.drive import arun, run
 from langmem_recall.errors import ConfigurationError
@@ -54,7 +55,7 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
             trusted source vouches for, a human is asked before they run.
         feedback: Count a memory that an answer cites as [m1] as useful.
         keep_citations: Leave the citations in the answer.
-        **options: See `langmem_recall.agents.session.Options`: store, policy, cue, placement,
+        **options: See `langmem_recall.agents.options.Options`: store, policy, cue, placement,
             replay, budget, summarizer, renderer, count, secret, deadline, first_load,
             summarizer_limit, on_error.
     """

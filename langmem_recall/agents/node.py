@@ -12,9 +12,10 @@ from langgraph.runtime import get_runtime
 from typing_extensions import Unpack
 
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.options import RecallOptions
+from langmem_recall.agents.options import Options, RecallOptions
 from langmem_recall.agents.records import records_of
-from langmem_recall.agents.session import STEPS, Options, Prepared, Scene, Session
+from langmem_recall.agents.scene import STEPS, Prepared, Scene
+from langmem_recall.agents.session import Session
 from langmem_recall.drive import arun, run
 
 

@@ -34,7 +34,7 @@ class Block(NamedTuple):
 
 def message_key(messages: Sequence[BaseMessage], index: int) -> str:
     """The message's id, else a digest that stays the same while the conversation grows."""
-    return _keys(messages)[index]
+    return message_keys(messages)[index]
 
 
 def place(
@@ -88,7 +88,7 @@ class _Layout:
 
     def __init__(self, messages: Sequence[BaseMessage]) -> None:
         self._messages = messages
-        self._index = {key: i for i, key in enumerate(_keys(messages))}
+        self._index = {key: i for i, key in enumerate(message_keys(messages))}
         self._head = next(
             (i for i, one in enumerate(messages) if not isinstance(one, SystemMessage)),
             len(messages),
@@ -203,7 +203,8 @@ def _text_block(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _keys(messages: Sequence[BaseMessage]) -> list[str]:
+def message_keys(messages: Sequence[BaseMessage]) -> list[str]:
+    """The key of every message."""
     seen: Counter[str] = Counter()
     return [message.id or _digest(message, seen) for message in messages]
 

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, get_args
-
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import BaseMessage
-from langgraph.store.base import BaseStore
+from typing import Any
 
 from langmem_recall.agents.block import (
     SHORTENED,
-    Count,
     Draft,
-    Renderer,
     draft,
     packed,
     scores_of,
@@ -30,11 +24,11 @@ from langmem_recall.agents.compaction import (
     asummarise,
     budget_tokens,
     context_window,
-    count_tokens,
     summarise,
 )
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.placement import Block, Placement, last_tool_result, message_key, place
+from langmem_recall.agents.options import Options
+from langmem_recall.agents.placement import Block, last_tool_result, message_keys, place
 from langmem_recall.agents.records import (
     RecallRecord,
     ShownMemory,
@@ -46,8 +40,9 @@ from langmem_recall.agents.records import (
     next_handle,
     shown_id,
 )
+from langmem_recall.agents.scene import Prepared, Scene, Step, Turn
 from langmem_recall.agents.wrapping import recall_store
-from langmem_recall.cue import build_cue, latest_human, words_of
+from langmem_recall.cue import human_words, latest_human, words_of
 from langmem_recall.deadline import Breaker, Deadline, TooLate
 from langmem_recall.errors import (
     ConfigurationError,
@@ -56,137 +51,19 @@ from langmem_recall.errors import (
     PolicyError,
 )
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.rendering import Entry, make_nonce, render_block
+from langmem_recall.rendering import Entry, make_nonce
 from langmem_recall.stores.recall import RecallStore
-from langmem_recall.types import Cue, Memory, MemoryId, Namespace, Recall, Trace, View
+from langmem_recall.types import Cue, Memory, MemoryId, Recall, Trace, View
 
 logger = logging.getLogger(__name__)
 
-CueBuilder = Callable[[Any], Cue | str]
-OnError = Literal["skip", "raise"]
 MOST_BLOCKS = 2_000
 """Blocks kept in memory so that a turn shows the same bytes in each of its model calls."""
 NO_TURN = "no human message"
 
 
-class Step(NamedTuple):
-    """A call with a time limit, in both its ways."""
-
-    call: Callable[[], Any]
-    acall: Callable[[], Awaitable[Any]]
-    limit: Deadline
-
-
-class Steps:
-    """Carries steps out; the host that `run` and `arun` drive agent plans with."""
-
-    @staticmethod
-    def perform(step: Step) -> Any:
-        """Carry one step out within its limit."""
-        return step.limit.run(step.call)
-
-    @staticmethod
-    async def aperform(step: Step) -> Any:
-        """The same on the event loop."""
-        return await step.limit.arun(step.acall)
-
-
-STEPS = Steps()
-
-
-class Scene(NamedTuple):
-    """All that a model call is made from."""
-
-    state: Any
-    messages: Sequence[BaseMessage]
-    records: Sequence[RecallRecord]
-    context: Any
-    config: Mapping[str, Any]
-    store: BaseStore | None
-    model: Any = None
-
-
-class Prepared(NamedTuple):
-    """The messages a model is given, and what is new about them."""
-
-    messages: list[BaseMessage]
-    records: list[RecallRecord]
-    """New ones, to be added to the state."""
-    recall: Recall | None
-    """The recall that was made for this call, if one was."""
-    handles: list[RecallRecord]
-    """All records that an answer may cite."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Everything about recall in an agent that is no ranking number.
-
-    Args:
-        store: Where the memories are; the run's own store when absent.
-        policy: How to rank; the store's own policy when absent.
-        cue: Reads what is going on from the state.
-        placement: Where the block stands among the messages.
-        replay: Show the blocks of past turns in their old place again, so that the messages before
-            the turn stay as they were and the provider's prompt cache holds.
-        budget: Tokens a block may use, or a share of the model's context window; when absent 2,000
-            or 20 % of the window, whichever is less.
-        summarizer: A chat model that compacts what does not fit; sentences are picked without one.
-        renderer: Makes the block, in place of ours.
-        count: Counts tokens, in place of an estimate.
-        secret: What the block's nonce is drawn from; kept in the store when absent.
-        deadline: Seconds a turn waits for memories.
-        first_load: Seconds a turn waits while a model or an index is loaded for the first time.
-        summarizer_limit: Seconds a turn waits for the summarizer.
-        on_error: "raise" lets faults through, for tests.
-    """
-
-    store: BaseStore | None = None
-    policy: RecallPolicy | None = None
-    cue: CueBuilder = build_cue
-    placement: Placement = "before_turn"
-    replay: bool = True
-    budget: int | float | None = None
-    summarizer: BaseChatModel | None = None
-    renderer: Renderer = render_block
-    count: Count = count_tokens
-    secret: bytes | str | None = None
-    deadline: float = 0.25
-    first_load: float = 5.0
-    summarizer_limit: float = 10.0
-    on_error: OnError = "skip"
-
-    def __post_init__(self) -> None:
-        for name, allowed in (("placement", Placement), ("on_error", OnError)):
-            if getattr(self, name) not in get_args(allowed):
-                raise ConfigurationError(
-                    f"{name} must be one of {', '.join(get_args(allowed))}, "
-                    f"got {getattr(self, name)!r}."
-                )
-        if self.policy is not None and not isinstance(self.policy, RecallPolicy):
-            raise ConfigurationError(
-                f"policy must be a RecallPolicy, got {self.policy!r:.80}. "
-                "Use RecallPolicy.default() or load one with RecallPolicy.load(path)."
-            )
-        if not callable(self.cue):
-            raise ConfigurationError(
-                f"cue must be a function of the state, got {self.cue!r:.80}. Use build_cue."
-            )
-        budget_tokens(self.budget, None)
-
-
-class Turn(NamedTuple):
-    """Where in a conversation a model call stands."""
-
-    key: str
-    place: int
-    """Index of the message that began it; -1 when no human has spoken."""
-    thread_id: str | None
-    namespaces: tuple[Namespace, ...]
-    keys: tuple[str, ...]
-    """Keys of all messages."""
-
-
+Place = tuple[int, str | None, str]
+"""A turn of a thread over a store."""
 Answer = tuple[list[Memory | None], Recall | None, bytes]
 AgentPlan = Generator[Step, Any, Prepared]
 
@@ -207,7 +84,8 @@ class Session:
         self._breaker = Breaker()
         self._writing = Breaker()
         self._blocks: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._fresh: OrderedDict[tuple[Any, ...], list[RecallRecord]] = OrderedDict()
+        self._fresh: OrderedDict[Place, list[RecallRecord]] = OrderedDict()
+        self._late: OrderedDict[Place, Breaker] = OrderedDict()
         self._secrets: dict[int, bytes] = {}
         self._reported: OrderedDict[str, None] = OrderedDict()
 
@@ -237,7 +115,7 @@ class Session:
             raise
         except Exception as fault:
             recall = self._failed(fault, turn)
-            new = [_record(turn, "", None, recall, Draft([], {}, []))]
+            new = [_failed_record(turn, recall)]
         if recall is not None:
             self._record_use(store, recall)
         blocks = [
@@ -255,7 +133,7 @@ class Session:
         configurable = scene.config.get("configurable") or {}
         thread_id = configurable.get("thread_id")
         index = latest_human(messages)
-        keys = tuple(one.id or message_key(messages, i) for i, one in enumerate(messages))
+        keys = tuple(message_keys(messages))
         # Summarised away in mid-turn, the human's message still began this turn.
         lost = scene.records[-1]["turn"] if scene.records else NO_TURN
         return Turn(
@@ -316,8 +194,8 @@ class Session:
         known: RecallRecord | None,
     ) -> Generator[Step, Any, Recall | None]:
         """Blocks to show again, checked against the store, and a new recall unless one is known."""
-        if not self._breaker.allows():
-            raise TooLate("recall rests after repeated faults")
+        here = (id(store.inner), turn.thread_id, turn.key)
+        self._check_patience(here)
         old = [record for record in shown if (record["id"], turn.key) not in self._blocks]
         ids = [shown_id(one) for record in old for one in record["memories"]]
         policy = self.options.policy
@@ -345,14 +223,29 @@ class Session:
 
         try:
             answer: Answer = yield Step(call, acall, self.deadline)
-        except Exception:
-            self._breaker.failed()
+        except Exception as fault:
+            self._note_fault(fault, here)
             raise
         self._breaker.succeeded()
         memories, recall, secret = answer
         self._secrets[id(store.inner)] = secret
         self._restore(old, dict(zip(ids, memories, strict=True)), turn, secret)
         return recall
+
+    def _check_patience(self, here: Place) -> None:
+        late = self._late.get(here)
+        if late is not None and not late.allows():
+            raise TooLate("recall was late in this turn already")
+        if not self._breaker.allows():
+            raise TooLate("recall rests after repeated faults")
+
+    def _note_fault(self, fault: Exception, here: Place) -> None:
+        self._breaker.failed()
+        if isinstance(fault, TooLate):
+            # One wait a turn, however many calls its tool loop makes.
+            late = Breaker(failures=1)
+            late.failed()
+            _keep(self._late, here, late)
 
     def _given_secret(self) -> bytes | None:
         secret = self.options.secret
@@ -401,7 +294,7 @@ class Session:
     ) -> Generator[Step, Any, tuple[RecallRecord, Recall]]:
         """The recall within its budget, its block kept for the turn."""
         budget = budget_tokens(self.options.budget, context_window(scene.model))
-        drafted = draft(recall, first, budget, self.options.count)
+        drafted = draft(recall, first, budget, self.options.count, human_words(scene.messages))
         after = last_tool_result(scene.messages, turn.place)
         record = _record(turn, self._fingerprint(cue, turn), after, recall, drafted)
         entries, notes = drafted.entries, recall.trace.degraded
@@ -415,12 +308,13 @@ class Session:
         tokens = self.options.count(block)
         self._keep_block(record, turn, block)
         recall = packed(recall, drafted, budget, tokens)
-        recall = replace(recall, trace=replace(recall.trace, degraded=notes))
+        trace = replace(recall.trace, degraded=notes, block=block)
+        recall = replace(recall, trace=trace)
         record = {**record, "tokens": tokens, "budget": budget, "degraded": list(notes)}
         record["dropped"] = recall.drop_counts()
         if turn.thread_id is not None or (turn.place >= 0 and scene.messages[turn.place].id):
-            place_ = (id(store.inner), turn.thread_id, turn.key)
-            _keep(self._fresh, place_, [*self._fresh.get(place_, ()), record])
+            here = (id(store.inner), turn.thread_id, turn.key)
+            _keep(self._fresh, here, [*self._fresh.get(here, ()), record])
         return record, recall
 
     def _summarised(self, drafted: Draft, recall: Recall) -> Generator[Step, Any, list[Entry]]:
@@ -545,6 +439,12 @@ def _record(
         budget=0,
         degraded=list(recall.trace.degraded),
     )
+
+
+def _failed_record(turn: Turn, recall: Recall) -> RecallRecord:
+    """One for each turn, the latest: an outage must not crowd out what was recalled before it."""
+    record = _record(turn, "", None, recall, Draft([], {}, []))
+    return {**record, "id": digest(repr((turn.thread_id, turn.key, "failed")))}
 
 
 def _shown_memory(entry: Entry, scores: Mapping[MemoryId, Any], drafted: Draft) -> ShownMemory:

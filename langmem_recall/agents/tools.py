@@ -25,6 +25,7 @@ from langmem_recall.agents.tool_args import (
     RememberArgs,
 )
 from langmem_recall.agents.wrapping import recall_store
+from langmem_recall.cue import task_of
 from langmem_recall.deadline import Deadline, TooLate
 from langmem_recall.drive import arun, run
 from langmem_recall.errors import ConfigurationError, MissingExtraError, RecallError
@@ -112,6 +113,8 @@ class _Turn:
     namespaces: tuple[Namespace, ...]
     thread_id: str | None
     thread: Thread
+    tags: tuple[str, ...] | None = None
+    """The task at hand, so that a policy with `task_filter` finds what was noted for it."""
 
     @property
     def home(self) -> Namespace:
@@ -120,7 +123,7 @@ class _Turn:
 
     def provenance(self, text: str) -> dict[str, Any]:
         """Source, thread and turn, where the run has them."""
-        fields = {"thread_id": self.thread_id, "turn": self.thread.turn}
+        fields = {"thread_id": self.thread_id, "turn": self.thread.turn, "tags": self.tags}
         known = {name: held for name, held in fields.items() if held is not None}
         return {"source": self.thread.source_of(text), **known}
 
@@ -159,7 +162,13 @@ def _turn(
         setting.template.resolve(context, config),
         None if thread_id is None else str(thread_id),
         thread_of(state, setting.own, setting.trusted),
+        _tags(state),
     )
+
+
+def _tags(state: Any) -> tuple[str, ...] | None:
+    task = task_of(state)
+    return None if task is None else (task,)
 
 
 # --- The four tools: each asks the store and says what came of it ---

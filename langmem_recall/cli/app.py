@@ -13,8 +13,11 @@ from langmem_recall import __version__
 from langmem_recall.cli.compare import evaluate_command
 from langmem_recall.cli.demo import demo_command
 from langmem_recall.cli.doctor import doctor_command
+from langmem_recall.cli.inspecting import inspect_command
 from langmem_recall.cli.output import BAD_INPUT, note, use_utf8
+from langmem_recall.cli.reindexing import reindex_command
 from langmem_recall.cli.stats import stats_command
+from langmem_recall.cli.sweeping import sweep_command
 from langmem_recall.cli.transfer import export_command, import_command
 from langmem_recall.cli.tuning import tune_command
 from langmem_recall.errors import RecallError
@@ -49,6 +52,15 @@ COMMANDS = (
         ),
     ),
     Entry(
+        "inspect",
+        inspect_command,
+        (
+            "inspect traces.jsonl -o page.html",
+            "inspect traces.jsonl memory.db --serve",
+            "inspect memory.db -n memories/ada -o page.html",
+        ),
+    ),
+    Entry(
         "doctor",
         doctor_command,
         (
@@ -74,6 +86,23 @@ COMMANDS = (
             "import memories.jsonl memory.db",
             "import memories.jsonl new.db --create",
             "import memories.jsonl postgresql://localhost/agent --embeddings wordllama",
+        ),
+    ),
+    Entry(
+        "sweep",
+        sweep_command,
+        (
+            "sweep memory.db -n memories/ada",
+            "sweep memory.db -n memories/ada --all --apply",
+            "sweep memory.db -n memories --steps expire --cold-after 90 --json",
+        ),
+    ),
+    Entry(
+        "reindex",
+        reindex_command,
+        (
+            "reindex memory.db -e wordllama",
+            "reindex postgresql://localhost/agent -e langchain_openai:OpenAIEmbeddings",
         ),
     ),
 )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SUITE = "suite:"
 ALL = "all"
 WORDLLAMA, NO_EMBEDDER = "wordllama", "none"
+EMBEDDINGS_HELP = "wordllama, none, or module:name of a LangChain embedder or of what makes one."
 _POLICY_HELP = "A policy file or a preset: default, weighted, coding, similarity and others."
 
 
@@ -55,7 +56,7 @@ EmbeddingsChoice = Annotated[
         "--embeddings",
         "-e",
         metavar="NAME",
-        help="wordllama, none, or module:name of a LangChain embedder or of what makes one.",
+        help=EMBEDDINGS_HELP,
     ),
 ]
 UnitChoice = Annotated[Unit, typer.Option(help="What is a memory in a LoCoMo file.")]

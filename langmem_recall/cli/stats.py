@@ -14,17 +14,16 @@ from langmem_recall.cli.output import AsJson, Output, deliver, listing, progress
 from langmem_recall.cli.stores import (
     Target,
     Within,
-    all_items,
+    all_memories,
     is_postgres,
     open_store,
     parse_namespace,
     shown,
     told_namespace,
+    usages_of,
 )
 
 if TYPE_CHECKING:
-    from langgraph.store.base import BaseStore
-
     from langmem_recall.types import Memory, Usage
 
 SHOWN = 20
@@ -36,7 +35,6 @@ OLDEST = "over 90 days"
 USES = (("never used", 0), ("1 to 4 times", 4), ("5 to 19 times", 19))
 MOST = "20 times or more"
 _SECONDS_PER_DAY = 86_400
-_USAGES_PER_READ = 1_000
 
 
 def stats_command(
@@ -48,9 +46,8 @@ def stats_command(
     """
     prefix = parse_namespace(namespace)
     with open_store(store) as opened, progress("reading"):
-        items = all_items(opened, prefix)
-        memories = _memories(items)
-        usages = _usages(opened, memories)
+        memories = all_memories(opened, prefix)
+        usages = usages_of(opened, memories)
     record = {
         "store": shown(store),
         "namespace": told_namespace(prefix),
@@ -59,25 +56,6 @@ def stats_command(
         **_counts(memories, usages, datetime.now(UTC)),
     }
     deliver(record, lambda screen: _show(screen, record), as_json, output)
-
-
-def _memories(items: Iterable[Any]) -> list[Memory]:
-    from langmem_recall.plans.asks import memory_of
-
-    return [memory_of(item) for item in items]
-
-
-def _usages(store: BaseStore, memories: Sequence[Memory]) -> list[Usage]:
-    from langmem_recall.drive import Host, run
-    from langmem_recall.sources import UsageTable
-    from langmem_recall.stores.ledger import SidecarBook, TableBook
-
-    book = TableBook(store) if isinstance(store, UsageTable) else SidecarBook()
-    ids = [memory.id for memory in memories]
-    found: list[Usage] = []
-    for start in range(0, len(ids), _USAGES_PER_READ):
-        found += run(book.read(ids[start : start + _USAGES_PER_READ]), Host(store, store))
-    return found
 
 
 def _size(target: str) -> int:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import typer
 
 from langmem_recall.errors import InputError, MissingExtraError, StoreError
-from langmem_recall.types import SIDECAR_ROOT, Namespace
+from langmem_recall.types import SIDECAR_ROOT, Candidate, Evidence, Memory, Namespace, Usage
 
 if TYPE_CHECKING:
     from langchain_core.embeddings import Embeddings
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 POSTGRES = ("postgres://", "postgresql://")
 EVERYTHING = 2**31 - 1
 """One page: stores that sort by time alone lose and repeat memories between pages."""
+_USAGES_PER_READ = 1_000
 
 Target = Annotated[
     str,
@@ -148,3 +150,28 @@ def all_items(store: BaseStore, namespace: Namespace = ()) -> list[SearchItem]:
     found = store.search(namespace, limit=EVERYTHING, refresh_ttl=False)
     inside = (item for item in found if item.namespace[: len(namespace)] == namespace)
     return [item for item in inside if item.namespace[0] != SIDECAR_ROOT]
+
+
+def all_memories(store: BaseStore, namespace: Namespace = ()) -> list[Memory]:
+    """Everything at or below a namespace as recall reads it: what the guard bars is quarantined."""
+    from langmem_recall.drive import Host, run
+    from langmem_recall.lifecycle.guard import default_guard
+    from langmem_recall.plans.asks import memory_of
+    from langmem_recall.stores.verdicts import Verdicts
+
+    lot = [Candidate(memory_of(item), Evidence()) for item in all_items(store, namespace)]
+    rulings = Verdicts(default_guard, max_age_s=0.0).applied(namespace, [lot], time())
+    (judged,) = run(rulings, Host(store, store))
+    return [candidate.memory for candidate in judged]
+
+
+def usages_of(store: BaseStore, memories: Sequence[Memory]) -> list[Usage]:
+    """How each memory was used, in order."""
+    from langmem_recall.drive import Host, run
+    from langmem_recall.stores.books import book_of
+
+    book, ids = book_of(store), [memory.id for memory in memories]
+    found: list[Usage] = []
+    for start in range(0, len(ids), _USAGES_PER_READ):
+        found += run(book.read(ids[start : start + _USAGES_PER_READ]), Host(store, store))
+    return found

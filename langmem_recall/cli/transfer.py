@@ -48,6 +48,8 @@ def export_command(
     A file is complete or not there at all. How often memories were used is not exported.
     """
     prefix = parse_namespace(namespace)
+    if output is not None and Path(store).exists() and output.resolve() == Path(store).resolve():
+        raise InputError(f"{output} is the store itself. Name another file to export to.")
     with open_store(store) as opened, progress("exporting") as tick:
         if output is None:
             _export(opened, sys.stdout, prefix, vectors, tick)

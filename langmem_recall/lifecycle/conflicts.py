@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import combinations
+from itertools import chain, combinations
+from typing import NamedTuple
 
 from langmem_recall.types import Memory
 
@@ -74,22 +75,35 @@ def conflicts(
     Two episodes are two events, so they never conflict.
     """
     alike = likeness if callable(likeness) else lambda i, j: likeness[i][j]
+    near = [(i, j) for i, j in combinations(range(len(memories)), 2) if alike(i, j) >= least]
+    read = {i: _read(memories[i].text) for i in set(chain.from_iterable(near))}
     return [
         (i, j) if _is_newer(memories[i], memories[j]) else (j, i)
-        for i, j in combinations(range(len(memories)), 2)
-        if alike(i, j) >= least and _contradict(memories[i], memories[j])
+        for i, j in near
+        if _may_contradict(memories[i], memories[j]) and _contradict(read[i], read[j])
     ]
 
 
-def _contradict(one: Memory, other: Memory) -> bool:
-    if (one.kind, one.speaker) != (other.kind, other.speaker) or one.kind == "episodic":
-        return False
-    ours, theirs = _words(one.text), _words(other.text)
-    if _is_negated(ours) != _is_negated(theirs):
+class _Reading(NamedTuple):
+    words: frozenset[str]
+    is_negated: bool
+    particulars: frozenset[str]
+
+
+def _read(text: str) -> _Reading:
+    words = _words(text)
+    particulars = frozenset(_particulars(text, heads=False))
+    return _Reading(frozenset(words), _is_negated(words), particulars)
+
+
+def _may_contradict(one: Memory, other: Memory) -> bool:
+    return (one.kind, one.speaker) == (other.kind, other.speaker) and one.kind != "episodic"
+
+
+def _contradict(one: _Reading, other: _Reading) -> bool:
+    if one.is_negated != other.is_negated:
         return True
-    only_ours = _particulars(one.text, heads=False) - set(theirs)
-    only_theirs = _particulars(other.text, heads=False) - set(ours)
-    return bool(only_ours and only_theirs)
+    return bool(one.particulars - other.words and other.particulars - one.words)
 
 
 def _is_newer(one: Memory, other: Memory) -> bool:
@@ -119,3 +133,27 @@ def _particulars(text: str, heads: bool) -> set[str]:
         if is_name or any(map(str.isdigit, word)):
             found.add(word.casefold())
     return found - _COMMON
+
+
+def is_denied(memory: Memory, said: Sequence[str]) -> bool:
+    """Whether somebody in the conversation has said otherwise about the same matter."""
+    if memory.kind == "episodic":
+        return False
+    stored = _read(memory.text)
+    matter = stored.words - stored.particulars - _COMMON - _NEGATIONS
+    sentences = (
+        _read(sentence)
+        for text in said
+        for sentence in _SENTENCES.findall(text[:READ_CHARS])
+        if not sentence.rstrip().endswith("?")
+    )
+    return any(_is_about(matter, one) and _contradict(stored, one) for one in sentences)
+
+
+def _is_about(matter: frozenset[str], sentence: _Reading) -> bool:
+    """Whether a sentence has most words of a matter, two at least."""
+    shared = matter & sentence.words
+    return len(shared) >= 2 and 2 * len(shared) >= len(matter)
+
+
+_SENTENCES = re.compile(r"[^.!?\n]+[.!?]*")

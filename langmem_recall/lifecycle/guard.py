@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
 from typing import NamedTuple
 
 from langmem_recall.errors import ConfigurationError
@@ -33,8 +33,8 @@ ACTIONS: tuple[Action, ...] = ("allow", "quarantine", "reject")
 
 CHUNK_CHARS, OVERLAP_CHARS = 4_096, 512
 """A long text is read in chunks that share an edge wider than any rule's reach."""
-MOST_MATCHES = 8
-"""Matches of one rule in one chunk; more of the same adds nothing."""
+MOST_MATCHES = 32
+"""Matches of one rule in one chunk that are weighed; more of the same adds nothing."""
 NEAR_WORDS = 80
 """Findings further apart than this say nothing about each other."""
 MENTION_WORDS = 16
@@ -143,7 +143,7 @@ def _worst_case(hidden: Hidden, enough: float) -> Case:
     """The strongest case that any part of the text makes, in plain or under a disguise."""
     worst, plain = _case_of_hiding(hidden), 0.0
     for disguise, text in _readings(hidden):
-        case = _case(text)
+        case = _case(text, enough)
         plain = plain if disguise else case.score
         if case.score <= (plain if disguise else 0.0):
             continue
@@ -178,17 +178,19 @@ def _readings(hidden: Hidden) -> Iterator[tuple[str, str]]:
                 yield f"encoded: {encoding}", fold(strip_hidden(plain))
 
 
-def _case(text: str) -> Case:
+def _case(text: str, enough: float) -> Case:
     """The strongest case made by findings of one neighbourhood."""
     tokens = tokens_of(text)
     found = _findings(encode(tokens))
+    starts = [finding.start for finding in found]
     score, strongest = 0.0, []
-    for place, first in enumerate(found):
-        near = [held for held in found[place:] if held.start < first.start + NEAR_WORDS]
-        weighed = _independent(near)
+    for place, start in enumerate(starts):
+        weighed = _independent(found[place : bisect_left(starts, start + NEAR_WORDS)])
         total = sum(weight for _, weight in weighed)
         if total > score:
             score, strongest = total, weighed
+        if score >= enough:
+            break
     return Case(score, tuple(finding for finding, _ in strongest), tuple(tokens))
 
 
@@ -211,10 +213,12 @@ def _overlap(one: Finding, other: Finding) -> bool:
 def _findings(codes: str) -> list[Finding]:
     found = []
     for rule in possible_rules(codes):
-        for match in islice(rule.pattern.finditer(codes), MOST_MATCHES):
-            start, end = match.span()
-            weight = rule.weight * (MENTIONED if _is_mention(codes, start, end) else 1.0)
-            found.append(Finding(rule.reason, weight, start, end))
+        spans = [match.span() for match in rule.pattern.finditer(codes)]
+        mentions = {span for span in spans if _is_mention(codes, *span)}
+        # Counted apart, so that mentions cannot crowd out what is meant.
+        meant = [span for span in spans if span not in mentions]
+        for weight, held in ((rule.weight, meant), (rule.weight * MENTIONED, sorted(mentions))):
+            found += [Finding(rule.reason, weight, *span) for span in held[:MOST_MATCHES]]
     return sorted(found, key=lambda finding: finding.start)
 
 

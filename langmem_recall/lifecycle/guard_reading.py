@@ -16,7 +16,9 @@ END, QUOTE = ".", '"'
 _SIGNS = {**dict.fromkeys(".!?\u3002", END), **dict.fromkeys("\"'`", QUOTE)}
 _FIRST_CODE = 0x4E00
 _EXTRA = ("fn", "number", "colon")
+"""Sorts that are told by their form: a function that acts, a long number, a colon."""
 _ACTING = "deliver"
+"""Words that make an identifier the name of a function that acts."""
 _JOINED = 10
 """Letters from which a Latin word may be known words and nothing else."""
 _GLUED = 20
@@ -44,13 +46,23 @@ class Rule(NamedTuple):
 
     reason: str
     weight: float
-    pattern: re.Pattern[str]
+    source: str
     needs: tuple[int, ...]
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The pattern, made when first asked for: most texts need few of them."""
+        return _made(self.source)
+
+
+@cache
+def _made(source: str) -> re.Pattern[str]:
+    return re.compile(source, re.DOTALL)
 
 
 @cache
 def vocabulary() -> Vocabulary:
-    """The words and marks above as codes."""
+    """All words and marks as codes."""
     sorts: dict[str, set[str]] = {}
     for sort, words in WORDS.items():
         for word in words.split():
@@ -90,11 +102,9 @@ def possible_rules(codes: str) -> Iterator[Rule]:
     masks, present = vocabulary().masks, 0
     for code in set(codes):
         present |= masks.get(code, 0)
-    for need, held in _rules_by_need():
-        if present & need:
-            for rule in held:
-                if all(present & need for need in rule.needs):
-                    yield rule
+    for rarest, held in _rules_by_need():
+        if present & rarest:
+            yield from (rule for rule in held if all(present & need for need in rule.needs))
 
 
 def compiled(reason: str, weight: float, pattern: str) -> Rule:
@@ -116,7 +126,7 @@ def compiled(reason: str, weight: float, pattern: str) -> Rule:
             parts.append(_term(term, "".join(known.members[name] for name in names)))
             if not term.endswith("?"):
                 needs.append(sum(known.bits[name] for name in names))
-    return Rule(reason, weight, re.compile("".join(parts), re.DOTALL), tuple(needs))
+    return Rule(reason, weight, "".join(parts), tuple(needs))
 
 
 def _term(term: str, codes: str) -> str:
@@ -129,10 +139,10 @@ def _term(term: str, codes: str) -> str:
 # Controls never stand in a text that was stripped; those that count as a space are left out.
 _MARK_SIGNS = "".join(map(chr, (*range(0x01, 0x09), *range(0x0E, 0x1C), *range(0x86, 0xA0))))
 _TOKEN = re.compile(f"\\w{{1,64}}|[.!?](?!\\w)|[{_MARK_SIGNS}:\"'`\u3002]")
-_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
+_APOSTROPHE = re.compile(r"'(?<=\w')(?=\w)")
 _LETTERS_APART = bytes([1] * 6)
 """Lengths of tokens where the letters of a word may stand apart."""
-_AT_LETTERS = re.compile(r"(?<=[a-z])[@$](?=[a-z])|\$(?=[a-z])")
+_AT_LETTERS = re.compile(r"@(?<=[a-z]@)(?=[a-z])|\$(?=[a-z])")
 
 
 def tokens_of(text: str) -> list[str]:
@@ -155,11 +165,29 @@ def _tokens(text: str) -> list[str]:
     return _TOKEN.findall(plain)
 
 
+class Mark(NamedTuple):
+    """A mark of syntax, ready to be looked for."""
+
+    name: str
+    sign: str
+    literals: tuple[tuple[str, str], ...]
+    """What a text must have one of, each after its most telling character."""
+    source: str
+
+
 @cache
-def _marks() -> tuple[tuple[str, str, tuple[str, ...], re.Pattern[str]], ...]:
+def _marks() -> tuple[Mark, ...]:
     names = list(dict.fromkeys(name for name, *_ in MARKS))
     sign_of = dict(zip(names, _MARK_SIGNS[: len(names)], strict=True))
-    return tuple((name, sign_of[name], present, re.compile(p)) for name, present, p in MARKS)
+    return tuple(
+        Mark(name, sign_of[name], tuple(map(_told, literals)), source)
+        for name, literals, source in MARKS
+    )
+
+
+def _told(literal: str) -> tuple[str, str]:
+    """A literal after its rarest character: one that is no letter, else its last."""
+    return re.sub("[a-z ]", "", literal)[:1] or literal[-1], literal
 
 
 @cache
@@ -171,8 +199,10 @@ def _sign_codes() -> dict[str, str]:
 
 def mark(text: str) -> str:
     """The text with a sign before, or in place of, each mark of syntax."""
-    for name, sign, literals, pattern in _marks():
-        if _has_any(text, literals):
+    chars = set(text)
+    for name, sign, literals, source in _marks():
+        if _has_any(text, chars, literals):
+            pattern = _made(source)
             if name in _CHECKS:
                 text = pattern.sub(partial(_checked, sign, _CHECKS[name]), text)
             else:
@@ -180,9 +210,10 @@ def mark(text: str) -> str:
     return text
 
 
-def _has_any(text: str, literals: tuple[str, ...]) -> bool:
-    for literal in literals:  # noqa: SIM110 - a generator would take most of the guard's time
-        if literal in text:
+def _has_any(text: str, chars: set[str], literals: tuple[tuple[str, str], ...]) -> bool:
+    # No generator here: it would take most of the guard's time.
+    for char, literal in literals:  # noqa: SIM110
+        if char in chars and literal in text:
             return True
     return False
 
@@ -246,7 +277,7 @@ def parts_of(word: str) -> list[tuple[str, str]]:
         return [(word, code)]
     if not word.isalpha():
         return _mixed_parts(word)
-    if len(word) >= _GLUED or word[-1] > _NO_SPACES:
+    if len(word) >= _GLUED or max(word) > _NO_SPACES:
         return list(_glued_parts(word))
     if len(word) >= _JOINED and (joined := _joined_parts(word)):
         return joined

@@ -115,7 +115,8 @@ def is_durable(memory: Memory, durable_kinds: Collection[str]) -> bool:
 
 def purge(memory: Memory, before: datetime | None) -> str | None:
     """Why an item of history is old enough to go, or None."""
-    if before is None or memory.status != "superseded":
+    is_history = memory.superseded_at is not None or memory.status == "superseded"
+    if before is None or memory.status == "active" or not is_history:
         return None
     # What was superseded without a note of when was rewritten as such at its last update.
     when = memory.superseded_at or memory.updated_at

@@ -8,36 +8,17 @@ import html
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
+
+from langmem_recall.invisible import INVISIBLE, REGIONS, shaping
 
 # --- Hidden characters: out of the text, and what they say of it ---
 
-_INVISIBLE = (
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
 _CONTROL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
 _TERMINAL = r"\x1b\[[0-?]*[ -/]*[@-~]"
-_HIDDEN = re.compile(f"(?:{_TERMINAL}|[{_CONTROL}{_INVISIBLE}])+")
-_EMOJI = re.compile(
-    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934\u2935"
-    "\u2b05-\u2b55\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
-)
-# Arabic to Myanmar, Khmer, Mongolian, the later Brahmic blocks, Arabic forms, Adlam.
-_JOINING = re.compile(
-    "[\u0600-\u109f\u1780-\u18af\u1a20-\u1cff\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefe"
-    "\U00010d00-\U00010d3f\U00011000-\U00011fff\U0001e900-\U0001e95f]"
-)
-_MONGOLIAN = re.compile("[\u1820-\u18aa]")
-_ZWNJ, _ZWJ = "\u200c", "\u200d"
-_STYLES = ("\ufe0e", "\ufe0f")
-_KEYCAP = "\u20e3"
-_REGIONS = ("gbeng", "gbsct", "gbwls")
-"""England, Scotland and Wales: a flag of any other region would be a place to hide letters."""
-_FLAGS = tuple(
-    "".join(chr(0xE0000 + ord(letter)) for letter in region) + "\U000e007f" for region in _REGIONS
-)
+_HIDDEN = re.compile(f"[{_CONTROL}{INVISIBLE}]")
+_HIDDEN_RUN = re.compile(f"(?:{_TERMINAL}|[{_CONTROL}{INVISIBLE}])+")
 
 
 class Hidden(NamedTuple):
@@ -56,14 +37,20 @@ class Hidden(NamedTuple):
 
 def strip_hidden(text: str) -> str:
     """The text without control and invisible characters; what shapes emoji and scripts stays."""
-    # Most texts are plain ASCII, and this is several times faster than the pattern.
-    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+    if _is_plain(text) or not _HIDDEN.search(text):
         return text
-    return _HIDDEN.sub(_shaping, text)
+    return _HIDDEN_RUN.sub(shaping, text)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text is printable ASCII, as most are: told in a tenth of a pattern's time."""
+    return text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
 
 
 def find_hidden(text: str) -> Hidden:
     """The text without its hidden characters, and what they were for."""
+    if _is_plain(text):
+        return Hidden(text, text)
     shown = strip_hidden(text)
     readable = strip_hidden(_GAPS.sub(" ", text)) if _GAPS.search(text) else shown
     if shown == text:
@@ -76,7 +63,7 @@ def find_hidden(text: str) -> Hidden:
 
 _GAPS = re.compile("[\u2800\u3164\uffa0\ufff9-\ufffb]")
 _CONCEAL = re.compile("\x1b\\[[0-9;]*8m")
-_RIDDLED = re.compile(f"[A-Za-z][{_CONTROL}{_INVISIBLE}]+(?=[A-Za-z])")
+_RIDDLED = re.compile(f"[A-Za-z][{_CONTROL}{INVISIBLE}]+(?=[A-Za-z])")
 _RIDDLED_WORDS = 3
 """Words broken by hidden characters that no copying explains."""
 _TAGS = re.compile("[\U000e0020-\U000e007e]{3,}")
@@ -89,7 +76,7 @@ def _smuggled(text: str) -> str:
     if text.isascii():
         return ""
     tags = ("".join(chr(ord(char) - 0xE0000) for char in run) for run in _TAGS.findall(text))
-    spelt = " ".join(tag for tag in tags if tag not in _REGIONS)
+    spelt = " ".join(tag for tag in tags if tag not in REGIONS)
     runs = (bytes(_selected(char) for char in run) for run in _SELECTORS.findall(text))
     return " ".join(filter(None, (spelt, *(run.decode("utf-8", "replace") for run in runs))))
 
@@ -101,47 +88,6 @@ def _selected(selector: str) -> int:
 
 def _turned(text: str) -> str:
     return " ".join(strip_hidden(run)[::-1] for run in _OVERRIDE.findall(text))
-
-
-def _shaping(run: re.Match[str]) -> str:
-    """What a run of invisible characters may do to its neighbours."""
-    start, end = run.span()
-    before, after = run.string[max(start - 1, 0) : start], run.string[end : end + 1]
-    if before.isascii() and after != _KEYCAP:
-        return ""
-    hidden = run.group()
-    if _EMOJI.match(before):
-        return _emoji_glue(hidden, before, after)
-    if after == _KEYCAP and _STYLES[1] in hidden and before in tuple("0123456789#*"):
-        return _STYLES[1]
-    if _MONGOLIAN.match(before) and "\u180b" <= hidden[0] <= "\u180f":
-        return hidden[0]
-    return _joiner(hidden, before, after)
-
-
-def _emoji_glue(hidden: str, before: str, after: str) -> str:
-    if before == "\U0001f3f4" and hidden.startswith(_FLAGS):
-        return hidden[: len(_FLAGS[0])]
-    style = hidden[0] if hidden[0] in _STYLES else ""
-    return style + _ZWJ if _ZWJ in hidden and _EMOJI.match(after) else style
-
-
-def _joiner(hidden: str, before: str, after: str) -> str:
-    """The first joiner, between letters of a script that has joiners or after a virama."""
-    joiner = next((char for char in hidden if char in (_ZWNJ, _ZWJ)), "")
-    if not joiner or not before:
-        return ""
-    if joiner == _ZWJ and unicodedata.combining(before) == _VIRAMA_CLASS:
-        return joiner
-    joins = _JOINING.match(before) or _JOINING.match(after)
-    return joiner if joins and _is_word(before) and _is_word(after) else ""
-
-
-_VIRAMA_CLASS = 9
-
-
-def _is_word(char: str) -> bool:
-    return char != "" and unicodedata.category(char)[0] in "LMN"
 
 
 # --- Look-alikes: the letters a reader sees ---
@@ -166,9 +112,13 @@ _DRESSED = {
     **dict(zip("‘’‛ʼ′“”„«»‐‑–—", "'''''\"\"\"\"\"----", strict=True)),  # noqa: RUF001
 }
 """Letters in fancy dress that NFKC leaves as they are."""
+_LIGATURES = str.maketrans("\ufdfa\ufdfb", "  ")
+"""Whole sentences in one character, with which a short text could be made a long one."""
 _UNDRESS = str.maketrans(_DRESSED)
 _UNMASK = str.maketrans(_ALIKE)
 _LIKE = "".join(_ALIKE)
+_NOT_ASCII = re.compile("[^\x00-\x7f]{1,64}")
+_LOOKALIKE = re.compile(f"[{_LIKE}]")
 _MASKED = re.compile(f"[A-Za-z][{_LIKE}]|[{_LIKE}][A-Za-z]")
 _WORD = re.compile(r"\w+")
 
@@ -177,11 +127,15 @@ def fold(text: str) -> str:
     """The text for matching: compatible forms and accents folded, look-alikes read as Latin."""
     if text.isascii():
         return text.lower()
-    if _MASKED.search(text):
+    if _LOOKALIKE.search(text) and _MASKED.search(text):
         text = _WORD.sub(_unmasked, text)
-    plain = _MARKS.sub("", unicodedata.normalize("NFKD", text))
-    plain = unicodedata.normalize("NFC", plain).translate(_UNDRESS)
-    return plain.lower()
+    return _NOT_ASCII.sub(lambda run: _plain(run.group()), text).lower()
+
+
+@lru_cache(maxsize=8_192)
+def _plain(run: str) -> str:
+    bare = _MARKS.sub("", unicodedata.normalize("NFKD", run.translate(_LIGATURES)))
+    return unicodedata.normalize("NFC", bare).translate(_UNDRESS)
 
 
 def _unmasked(word: re.Match[str]) -> str:
@@ -215,14 +169,13 @@ _HEX_PAIRS, _BASE64_CHARS = 12, 16
 _HEX = re.compile(rf"(?:(?:0x)?[0-9A-Fa-f]{{2}}[ :,-]?){{{_HEX_PAIRS},}}")
 _RUN64 = rf"[A-Za-z0-9+/]{{{_BASE64_CHARS},}}"
 _BASE64 = re.compile(rf"{_RUN64}(?:\s{{1,2}}{_RUN64})*")
-_ROT13_WORDS = tuple(
-    codecs.encode(word, "rot13")
-    for word in (
-        "ignore", "instruct", "prompt", "system", "assistant", "disregard", "password", "whenever",
-        "reveal", "execute", "forget", "guideline", "https", " the ", " and ", "your ",
-    )
+_TELLING = (
+    "ignore", "instruct", "prompt", "system", "assistant", "forget", "http", " the ", " you ",
+    "your ",
 )  # fmt: skip
 """Words that an order is likely to have one of."""
+_ROT13_WORDS = tuple(codecs.encode(word, "rot13") for word in _TELLING)
+_BACKWARD_WORDS = tuple(word[::-1] for word in _TELLING)
 
 
 def peeled(text: str) -> Iterator[tuple[str, str]]:
@@ -236,6 +189,8 @@ def peeled(text: str) -> Iterator[tuple[str, str]]:
     lower = text.lower()
     if any(word in lower for word in _ROT13_WORDS):
         yield "rot13", codecs.encode(text, "rot13")
+    if any(word in lower for word in _BACKWARD_WORDS):
+        yield "backwards", text[::-1]
     # Letters are 6x and 7x in hex.
     if text.count("6") + text.count("7") >= _HEX_PAIRS // 2:
         yield from _runs("hex", _HEX, _from_hex, text)

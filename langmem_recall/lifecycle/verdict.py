@@ -13,7 +13,7 @@ class Verdict(NamedTuple):
     action: Action = "allow"
     reasons: tuple[str, ...] = ()
     text: str | None = None
-    """The text without its hidden characters; None when it had none."""
+    """The text without its hidden characters; None when it had none, or was not read."""
 
 
 class Guard(Protocol):

@@ -13,9 +13,12 @@ from langmem_recall.types import Namespace
 
 RECALLED = "recalled"
 NOTHING_STORED = "nothing stored"
+FAILED = "recall failed"
 NO_CANDIDATE = "no candidate found"
 NOT_CLEARED = "nothing cleared the floor"
 OTHERWISE_DROPPED = "dropped by other gates"
+NOT_LOOKED_AT = (NOTHING_STORED, FAILED)
+"""Outcomes without memories to look at."""
 
 HEALTHY_INJECTION = (0.40, 0.55)
 LEAST_INJECTION, MOST_INJECTION, FAR_TOO_MUCH_INJECTION = 0.20, 0.70, 0.80
@@ -185,7 +188,7 @@ class Window:
     def __init__(self, glances: Sequence[Glance]) -> None:
         self.glances = glances
         self.injected = sum(glance.outcome == RECALLED for glance in glances)
-        self.stored = sum(glance.outcome != NOTHING_STORED for glance in glances)
+        self.stored = sum(glance.outcome not in NOT_LOOKED_AT for glance in glances)
         self.moved = sum(glance.has_moved for glance in glances)
         self.doubles = sum(glance.duplicates + glance.alike for glance in glances)
         self.fit = sum(glance.duplicates + glance.chosen for glance in glances)
@@ -193,8 +196,8 @@ class Window:
     @property
     def blind(self) -> list[Glance]:
         """Empty recalls with memories to look at."""
-        empty = (glance for glance in self.glances if glance.outcome != RECALLED)
-        return [glance for glance in empty if glance.outcome != NOTHING_STORED]
+        told = (*NOT_LOOKED_AT, RECALLED)
+        return [glance for glance in self.glances if glance.outcome not in told]
 
 
 def _latency(milliseconds: Sequence[float]) -> dict[str, float]:

@@ -25,14 +25,16 @@ logger = logging.getLogger(__name__)
 
 Sink = Callable[[Recall], None]
 
-QUIET_S = 0.02
-"""Traces are written once no recall has come for so long: while the model thinks."""
-LONGEST_WAIT_S = 5.0
-"""Traces wait for a quiet moment no longer than this."""
+TICK_S = 0.25
+"""The thread that writes looks this often: being woken by a recall would hold the recall up."""
+LONGEST_WAIT = 20
+"""Ticks that traces wait for one in which no recall came: while the model thinks."""
 MANY_PENDING = 256
-"""So many traces are written without waiting for a quiet moment."""
+"""So many traces are written without waiting for such a tick."""
 MOST_PENDING = 1024
 """Beyond so many traces the disk does not keep up, and what comes is lost."""
+IDLE_TICKS = 240
+"""Ticks without a trace after which the thread ends; the next trace starts another."""
 
 
 class TraceLog:
@@ -49,6 +51,8 @@ class TraceLog:
         policies: Policies of one's own whose knobs are to be recorded, so that the inspector can
             start from them; presets need not be named.
     """
+
+    _thread: threading.Thread | None
 
     def __init__(
         self,
@@ -100,7 +104,6 @@ class TraceLog:
         """Write what is pending; whatever comes later is lost."""
         self._closed = True
         self.flush()
-        self._wake.set()
         _open_logs.discard(self)
 
     def __enter__(self) -> TraceLog:
@@ -121,11 +124,14 @@ class TraceLog:
             why = "the log is closed" if self._closed else "the disk does not keep up"
             self._lose(1, RuntimeError(why))
             return
-        self._pending.append(make)
-        if not self._wake.is_set():
-            self._wake.set()
-        if not self._thread.is_alive():
-            self._start_thread()
+        with self._starting:
+            self._pending.append(make)
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, daemon=True, name="recall-traces")
+                # Where no thread can be had, `flush` and the end of the process write.
+                with suppress(RuntimeError):
+                    thread.start()
+                    self._thread = thread
 
     # --- on the thread that writes ----------------------------------------------------------
 
@@ -134,26 +140,35 @@ class TraceLog:
         self._pending: deque[Callable[[], str]] = deque()
         self._writing = threading.Lock()
         self._starting = threading.Lock()
-        self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="langmem-recall-traces")
-
-    def _start_thread(self) -> None:
-        with self._starting, suppress(RuntimeError):
-            if not self._thread.is_alive():
-                self._thread.start()
+        self._thread = None
 
     def _run(self) -> None:
-        while not self._closed:
-            self._wake.wait()
-            self._wake.clear()
-            latest = time.monotonic() + LONGEST_WAIT_S
-            while self._may_wait(latest) and self._wake.wait(QUIET_S):
-                self._wake.clear()
-            self.flush()
+        while self._write_at_quiet_times():
+            pass
 
-    def _may_wait(self, latest: float) -> bool:
-        is_urgent = self._closed or len(self._pending) >= MANY_PENDING
-        return not is_urgent and time.monotonic() < latest
+    def _write_at_quiet_times(self) -> bool:
+        """Wait for traces and write them; False when none came for long."""
+        seen = waited = idle = 0
+        while waited < LONGEST_WAIT:
+            time.sleep(TICK_S)
+            pending = len(self._pending)
+            idle, waited = (0, waited + 1) if pending else (idle + 1, 0)
+            if self._closed or (idle >= IDLE_TICKS and self._ended()):
+                self.flush()
+                return False
+            if pending and (pending == seen or pending >= MANY_PENDING):
+                break
+            seen = pending
+        self.flush()
+        return True
+
+    def _ended(self) -> bool:
+        """Whether the thread may end: nothing has come in the meantime."""
+        with self._starting:
+            if self._pending:
+                return False
+            self._thread = None
+            return True
 
     def _taken_lines(self) -> deque[bytes]:
         lines: deque[bytes] = deque()
@@ -170,12 +185,14 @@ class TraceLog:
         return to_json(recall, with_text=self._with_text, policy=policy, block=block)
 
     def _lose(self, count: int, error: Exception) -> None:
-        if not self.lost:
+        with self._starting:
+            is_first = not self.lost
+            self.lost += count
+        if is_first:
             logger.warning(
                 "Traces cannot be written to %s (%s: %s). Recalls go on; TraceLog.lost counts.",
                 *(self.path, type(error).__name__, error),
             )
-        self.lost += count
 
 
 def read_log(path: str | Path) -> Iterator[dict[str, Any]]:

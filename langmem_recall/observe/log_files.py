@@ -157,12 +157,12 @@ def _without(
     left = [held for held in candidates if not _is_memory(held, namespace, key)]
     if len(left) == len(candidates):
         return record
+    name = [list(namespace), key]
     return {
-        **{name: held for name, held in record.items() if name != "block"},
+        **{field: held for field, held in record.items() if field != "block"},
         "candidates": [_reworded(held, key) for held in left],
-        "compacted": [
-            held for held in record.get("compacted", []) if held != [list(namespace), key]
-        ],
+        "compacted": [held for held in record.get("compacted", []) if held != name],
+        "conflicts": [held for held in record.get("conflicts", []) if name not in held],
     }
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.observe.health import (
+    FAILED,
     NO_CANDIDATE,
     NOT_CLEARED,
     NOTHING_STORED,
@@ -154,7 +155,10 @@ def _outcome(recall: Recall) -> str:
     if recall.chosen:
         return RECALLED
     if not recall.dropped:
-        return NO_CANDIDATE if recall.trace.searched else NOTHING_STORED
+        if recall.trace.searched:
+            return NO_CANDIDATE
+        # Where nothing could be read, nobody knows what is stored.
+        return FAILED if recall.trace.degraded else NOTHING_STORED
     gates = {drop.gate for drop in recall.dropped}
     return NOT_CLEARED if gates.intersection(RELEVANCE_GATES) else OTHERWISE_DROPPED
 

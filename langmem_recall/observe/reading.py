@@ -93,6 +93,7 @@ def _trace(record: Mapping[str, Any]) -> Trace:
         budget_tokens=None if record["budget"] is None else int(record["budget"]),
         tokens=int(record["tokens"]),
         compacted=tuple(_memory_id(held) for held in record["compacted"]),
+        conflicts=tuple(_pair(held) for held in record["conflicts"]),
     )
 
 
@@ -180,6 +181,11 @@ def _usage(held: Mapping[str, Any]) -> Usage:
 def _memory_id(held: Sequence[Any]) -> MemoryId:
     namespace, key = held
     return _namespace(namespace), _text(key)
+
+
+def _pair(held: Sequence[Any]) -> tuple[MemoryId, MemoryId]:
+    newer, older = held
+    return _memory_id(newer), _memory_id(older)
 
 
 def _namespace(held: Any) -> Namespace:

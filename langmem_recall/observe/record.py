@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import cache, lru_cache
 from json.encoder import encode_basestring_ascii as quoted
@@ -72,13 +72,17 @@ def to_json(
         "budget": trace.budget_tokens,
         "tokens": trace.tokens,
         "compacted": trace.compacted,
+        "conflicts": trace.conflicts,
         "timings": {stage: round(1e3 * s, DIGITS) for stage, s in trace.timings.items()},
         "degraded": trace.degraded,
         "funnel": str(recall),
     }
-    if block is not None and with_text:
-        tail["block"] = block
+    shown = block or trace.block
+    if shown and with_text:
+        tail["block"] = shown
     used = _policy_json(trace.policy, policy)
+    if policy is None and trace.knobs:
+        used = _policy_record(trace.policy, trace.knobs)
     candidates = ", ".join(_candidates(recall, with_text))
     return (
         f'{json.dumps(head)[:-1]}, "policy": {used}, "candidates": [{candidates}], '
@@ -111,10 +115,14 @@ def _presets() -> dict[str, dict[str, Any]]:
 @lru_cache(maxsize=64)
 def _policy_json(told: str, policy: RecallPolicy | None = None) -> str:
     """Name, fingerprint and, where they are known, knobs of the policy in force."""
+    fingerprint = told.rpartition(" ")[2]
+    return _policy_record(told, preset_knobs(fingerprint) if policy is None else policy.to_dict())
+
+
+def _policy_record(told: str, knobs: Mapping[str, Any] | None) -> str:
     name, _, fingerprint = told.rpartition(" ")
-    knobs = preset_knobs(fingerprint) if policy is None else policy.to_dict()
     record = {"name": name, "fingerprint": fingerprint}
-    return json.dumps(record | ({"knobs": knobs} if knobs else {}))
+    return json.dumps(record | ({"knobs": dict(knobs)} if knobs else {}))
 
 
 def _cue_record(cue: Cue) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from langgraph.store.base import GetOp, Item, Op, SearchItem, SearchOp
+from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
 
 from langmem_recall.drive import Ops, Plan
 from langmem_recall.filters import matches as filter_matches
@@ -45,19 +46,48 @@ class Index(Protocol):
     def catalog(self) -> Catalog:
         """Words, threads and speakers by row."""
 
-    def memory(self, item: Item) -> Memory:
-        """The memory of an item just read."""
+    def memories(self, items: Sequence[Item]) -> list[Memory]:
+        """The memories of items just read."""
 
     def note_delete(self, memory_id: MemoryId) -> None:
         """A memory turned out to be gone."""
 
 
-def find_by_search(ask: Ask, index: Index, null: Null, has_vectors: bool) -> Plan[Found]:
+class Looked(NamedTuple):
+    """What one read brought."""
+
+    pages: list[list[SearchItem]]
+    items: list[Item | None]
+    worded: Sequence[Item] = ()
+    """Items that have rare words of the cue, where a store can look for them."""
+
+
+class Look(Protocol):
+    """How searches and gets of one read are carried out."""
+
+    def __call__(
+        self, searches: Sequence[SearchOp], gets: Sequence[GetOp], texts: Sequence[str]
+    ) -> Plan[Looked]:
+        """A page for each search, an item for each get, and what has rare words of the texts."""
+
+
+def by_operations(
+    searches: Sequence[SearchOp], gets: Sequence[GetOp], texts: Sequence[str]
+) -> Plan[Looked]:
+    """As any store does it, which cannot look for words."""
+    answers: list[Any] = yield Ops([*searches, *gets])
+    return Looked(answers[: len(searches)], answers[len(searches) :])
+
+
+def find_by_search(
+    ask: Ask, index: Index, null: Null, has_vectors: bool, look: Look = by_operations
+) -> Plan[Found]:
     """One round trip: a search per part, and the memories that the words point to."""
     with index.lock:
         matched = match(ask, index.catalog)
         fetch = _to_fetch(ask, index.catalog, matched.wordings)
-    answers = yield from _search(ask, matched.parts, fetch, has_vectors)
+        texts = () if index.catalog.size else ask.cue.searched
+    answers = yield from _search(ask, matched.parts, fetch, has_vectors, partial(look, texts=texts))
     with index.lock:
         return _assemble(ask, index, matched, null, answers)
 
@@ -81,10 +111,14 @@ class Answers(NamedTuple):
 
 
 def _search(
-    ask: Ask, parts: Sequence[Part], fetch: Sequence[MemoryId], has_vectors: bool
+    ask: Ask,
+    parts: Sequence[Part],
+    fetch: Sequence[MemoryId],
+    has_vectors: bool,
+    look: Callable[[Sequence[SearchOp], Sequence[GetOp]], Plan[Looked]],
 ) -> Plan[Answers]:
     """The dense pages and the fetched items; a listing stands in when the dense channel fails."""
-    gets: list[Op] = [GetOp(namespace, key, refresh_ttl=False) for namespace, key in fetch]
+    gets = [GetOp(namespace, key, refresh_ttl=False) for namespace, key in fetch]
     listing = SearchOp(
         ask.prefix,
         dict(ask.filter) if ask.filter else None,
@@ -97,26 +131,25 @@ def _search(
     if has_vectors:
         searches = [listing._replace(query=part.dense_text) for part in parts]
         try:
-            results = yield Ops([*searches, *gets])
-            return _answers(listing, results, len(searches), fetch, degraded)
+            looked = yield from look(searches, gets)
+            return _answers(listing, looked, fetch, degraded)
         except Exception as error:
             degraded.append(f"dense search failed ({type(error).__name__}: {error}); lexical only")
-    results = yield Ops([listing, *gets])
-    return _answers(listing, results, 1, fetch, degraded)
+    looked = yield from by_operations([listing], gets, ())
+    return _answers(listing, looked, fetch, degraded)
 
 
 def _answers(
-    asked: SearchOp,
-    results: Sequence[Any],
-    pages: int,
-    fetch: Sequence[MemoryId],
-    degraded: list[str],
+    asked: SearchOp, looked: Looked, fetch: Sequence[MemoryId], degraded: list[str]
 ) -> Answers:
-    found: Pages = list(results[:pages])
+    found: Pages = looked.pages
     exhausted = all(len(page) < asked.limit for page in found)
     if not asked.namespace_prefix:
         found = [[item for item in page if item.namespace[0] != SIDECAR_ROOT] for page in found]
-    return Answers(found, dict(zip(fetch, results[pages:], strict=True)), exhausted, degraded)
+    fetched = dict(zip(fetch, looked.items, strict=True))
+    return Answers(
+        found, fetched | {id_of(item): item for item in looked.worded}, exhausted, degraded
+    )
 
 
 def _assemble(ask: Ask, index: Index, matched: Matched, null: Null, answers: Answers) -> Found:
@@ -130,7 +163,7 @@ def _assemble(ask: Ask, index: Index, matched: Matched, null: Null, answers: Ans
             index.note_delete(memory_id)
         elif passes(item, ask):
             items.setdefault(memory_id, item)
-    memories = [index.memory(item) for item in items.values()]
+    memories = index.memories(list(items.values()))
     catalog = index.catalog
     if not matched.holds_for(catalog):
         matched = match(ask, catalog)

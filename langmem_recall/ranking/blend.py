@@ -15,6 +15,7 @@ from langmem_recall.ranking.signals import (
     SIMILARITY,
     STRENGTH,
     TRUST,
+    recency_of_writing,
 )
 from langmem_recall.types import Candidate, Temporal
 
@@ -35,6 +36,9 @@ def blend(
         base = (
             signals[RELEVANCE] if policy.ordering == "relevance" else reciprocal_ranks(candidates)
         )
+        if temporal is not None and temporal.mode == "current":
+            signals = signals.copy()
+            signals[RECENCY] = recency_of_writing(candidates, ages_hours, policy)
         scores = bounded(
             base, signals, _weights(candidates, policy), policy, _timing(candidates, temporal)
         )

@@ -173,7 +173,8 @@ class Catalog:
         self._supersedes: dict[int, tuple[MemoryId, ...]] = {}
         self._superseders: dict[MemoryId, set[int]] = {}
         self._order: ThreadOrder | None = None
-        self._coherence = Coherence(0, False)
+        self._coherence: dict[str, tuple[int, bool]] = {}
+        """Whether the order of some rows tells anything, and of how many rows that was said."""
         self._links: tuple[tuple[float, float], Links] | None = None
         self.version = 0
         """Grows with every change."""
@@ -289,21 +290,29 @@ class Catalog:
     def thread_order(self) -> ThreadOrder:
         """The layout by threads; computed on first use after a write."""
         if self._order is None:
-            thread = self._thread.values
-            loose = np.flatnonzero((thread < 0) & self.alive).astype(np.int32)
-            loose = loose[np.lexsort((self._position.values[loose], self._home.values[loose]))]
+            thread = self._thread.values.copy()
+            loose = self._in_order(thread < 0, self._home.values)
             runs = self._runs(loose)
-            tells = self._order_tells(loose, runs)
+            # Who speaks in a thread takes part in a conversation; notes may have nothing in common.
+            noted = self._in_order((thread >= 0) & (self.speaker.values < 0), thread)
+            if not self._order_tells("noted", noted, thread[noted]):
+                thread[noted] = -1
+            tells = self._order_tells("loose", loose, runs)
             self._order = _lay_out(thread, self._position.values, loose, runs if tells else None)
         return self._order
 
-    def _order_tells(self, loose: IntArray, runs: IntArray) -> bool:
+    def _in_order(self, chosen: BoolArray, groups: IntArray) -> IntArray:
+        """Live rows by group, then by position."""
+        rows = np.flatnonzero(chosen & self.alive).astype(np.int32)
+        return rows[np.lexsort((self._position.values[rows], groups[rows]))]
+
+    def _order_tells(self, sort: str, rows: IntArray, runs: IntArray) -> bool:
         """Whether what is written in a row speaks of the same; judged anew as memories come."""
-        judged_at, tells = self._coherence
-        if not judged_at or not 0.9 * judged_at < len(loose) < 1.1 * judged_at:
+        judged_at, tells = self._coherence.get(sort, (0, False))
+        if not judged_at or not 0.9 * judged_at < len(rows) < 1.1 * judged_at:
             sample = slice(-COHERENCE_SAMPLE, None)
-            tells = is_coherent(self.lexical, loose[sample], runs[sample])
-            self._coherence = Coherence(len(loose), tells)
+            tells = is_coherent(self.lexical, rows[sample], runs[sample])
+            self._coherence[sort] = len(rows), tells
         return tells
 
     def _runs(self, loose: IntArray) -> IntArray:
@@ -333,13 +342,6 @@ class Catalog:
 
 def _number(names: dict[str, int], name: str | None) -> int:
     return -1 if name is None else names.setdefault(name, len(names))
-
-
-class Coherence(NamedTuple):
-    """Whether the order of writing tells anything, and of how many memories that was said."""
-
-    judged_at: int
-    tells: bool
 
 
 def is_coherent(lexical: LexicalIndex, rows: IntArray, runs: IntArray) -> bool:

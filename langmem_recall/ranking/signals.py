@@ -45,6 +45,31 @@ def _refreshed_at(usage: Usage) -> float | None:
     return usage.last_used if usage.last_used - usage.before <= LRU2_SECONDS else None
 
 
+def _seen_at(candidate: Candidate, policy: RecallPolicy) -> float:
+    """When a memory was last used, else written, in epoch seconds; NaN when unknown."""
+    usage = candidate.usage
+    used = _refreshed_at(usage) if policy.lru2 else usage.last_used
+    return candidate.memory.written_ts if used is None else used
+
+
+def is_lasting(candidate: Candidate, policy: RecallPolicy) -> bool:
+    """Whether time takes nothing from a memory."""
+    return candidate.memory.pinned or candidate.memory.kind in policy.durable_kinds
+
+
+def recency_of_writing(
+    candidates: Sequence[Candidate], ages_hours: FloatArray, policy: RecallPolicy
+) -> FloatArray:
+    """Recency by age since writing: what holds now was said last, not read last."""
+    idle = [
+        (_seen_at(candidate, policy) - candidate.memory.written_ts) / 3600.0
+        for candidate in candidates
+    ]
+    lasting = [is_lasting(candidate, policy) for candidate in candidates]
+    fresh = recency(ages_hours + np.array(idle), policy.half_life_hours)
+    return np.where(lasting, 1.0, fresh)
+
+
 def signal_table(
     candidates: Sequence[Candidate], policy: RecallPolicy, now: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -71,10 +96,9 @@ def _raw(candidate: Candidate, policy: RecallPolicy) -> tuple[float, ...]:
     dense = evidence.dense
     # Without a cosine the lexical evidence speaks, through relevance.
     similarity = evidence.relevance if dense is None else min(max(dense, 0.0), 1.0)
-    used = _refreshed_at(usage) if policy.lru2 else usage.last_used
-    seen = memory.written_ts if used is None else used
+    seen = _seen_at(candidate, policy)
     last = np.nan if usage.last_used is None else usage.last_used
-    lasting = memory.pinned or memory.kind in policy.durable_kinds
+    lasting = is_lasting(candidate, policy)
     return (
         similarity,
         evidence.relevance,

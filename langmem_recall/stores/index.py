@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,6 +19,8 @@ from langmem_recall.types import Memory, MemoryId, Namespace
 
 MOST_NAMESPACES = 256
 """Indexes kept in memory; the one searched longest ago goes first."""
+LONGEST_FILL_S = 1.0
+"""Seconds after which a fill is taken for hung, and another reader may begin one."""
 DEAD_SHARE = 0.25
 """An index with more dead rows than this is built anew from its memories."""
 
@@ -33,10 +36,19 @@ class NamespaceIndex:
         self.too_large = False
         self._memories: dict[MemoryId, Memory] = {}
         self._written_during_fill: set[MemoryId] | None = None
+        self._filling_since: float | None = None
 
     def is_fresh(self, now: float, max_age_s: float) -> bool:
         """Whether the last fill is recent enough to trust."""
         return self.filled_at is not None and now - self.filled_at < max_age_s
+
+    def memories(self, items: Sequence[Item]) -> list[Memory]:
+        """The memories of items just read; an empty index takes them in at once, not each."""
+        if self._memories or not items:
+            return [self.memory(item) for item in items]
+        memories = [_memory_of(item) for item in items]
+        self._build(memories)
+        return memories
 
     def memory(self, item: Item) -> Memory:
         """The memory of an item just read; what the index knew otherwise is corrected."""
@@ -66,10 +78,47 @@ class NamespaceIndex:
             self._mark(memory_id)
             self._drop(memory_id)
 
-    def begin_fill(self) -> None:
-        """Remember from now on which memories are written, so that the fill does not undo them."""
+    @property
+    def newest(self) -> datetime | None:
+        """When the memory written last was written, as the store has it; None before a fill."""
+        if self.filled_at is None or self.too_large:
+            return None
         with self.lock:
-            self._written_during_fill = set()
+            times = [one.updated_at for one in self._memories.values() if one.updated_at]
+        return max(times, default=None)
+
+    def begin_fill(self) -> float | None:
+        """Remember from now on which memories are written, so that the fill does not undo them.
+
+        What it returns ends the fill; None while another one is under way that does not hang.
+        """
+        with self.lock:
+            now = time.monotonic()
+            if self._filling_since is not None and now - self._filling_since < LONGEST_FILL_S:
+                return None
+            self._filling_since = now
+            if self._written_during_fill is None:
+                self._written_during_fill = set()
+            return now
+
+    def cease_fill(self, begun: float) -> None:
+        """The fill that began then is over, or was given up."""
+        with self.lock:
+            if self._filling_since == begun:
+                self._filling_since = self._written_during_fill = None
+
+    def take_changes(self, items: Iterable[Item], count: int, now: float) -> bool:
+        """Take in what was written lately; False where deletions or the like ask for a listing."""
+        with self.lock:
+            written = self._written_during_fill or set()
+            for item in items:
+                if id_of(item) not in written:
+                    self.memory(item)
+            if written or len(self._memories) != count:
+                return False
+            self.filled_at = now
+            self._compact()
+            return True
 
     def end_fill(self, items: Iterable[Item], now: float) -> None:
         """Take in a whole listing: new and changed memories in, vanished ones out."""
@@ -85,7 +134,6 @@ class NamespaceIndex:
                     self.memory(item)
             for memory_id in self._memories.keys() - seen:
                 self._drop(memory_id)
-            self._written_during_fill = None
             self.filled_at = now
             self._compact()
 

@@ -20,7 +20,7 @@ from langgraph.store.base import (
 
 from langmem_recall.drive import Ops, Plan
 from langmem_recall.errors import InputError, RecallError
-from langmem_recall.lifecycle.provenance import check_name, text_of
+from langmem_recall.lifecycle.provenance import cleaned, text_of
 from langmem_recall.stores.index import IndexShelf
 from langmem_recall.stores.ledger import Ledger
 from langmem_recall.stores.verdicts import Verdicts
@@ -143,7 +143,11 @@ def check_namespace(namespace: Any) -> None:
             'Write ("memories", user_id).'
         )
     for label in namespace:
-        check_name("A label of a namespace", label)
+        if not isinstance(label, str) or not label or cleaned(label) != label:
+            raise InputError(
+                "A label of a namespace must be a text without NUL or lone surrogates, got "
+                f"{label!r:.80}."
+            )
     if namespace[0] in RESERVED_ROOTS:
         raise InputError(
             f"{namespace[0]!r} is no root for memories: it is kept for the store's own records. "

@@ -32,7 +32,7 @@ from langmem_recall.stores.local_compaction import erase_below, scrub
 from langmem_recall.stores.local_embedding import Pending, make_embedder
 from langmem_recall.stores.local_file import MEMORY, LocalFile
 from langmem_recall.stores.local_ops import check_op, last_puts, list_namespaces
-from langmem_recall.stores.local_pending import embed_pending, mark_all_pending
+from langmem_recall.stores.local_pending import begin_reindex, embed_pending, end_reindex
 from langmem_recall.stores.local_rows import (
     Record,
     delete_ids,
@@ -172,18 +172,28 @@ class LocalStore(BaseStore):
             scrub(connection)
         return self._file.vacuum()
 
-    def reindex(self) -> int:
-        """Embed everything anew with the configured embedder; returns how many were embedded."""
+    def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
+        """Embed everything anew with the configured embedder; returns how many were embedded.
+
+        Stopped at any point, it goes on from there when it is called again; what has no new vector
+        yet is found by its words. `progress` is told how many are done, and of how many.
+        """
         if self._embedder is None:
             return 0
         with self._pending_lock:
             # The embedder is tried before the old vectors go.
             self._embedder.query("reindex")
             with self._file.writing() as connection:
-                mark_all_pending(connection, self._embedder)
+                waiting = begin_reindex(connection, self._embedder)
             done = 0
+            if progress is not None:
+                progress(done, waiting)
             while some := embed_pending(self._file, self._embedder, self._pending):
                 done += some
+                if progress is not None:
+                    progress(done, waiting)
+            with self._file.writing() as connection:
+                end_reindex(connection)
         return done
 
     def sweep_ttl(self) -> Settled:
@@ -217,9 +227,9 @@ class LocalStore(BaseStore):
         """Rewrite the file without what was deleted, off the event loop."""
         return await asyncio.to_thread(self.compact)
 
-    async def areindex(self) -> int:
+    async def areindex(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Embed everything anew, off the event loop."""
-        return await asyncio.to_thread(self.reindex)
+        return await asyncio.to_thread(self.reindex, progress)
 
     async def asweep_ttl(self) -> int:
         """Delete what has expired, off the event loop."""

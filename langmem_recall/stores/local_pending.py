@@ -17,7 +17,7 @@ from langmem_recall.stores.local_embedding import (
 )
 from langmem_recall.stores.local_file import LocalFile
 from langmem_recall.stores.local_puts import note_embedder
-from langmem_recall.stores.local_rows import Record, find_records, read_meta, take_seqs
+from langmem_recall.stores.local_rows import Record, find_records, read_meta, take_seqs, write_meta
 
 
 class _Waiting(NamedTuple):
@@ -48,7 +48,26 @@ def embed_pending(file: LocalFile, embedder: Embedder, pending: Pending) -> int:
     return len(ready)
 
 
-def mark_all_pending(connection: sqlite3.Connection, embedder: Embedder) -> None:
+def begin_reindex(connection: sqlite3.Connection, embedder: Embedder) -> int:
+    """Let all texts wait for the embedder, unless they do so already; returns how many wait."""
+    if read_meta(connection).get("reindexing") != embedder.identity:
+        _mark_all_pending(connection, embedder)
+        write_meta(connection, reindexing=embedder.identity)
+    return _waiting(connection)
+
+
+def end_reindex(connection: sqlite3.Connection) -> None:
+    """Note that nothing is left to embed anew, if so."""
+    if not _waiting(connection):
+        connection.execute("DELETE FROM meta WHERE name = 'reindexing'")
+
+
+def _waiting(connection: sqlite3.Connection) -> int:
+    waiting = connection.execute("SELECT count(*) FROM vectors WHERE vectors IS NULL").fetchone()
+    return int(waiting[0])
+
+
+def _mark_all_pending(connection: sqlite3.Connection, embedder: Embedder) -> None:
     """Drop every vector and let the texts wait for the configured embedder."""
     connection.execute("DELETE FROM vectors")
     connection.execute("DELETE FROM meta WHERE name IN ('dims', 'embedder')")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from typing_extensions import Unpack
 
-from langmem_recall.drive import Host, Plan, arun, run
+from langmem_recall.drive import Call, Host, Plan, arun, run
 from langmem_recall.lifecycle.housekeeping import STEPS, Forgotten, Step, SweepReport
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.upkeep import SweepAsk, Upkeep
 from langmem_recall.stores.writes import Writer
-from langmem_recall.types import Kind, Memory, Namespace, Source
+from langmem_recall.types import Kind, Memory, Namespace, Recall, Source
 
 
 class MemoryFields(TypedDict, total=False):
@@ -42,6 +42,7 @@ class MemoryMethods:
 
     _writer: Writer
     _host: Host
+    _traces: Callable[[Recall], None] | None
 
     def remember(
         self,
@@ -151,11 +152,11 @@ class MemoryMethods:
 
         A store's file may keep deleted bytes until it is rewritten: `compact()` of a LocalStore.
         """
-        return run(self._writer.forget(namespace, key), self._host)
+        return run(self._forget(namespace, key), self._host)
 
     async def aforget(self, namespace: Namespace, key: str) -> bool:
         """The async twin of `forget`."""
-        return await arun(self._writer.forget(namespace, key), self._host)
+        return await arun(self._forget(namespace, key), self._host)
 
     def history(self, namespace: Namespace, key: str) -> list[Memory]:
         """A memory and the values it had before, newest first, each with its time and source."""
@@ -165,12 +166,18 @@ class MemoryMethods:
         """The async twin of `history`."""
         return await arun(self._writer.history(namespace, key), self._host)
 
+    def _forget(self, namespace: Namespace, key: str) -> Plan[bool]:
+        gone = yield from self._writer.forget(namespace, key)
+        yield from erased(self._traces, namespace, key)
+        return gone
+
 
 class UpkeepMethods:
     """The housekeeping half of a `RecallStore`, each method with its async twin."""
 
     _upkeep: Upkeep
     _host: Host
+    _traces: Callable[[Recall], None] | None
 
     @abstractmethod
     def _policy_at(self, namespace: Namespace, given: RecallPolicy | None) -> Plan[RecallPolicy]:
@@ -228,13 +235,25 @@ class UpkeepMethods:
         Whatever the side-car holds about it goes too. A LocalStore is then compacted, so that no
         byte of it is left in the file.
         """
-        return run(self._upkeep.forget_namespace(namespace), self._host)
+        return run(self._forget_namespace(namespace), self._host)
 
     async def aforget_namespace(self, namespace: Namespace) -> Forgotten:
         """The async twin of `forget_namespace`."""
-        return await arun(self._upkeep.forget_namespace(namespace), self._host)
+        return await arun(self._forget_namespace(namespace), self._host)
 
     def _sweep(self, ask: SweepAsk) -> Plan[SweepReport]:
         ask.check()
         policy = yield from self._policy_at(ask.namespace, None)
         return (yield from self._upkeep.sweep(ask, policy))
+
+    def _forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
+        forgotten = yield from self._upkeep.forget_namespace(namespace)
+        yield from erased(self._traces, namespace)
+        return forgotten
+
+
+def erased(traces: Any, *what: Any) -> Plan[None]:
+    """Recorded traces forget too, where they can."""
+    erase = getattr(traces, "erase", None)
+    if erase is not None:
+        yield Call(lambda: erase(*what))

@@ -23,13 +23,15 @@ class Statement(NamedTuple):
 
     sql: str
     params: tuple[Any, ...] = ()
+    returns: bool = True
+    """Whether it gives rows."""
 
 
 class Database:
     """The connections of a Postgres store: a pool, one connection or a pipeline, sync or async.
 
-    Statements that are asked together travel together and share a transaction, so a setting made
-    for the transaction by one of them holds for the next.
+    Statements that are asked together travel together and share a transaction, so what one of
+    them sets for the transaction holds for the next.
     """
 
     def __init__(self, store: Any) -> None:
@@ -43,9 +45,74 @@ class Database:
         return Call(partial(self._run, statements))
 
     def _run(self, statements: Sequence[Statement]) -> list[Rows]:
-        with self.store._cursor(pipeline=True) as cursor:
-            cursors = [cursor.connection.cursor(binary=True, row_factory=_plain_row)]
-            cursors += [cursor.connection.cursor(binary=True, row_factory=_plain_row) for _ in statements[1:]]
-            for one, statement in zip(cursors, statements, strict=True):
-                one.execute(statement.sql, statement.params)
-            return [one.fetchall() if one.description else [] for one in cursors]
+        with self.store._cursor(pipeline=True) as lead:
+            cursors = [lead.connection.cursor(binary=True, row_factory=_tuples) for _ in statements]
+            for cursor, statement in zip(cursors, statements, strict=True):
+                cursor.execute(statement.sql, statement.params)
+            return [
+                cursor.fetchall() if statement.returns else []
+                for cursor, statement in zip(cursors, statements, strict=True)
+            ]
+
+    async def _arun(self, statements: Sequence[Statement]) -> list[Rows]:
+        async with self.store._cursor(pipeline=True) as lead:
+            cursors = [lead.connection.cursor(binary=True, row_factory=_tuples) for _ in statements]
+            for cursor, statement in zip(cursors, statements, strict=True):
+                await cursor.execute(statement.sql, statement.params)
+            return [
+                await cursor.fetchall() if statement.returns else []
+                for cursor, statement in zip(cursors, statements, strict=True)
+            ]
+
+    def _run_elsewhere(self, statements: Sequence[Statement]) -> list[Rows]:
+        """A sync call to an async store, from any thread but the one of its loop."""
+        loop = self.store.loop
+        if asyncio._get_running_loop() is loop:
+            raise asyncio.InvalidStateError(
+                "A sync call would wait for the very loop it blocks. Await the `a` twin instead."
+            )
+        return asyncio.run_coroutine_threadsafe(self._arun(statements), loop).result()
+
+
+def database_of(store: BaseStore) -> Database | None:
+    """The database behind a Postgres store; None for any other store."""
+    # Not imported for those who do not use it: without it there is no such store.
+    module = sys.modules.get("langgraph.store.postgres.base")
+    is_postgres = module is not None and isinstance(store, module.BasePostgresStore)
+    return Database(store) if is_postgres else None
+
+
+def is_missing_table(error: Exception) -> bool:
+    """Whether a statement failed because a table has not been made."""
+    return getattr(error, "sqlstate", None) == UNDEFINED_TABLE
+
+
+def path_of(namespace: Namespace) -> str:
+    """A namespace as LangGraph writes it; labels have no dots."""
+    return ".".join(namespace)
+
+
+def namespace_of(path: str) -> Namespace:
+    """The namespace that was written so."""
+    return tuple(path.split("."))
+
+
+def bounds(namespace: Namespace) -> tuple[str, str, str]:
+    """The path of a namespace, and where the paths below it begin and end, byte by byte."""
+    path = path_of(namespace)
+    return path, f"{path}.", f"{path}/"
+
+
+def below(column: str) -> str:
+    """The condition on a column that `bounds` are the parameters of.
+
+    Compared byte by byte, which neither wildcards nor the language of the database can change,
+    and which an index can answer under any plan.
+    """
+    return f"({column} = %s OR ({column} ~>=~ %s AND {column} ~<~ %s))"
+
+
+def _tuples(cursor: Any) -> Any:
+    from psycopg.rows import tuple_row
+
+    return tuple_row(cursor)

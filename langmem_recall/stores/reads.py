@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from time import perf_counter
 from typing import NamedTuple
 
@@ -24,21 +25,23 @@ from langmem_recall.drive import Call, Ops, Plan
 from langmem_recall.errors import InputError
 from langmem_recall.filters import check_filter
 from langmem_recall.lifecycle.conflicts import conflicts
-from langmem_recall.loading import loading
 from langmem_recall.pipeline import Likeness, rank, select, spread
 from langmem_recall.plans.asks import Ask, Found, calibrate, joint_likeness
 from langmem_recall.plans.rerank import Reranker
-from langmem_recall.plans.search import find_by_search
+from langmem_recall.plans.search import Look, by_operations, find_by_search
 from langmem_recall.plans.shelf import find_on_shelf
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.calibration import ASSUMED, Null
 from langmem_recall.ranking.gates import Moment, believed, hard_drop
 from langmem_recall.ranking.language import language_of
 from langmem_recall.sources import EvidenceSource
-from langmem_recall.stores.index import IndexShelf, NamespaceIndex
+from langmem_recall.stores.filling import Filler
+from langmem_recall.stores.index import IndexShelf
 from langmem_recall.stores.items import ranked_item
-from langmem_recall.stores.ledger import NEVER, Ledger, listing
+from langmem_recall.stores.ledger import NEVER, Ledger
 from langmem_recall.stores.pages import PageKeeper
+from langmem_recall.stores.postgres import database_of
+from langmem_recall.stores.postgres_search import PostgresReads
 from langmem_recall.stores.twins import Words
 from langmem_recall.stores.verdicts import Verdicts
 from langmem_recall.temporal import read_as_of, read_temporal
@@ -55,9 +58,6 @@ from langmem_recall.types import (
     View,
 )
 
-LARGE_RECHECK = 20
-"""A namespace found too large is counted again after this many times the index's age limit."""
-
 
 class Knobs(NamedTuple):
     """I/O knobs of a `RecallStore` that reading needs."""
@@ -65,6 +65,8 @@ class Knobs(NamedTuple):
     index_limit: int
     index_max_age: float
     allow_empty_namespace: bool
+    has_sidecar_inside: bool
+    """Whether what is kept about memories lies in the store that holds them."""
 
 
 class Reader:
@@ -90,6 +92,11 @@ class Reader:
         self._knobs = knobs
         self._pages = PageKeeper()
         self.indexes = IndexShelf()
+        database = database_of(inner)
+        self._reads = None if database is None else PostgresReads(database)
+        limit, max_age = knobs.index_limit, knobs.index_max_age
+        beside = verdicts if knobs.has_sidecar_inside else None
+        self._filler = Filler(self.indexes, clock, limit, max_age, self._reads, beside)
         self._calibrated: Embeddings | None = None
         self._nulls: dict[str, Null] = {}
 
@@ -222,7 +229,7 @@ class Reader:
         """The words of a namespace, as ranking reads them."""
         source = self._source
         if source is None:
-            return (yield from self._ready_index(prefix))
+            return (yield from self._filler.ready(prefix))
         shelf: Words = yield Call(lambda: source.shelf(prefix))
         return shelf
 
@@ -232,25 +239,12 @@ class Reader:
         if source is not None:
             shelf = yield Call(lambda: source.shelf(ask.prefix))
             return (yield from find_on_shelf(ask, shelf, null, self._has_vectors))
-        index = yield from self._ready_index(ask.prefix)
-        return (yield from find_by_search(ask, index, null, self._has_vectors))
-
-    def _ready_index(self, prefix: Namespace) -> Plan[NamespaceIndex]:
-        """The words of a namespace, listed anew when old; an empty index where none is kept."""
-        if not self._knobs.index_limit:
-            return NamespaceIndex()
-        index, now = self.indexes.at(prefix), self._clock().timestamp()
-        max_age = self._knobs.index_max_age
-        if index.is_fresh(now, LARGE_RECHECK * max_age if index.too_large else max_age):
-            return NamespaceIndex() if index.too_large else index
-        index.begin_fill()
-        items = yield from listing(prefix, self._knobs.index_limit)
-        visible = [item for item in items if item.namespace[0] != SIDECAR_ROOT]
-        index.too_large = len(visible) > self._knobs.index_limit
-        with loading():
-            # Reading the words of thousands of memories must not hold the event loop up.
-            yield Call(lambda: index.end_fill([] if index.too_large else visible, now))
-        return NamespaceIndex() if index.too_large else index
+        index = yield from self._filler.ready(ask.prefix)
+        look: Look = by_operations
+        if self._reads is not None:
+            size = None if index.filled_at is None else index.catalog.size
+            look = partial(self._reads.look, size=size)
+        return (yield from find_by_search(ask, index, null, self._has_vectors, look))
 
     def _null(self, cue: Cue) -> Plan[Null]:
         """The embedder's null distribution in the cue's language, measured on first use."""
@@ -368,6 +362,7 @@ def _trace(
         searched=sum(found.searched for found in finds),
         channels=dict(channels),
         degraded=tuple(dict.fromkeys(note for found in finds for note in found.degraded)),
+        knobs=policy.to_dict(),
     )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import weakref
+from asyncio import to_thread
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from inspect import isawaitable
 from typing import Any, Literal, cast
 
 from langchain_core.documents import BaseDocumentCompressor
@@ -29,14 +31,15 @@ from langgraph.store.base.batch import AsyncBatchedBaseStore
 
 from langmem_recall.drive import Host, Ops, Plan, arun, run
 from langmem_recall.errors import InputError
+from langmem_recall.lifecycle.guard import default_guard
 from langmem_recall.lifecycle.provenance import LONGEST_TEXT
-from langmem_recall.lifecycle.verdict import Guard, allow_all
+from langmem_recall.lifecycle.verdict import Guard
 from langmem_recall.plans.rerank import Reranker
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.sources import UsageTable
+from langmem_recall.stores.books import book_of, has_tables, make_tables
 from langmem_recall.stores.flusher import Flusher
 from langmem_recall.stores.keeping import Keeper
-from langmem_recall.stores.ledger import Ledger, SidecarBook, TableBook
+from langmem_recall.stores.ledger import Ledger
 from langmem_recall.stores.memories import MemoryMethods, UpkeepMethods
 from langmem_recall.stores.policies import PolicyShelf
 from langmem_recall.stores.quiet import is_quiet, quiet
@@ -59,6 +62,10 @@ _adding_locks: weakref.WeakKeyDictionary[BaseStore, threading.Lock] = weakref.We
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+def _nothing() -> None:
+    """What setting up does in a store that needs none."""
 
 
 class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
@@ -95,7 +102,7 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         inner: BaseStore,
         *,
         policy: RecallPolicy | None = None,
-        guard: Guard = allow_all,
+        guard: Guard = default_guard,
         write_policy: WritePolicy | None = None,
         merge_similarity: float = 0.95,
         summarizer: Any = None,
@@ -119,12 +126,12 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         self._secret: bytes | None = None
         self.policy = policy or RecallPolicy.default()
         sidecar = usage_store or inner
-        book = TableBook(sidecar) if isinstance(sidecar, UsageTable) else SidecarBook()
+        self._book = book_of(sidecar)
         adding = _adding_locks.setdefault(sidecar, threading.Lock())
-        self._ledger = Ledger(book, self.policy.count_fade_per_day, adding)
+        self._ledger = Ledger(self._book, self.policy.count_fade_per_day, adding)
         self._host = Host(inner, sidecar, embeddings_of(inner))
         limit = index_limit if index == "auto" else 0
-        knobs = Knobs(limit, index_max_age, allow_empty_namespace)
+        knobs = Knobs(limit, index_max_age, allow_empty_namespace, sidecar is inner)
         self._verdicts = Verdicts(guard, index_max_age)
         rerank = reranker if isinstance(reranker, Reranker | None) else Reranker(reranker)
         self._reader = Reader(inner, self._ledger, self._verdicts, clock, knobs, rerank)
@@ -261,9 +268,26 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
     # --- life cycle -------------------------------------------------------------------------
 
     def setup(self) -> Any:
-        """Set the inner store up, where it needs that; returns what it returns."""
+        """Set the inner store up, where it needs that; returns what it returns.
+
+        On Postgres also the tables of our own; to be awaited where the inner one is.
+        """
         prepare = getattr(self._inner, "setup", None)
-        return prepare() if prepare else None
+        prepared = prepare() if prepare else None
+        if has_tables(self._book, self._inner):
+            if isawaitable(prepared):
+                return self._finish_setup(prepared)
+            run(make_tables(self._book, self._inner), self._host)
+        return prepared
+
+    async def asetup(self) -> Any:
+        """The async twin of `setup`."""
+        return await self._finish_setup(await to_thread(getattr(self._inner, "setup", _nothing)))
+
+    async def _finish_setup(self, prepared: Any) -> Any:
+        done = await prepared if isawaitable(prepared) else prepared
+        await arun(make_tables(self._book, self._inner), self._host)
+        return done
 
     @property
     def needs_loop(self) -> bool:
@@ -387,3 +411,5 @@ def _check_op(op: Any) -> None:
         raise InputError(
             f"Unknown operation {op!r}. Use GetOp, PutOp, SearchOp or ListNamespacesOp."
         )
+    # Some stores check it only in `put`, and a dotted label in a batch aliased another namespace.
+    validate_op_namespace(op)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -26,6 +27,8 @@ from langmem_recall.types import (
     Recall,
     View,
 )
+
+logger = logging.getLogger(__name__)
 
 Namespaces = Namespace | Sequence[Namespace]
 SECRET = (SIDECAR_ROOT, "secret")
@@ -148,7 +151,11 @@ class RecallMethods:
         """Count what a recall chose as used, and hand the recall to `traces`."""
         self._note_use(recall.memories, policy or self.policy, refresh_ttl=True)
         if self._traces and not is_quiet():
-            self._traces(recall)
+            try:
+                self._traces(recall)
+            except Exception:
+                # Whoever looks on must not break what he looks at.
+                logger.warning("A trace could not be handed on", exc_info=True)
 
     def _policy_at(self, namespace: Namespace, given: RecallPolicy | None) -> Plan[RecallPolicy]:
         """The call's policy, else the one stored for the namespace, else the store's own."""

@@ -15,6 +15,7 @@ import numpy as np
 from langgraph.store.base import PutOp
 
 from langmem_recall.errors import InputError, StoreError
+from langmem_recall.lifecycle.guard import default_guard
 from langmem_recall.lifecycle.verdict import Guard, allow_all
 from langmem_recall.stores.local import LocalStore
 from langmem_recall.stores.local_ops import check_op
@@ -63,7 +64,7 @@ def export_jsonl(
     return count
 
 
-def import_jsonl(store: LocalStore, source: PathOrFile, guard: Guard = allow_all) -> int:
+def import_jsonl(store: LocalStore, source: PathOrFile, guard: Guard = default_guard) -> int:
     """Read what `export_jsonl` wrote, all or nothing; returns how many memories came in.
 
     A memory of the same namespace and key is replaced. Vectors are taken over when their embedder
@@ -184,8 +185,8 @@ def _read_put(told: dict[str, Any], number: int, dims: int | None, guard: Guard)
 
 
 def _guarded(value: Any, guard: Guard) -> Any:
-    """The value as it comes in: history needs no guard, because it is never recalled."""
-    if guard is allow_all or not isinstance(value, dict) or value.get("status") == "superseded":
+    """The value as it comes in; history too, because a recall may ask for what was believed."""
+    if guard is allow_all or not isinstance(value, dict):
         return value
     verdict = judge_value(guard, value)
     return value if verdict.action == "allow" else quarantined_value(value, verdict)

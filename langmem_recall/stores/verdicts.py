@@ -94,8 +94,7 @@ class Verdicts:
 
     def below(self, prefix: Namespace) -> Plan[Rulings]:
         """Every ruling at or below a namespace, as the side-car has it now."""
-        items: list[Item] = yield from listing((*VERDICT, *prefix), sidecar=True)
-        return {(item.namespace[len(VERDICT) :], item.key): _ruling(item.value) for item in items}
+        return _rulings((yield from listing((*VERDICT, *prefix), sidecar=True)))
 
     def of_item(self, memory_id: MemoryId) -> Plan[Ruling | None]:
         """The ruling on one item."""
@@ -107,6 +106,12 @@ class Verdicts:
         approved = ruling._replace(action="approve")
         yield Ops([_put(memory_id, approved)], sidecar=True)
         self._note({memory_id: approved})
+
+    def hand_down(self, memory_id: MemoryId, former_id: MemoryId, text: str) -> Plan[None]:
+        """Bar the former value of an item too, where its text is barred."""
+        ruling = yield from self.of_item(memory_id) if self.is_on else _no_ruling()
+        if ruling is not None and ruling.bars(text):
+            yield from self._write({former_id: ruling})
 
     def forget(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Drop the rulings on these items."""
@@ -140,13 +145,25 @@ class Verdicts:
             notes = self._notes
         if read_at is None or now - read_at >= self._max_age_s:
             rulings = yield from self.below(prefix)
-            with self._lock:
-                if notes == self._notes:
-                    self._known[prefix] = now, rulings
-                    self._known.move_to_end(prefix)
-                while len(self._known) > MOST_NAMESPACES:
-                    self._known.popitem(last=False)
+            self._keep(prefix, rulings, now, notes)
         return rulings
+
+    @property
+    def notes(self) -> int:
+        """How often own rulings have changed; read it before `take`'s items are read."""
+        return self._notes
+
+    def take(self, prefix: Namespace, items: Iterable[Item], now: float, notes: int) -> None:
+        """Keep the rulings on a namespace that were read together with its memories."""
+        self._keep(prefix, _rulings(items), now, notes)
+
+    def _keep(self, prefix: Namespace, rulings: Rulings, now: float, notes: int) -> None:
+        with self._lock:
+            if notes == self._notes:
+                self._known[prefix] = now, rulings
+                self._known.move_to_end(prefix)
+            while len(self._known) > MOST_NAMESPACES:
+                self._known.popitem(last=False)
 
     def _note(self, rulings: Mapping[MemoryId, Ruling]) -> None:
         """Own rulings are in force at once; those of other processes when they are read anew."""
@@ -158,6 +175,15 @@ class Verdicts:
                     for memory_id, ruling in rulings.items()
                     if memory_id[0][: len(prefix)] == prefix
                 )
+
+
+def _no_ruling() -> Plan[Ruling | None]:
+    return None
+    yield
+
+
+def _rulings(items: Iterable[Item]) -> Rulings:
+    return {(item.namespace[len(VERDICT) :], item.key): _ruling(item.value) for item in items}
 
 
 def judge_text(guard: Guard, text: str) -> Verdict:

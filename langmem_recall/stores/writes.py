@@ -38,6 +38,7 @@ from langmem_recall.write_policy import WritePolicy
 
 FORMER = "@"
 """A former value of `key` is kept under `key@1`, `key@2` and so on."""
+LONGEST_TTL = timedelta(days=365_000)
 FIELDS = frozenset(MEMORY_FIELDS) - {"content", "status", "confirmed_at", "superseded_at"}
 """What a caller may say of a memory."""
 
@@ -125,7 +126,7 @@ class Writer:
         """The corrected memory under its old key, the former one as history beside it."""
         now = self._clock()
         current = yield from self._required(namespace, key)
-        if current.status == "superseded":
+        if current.superseded_at is not None or current.status == "superseded":
             raise InputError(f"{key!r} is history. Correct the memory that took its place.")
         told = new_memory(
             namespace, key, text, max_text=self._knobs.max_text, source=source, written_at=now
@@ -152,8 +153,9 @@ class Writer:
             pinned=current.pinned,
             supersedes=(former_key,),
         )
-        former = revised_value(current, status="superseded", superseded_at=now)
+        former = _put_out_of_force(current, now)
         value = write_value(corrected)
+        yield from self._verdicts.hand_down(current.id, (namespace, former_key), current.text)
         yield from self._keeper.put(
             [Write((namespace, former_key), former, indexed=False), Write(corrected.id, value)]
         )
@@ -175,7 +177,9 @@ class Writer:
         held = current.value.get(QUARANTINE)
         superseded = held.get("supersedes", ()) if isinstance(held, Mapping) else ()
         value = revised_value(
-            current, status="active", supersedes=tuple(superseded) or current.supersedes
+            current,
+            status="active" if current.superseded_at is None else "superseded",
+            supersedes=tuple(superseded) or current.supersedes,
         )
         value.pop(QUARANTINE, None)
         approved = read_memory(namespace, key, value, current.created_at)
@@ -185,7 +189,7 @@ class Writer:
         """Memories at or below a namespace that wait for approval, by their names."""
         check_namespace(namespace)
         items = yield from listing(namespace, filter={"status": "quarantined"})
-        found = {memory.id: memory for memory in map(memory_of, items)}
+        found = {one.id: one for one in map(memory_of, items) if one.superseded_at is None}
         if self._verdicts.is_on:
             rulings = yield from self._verdicts.below(namespace)
             ids = sorted(rulings)
@@ -215,12 +219,13 @@ class Writer:
         if not chain:
             return False
         # Whatever else a value claims to supersede is still somebody's memory.
-        gone = [memory for memory in chain if memory.key == key or memory.status == "superseded"]
+        gone = [memory for memory in chain if memory.key == key or memory.status != "active"]
         yield from self._keeper.remove([memory.id for memory in gone])
         return True
 
     def history(self, namespace: Namespace, key: str) -> Plan[list[Memory]]:
         """A memory and the values it had before, newest first."""
+        check_namespace(namespace)
         chain: list[Memory] = []
         keys = [key]
         while keys:
@@ -230,7 +235,8 @@ class Writer:
             found = [memory_of(item) for item in items if item is not None]
             chain += found
             seen = {memory.key for memory in chain}
-            keys = [each for memory in found for each in memory.supersedes if each not in seen]
+            further = (each for memory in found for each in memory.supersedes)
+            keys = [each for each in dict.fromkeys(further) if each not in seen]
         return chain
 
     def _told(
@@ -252,13 +258,16 @@ class Writer:
                 f"{', '.join(sorted(FIELDS))}."
             )
         given = {name: held for name, held in fields.items() if held is not None}
-        return new_memory(
+        memory = new_memory(
             namespace,
             key or uuid.uuid4().hex,
             text,
             max_text=self._knobs.max_text,
             **{"written_at": now, **given},
         )
+        if memory.key in memory.supersedes:
+            raise InputError(f"{key!r} cannot supersede itself. Use `correct` for a new value.")
+        return memory
 
     def _admitted(self, text: str) -> Plan[Verdict]:
         verdict = yield from self._verdicts.of_text(text)
@@ -280,7 +289,8 @@ class Writer:
         if ttl is not None and not (isinstance(ttl, timedelta) and ttl > timedelta()):
             raise InputError(f"ttl must be a timedelta above 0, got {ttl!r:.80}.")
         lasts = allowed if ttl is None else ttl
-        return None if lasts is None else now + lasts
+        # A time that no calendar reaches is no end.
+        return None if lasts is None or lasts > LONGEST_TTL else now + lasts
 
     def _summarised(self, memory: Memory) -> Plan[Memory]:
         """What comes from outside in fewer words; it stays external whatever they say."""
@@ -309,16 +319,13 @@ class Writer:
         items: list[Item | None] = yield Ops(gets)
         formers = [memory_of(item) for item in items if item is not None]
         writes = [
-            Write(
-                former.id,
-                revised_value(former, status="superseded", superseded_at=now),
-                indexed=False,
-            )
+            Write(former.id, _put_out_of_force(former, now), indexed=False)
             for former in formers
-            if former.status != "superseded"
+            if former.superseded_at is None
         ]
         value = write_value(memory) if value is None else value
-        yield from self._keeper.put([*writes, Write(memory.id, value)])
+        indexed = memory.status == "active"
+        yield from self._keeper.put([*writes, Write(memory.id, value, indexed)])
         yield from self._keeper.catch_up()
         return replace(memory, value=value)
 
@@ -358,7 +365,6 @@ class Writer:
 
     def _required(self, namespace: Namespace, key: str) -> Plan[Memory]:
         check_namespace(namespace)
-        check_name("A key", key)
         (item,) = yield Ops([GetOp(namespace, key, refresh_ttl=False)])
         if item is None:
             raise InputError(
@@ -382,6 +388,12 @@ class Writer:
             if taken is None:
                 return f"{prefix}{number}"
             number += 1
+
+
+def _put_out_of_force(memory: Memory, now: datetime) -> dict[str, Any]:
+    """The value of a memory as history; a quarantined one stays so, whatever time is asked for."""
+    status = "quarantined" if memory.status == "quarantined" else "superseded"
+    return revised_value(memory, status=status, superseded_at=now)
 
 
 def _reasons(verdict: Verdict) -> str:

@@ -9,11 +9,13 @@ from conftest import Call, Clock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain.agents import AgentState, create_agent
+from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
+from pydantic import BaseModel
 from scripted import (
     ADA,
     FLIGHT_WORDS,
@@ -290,6 +292,21 @@ def test_tools_adds_memory_tools_that_write_for_the_same_user(call: Call) -> Non
     assert ("I moved to Oslo", "user_stated") in found
 
 
+class Choice(BaseModel):
+    """The seat to book."""
+
+    seat: str
+
+
+def test_structured_answers_come_through(call: Call) -> None:
+    wanted = {"name": "Choice", "args": {"seat": "aisle"}, "id": "1"}
+    model = model_of(AIMessage("", tool_calls=[wanted]))
+    chat = Chat(agent_of(model, facts(), agent={"response_format": ToolStrategy(Choice)}))
+    assert call(chat, "say", FLIGHT_WORDS)["structured_response"] == Choice(seat="aisle")
+    assert recalled(model.seen[0]) == [SEAT]
+    assert len(chat.records) == 1
+
+
 # --- namespaces and stores of the run ---
 
 
@@ -406,7 +423,7 @@ def histories(draw: st.DrawFn) -> list:
     return said
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(histories(), st.sampled_from(PLACEMENTS), st.integers(0, 2))
 def test_no_tool_call_is_parted_from_its_results_whatever_the_history(
     history: list, placement: Placement, more: int

@@ -1,3 +1,7 @@
+import asyncio
+import threading
+import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
@@ -8,6 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.store.memory import InMemoryStore
 from langgraph.types import interrupt
 from pydantic import BaseModel
 from scripted import (
@@ -302,3 +307,42 @@ def test_configuration_errors_come_out_of_the_graph(call: Call, on_error: Any) -
         call(Chat(graph, user=None), "say", FLIGHT_WORDS)
     with pytest.raises(ConfigurationError, match="no store"):
         call(Chat(graph_of(model_of(), None, on_error=on_error)), "say", FLIGHT_WORDS)
+
+
+class FailingStore(InMemoryStore):
+    """Hangs or raises, as it is told."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        super().__init__()
+        self.act = act
+
+    def batch(self, ops: Any) -> Any:
+        return self.act()
+
+    async def abatch(self, ops: Any) -> Any:
+        return await asyncio.to_thread(self.act)
+
+
+def test_a_graph_waits_once_for_a_store_that_hangs(call: Call) -> None:
+    hold, model = threading.Event(), model_of(calls("1"))
+    store = FailingStore(lambda: hold.wait(60))
+    chat = Chat(graph_of(model, store, deadline=1.0, on_error="skip"))
+    began = time.monotonic()
+    call(chat, "say", FLIGHT_WORDS)
+    took = time.monotonic() - began
+    hold.set()
+    assert 1.0 <= took < 2.0
+    assert shape(model.seen[1]) == [FLIGHT_WORDS, "call 1", "result 1"]
+    (record,) = chat.records
+    assert record["reason"].startswith("no memories: TooLate")
+
+
+def test_a_graph_goes_on_without_a_store_that_raises(call: Call) -> None:
+    model = model_of()
+    store = FailingStore(lambda: 1 / 0)
+    chat = Chat(graph_of(model, store, on_error="skip"))
+    call(chat, "say", FLIGHT_WORDS)
+    assert shape(model.seen[0]) == [FLIGHT_WORDS]
+    assert chat.records[0]["reason"] == "no memories: ZeroDivisionError: division by zero"
+    with pytest.raises(ZeroDivisionError):
+        call(Chat(graph_of(model, store, on_error="raise")), "say", FLIGHT_WORDS)

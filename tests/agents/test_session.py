@@ -36,8 +36,9 @@ from scripted import (
 
 from langmem_recall import LocalStore, Recall, RecallPolicy, RecallStore
 from langmem_recall.agents.middleware import RecallMiddleware
-from langmem_recall.agents.session import Options
+from langmem_recall.agents.options import Options
 from langmem_recall.errors import ConfigurationError, MissingExtraError
+from langmem_recall.lifecycle.verdict import allow_all
 from langmem_recall.types import Cue
 
 SYSTEM = "system: Be kind."
@@ -193,7 +194,7 @@ def test_two_secrets_and_two_turns_give_different_nonces(call: Call) -> None:
 
 def test_the_nonce_is_unknown_to_whoever_wrote_a_memory(call: Call) -> None:
     """What a memory says cannot close a block, not even with the nonce of an earlier one."""
-    store, model = facts(), model_of()
+    store, model = facts(guard=allow_all), model_of()
     chat = Chat(agent_of(model, store, secret="s"))
     call(chat, "say", FLIGHT_WORDS)
     (nonce,) = nonces(model.seen[0])

@@ -219,9 +219,10 @@ def test_the_trigger_acts_as_it_does_in_a_recall() -> None:
 
 
 def test_a_target_beyond_the_bounds_says_what_is_reached() -> None:
-    # The 16 answerable cues of 24 reach above the highest trigger, 0.95.
+    # The 16 answerable cues of 24 reach above the highest trigger, 0.95. Any trigger between them
+    # and the off-topic ones gives the same rate: the one nearest to the default's is taken.
     found = tune(moving_town(lambda i: "old", off_topic=True), target_injection=0.25)
-    assert found.policy.trigger == 0.95
+    assert 0.5 < found.policy.trigger < 0.95
     assert found.reason.endswith("gates: set to inject 67% of the cues")
 
 

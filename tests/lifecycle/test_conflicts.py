@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langmem_recall.lifecycle.conflicts import conflicts, is_same, same_particulars, same_text
+from langmem_recall.lifecycle.conflicts import (
+    conflicts,
+    is_denied,
+    is_same,
+    same_particulars,
+    same_text,
+)
 from langmem_recall.types import Memory
 
 MARCH = datetime(2026, 3, 4, tzinfo=UTC)
@@ -129,3 +135,20 @@ def test_agreement_is_mutual_and_a_text_agrees_with_itself(one, other):
     assert same_particulars(one, other) is same_particulars(other, one)
     pairs = conflicts([memory(one), memory(other, 1)], lambda i, j: 1.0)
     assert pairs in ([], [(1, 0)])
+
+
+@pytest.mark.parametrize(
+    ("said", "is_wrong"),
+    [
+        ("My sister lives in Bergen now.", True),
+        ("Hello. By the way, my sister no longer lives in Oslo!", True),
+        ("My sister lives in Oslo.", False),
+        ("Does my sister live in Bergen?", False),
+        ("My brother works in Bergen.", False),
+        ("", False),
+    ],
+)
+def test_what_the_user_says_in_the_conversation_denies_what_was_stored(said, is_wrong):
+    stored = Memory(namespace=("u",), key="k", text="My sister lives in Oslo")
+
+    assert is_denied(stored, ["Something else.", said]) is is_wrong

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,7 +29,9 @@ MAY = datetime(2023, 5, 7, 9, 30, tzinfo=UTC)
 
 
 def memory(key: str = "k", text: str = "green tea", **fields: Any) -> Memory:
-    return Memory(**{"namespace": ("u",), "key": key, "text": text, **fields})
+    """A memory; what has a thread was said by somebody, unless told otherwise."""
+    spoken = {"speaker": "Ann"} if fields.get("thread_id") else {}
+    return Memory(**{"namespace": ("u",), "key": key, "text": text, **spoken, **fields})
 
 
 def catalog_of(*memories: Memory) -> Catalog:
@@ -454,3 +457,15 @@ def test_real_threads_are_not_implied_and_keep_their_neighbours():
 
     assert ["a", "b"] in threads(catalog)
     assert (implied["a"], implied["b"], implied["k00"]) == (False, False, True)
+
+
+def test_notes_of_one_thread_are_no_neighbours_unless_they_go_on_about_the_same():
+    notes = [replace(memory(f"k{n}", f"unlike{n}", turn=n), thread_id="t") for n in range(6)]
+    few = catalog_of(*notes)
+    mixed = catalog_of(*(replace(note, thread_id="t") for note in interleaved(talk())))
+    talked = catalog_of(*(replace(note, thread_id="t") for note in talk()))
+
+    assert not few.thread_order().has_neighbours
+    assert [len(thread) for thread in threads(talked)] == [48]
+    assert not talked.thread_order().implied.any()
+    assert [len(thread) for thread in threads(mixed)] == [48]

@@ -24,7 +24,9 @@ NEUTRAL = 2.25
 
 
 def memory(key: str, text: str, **fields: Any) -> Memory:
-    return Memory(**{"namespace": ("u",), "key": key, "text": text, **fields})
+    # Who speaks in a thread takes part in a conversation, whose words lend each other context.
+    spoken = {"speaker": "Ann"} if fields.get("thread_id") else {}
+    return Memory(**{"namespace": ("u",), "key": key, "text": text, **spoken, **fields})
 
 
 def catalog_of(*memories: Memory | str) -> Catalog:

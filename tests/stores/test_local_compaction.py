@@ -21,7 +21,7 @@ from langmem_recall.types import Touch, Usage
 
 ADA, BOB = ("tenants", "ada@home"), ("tenants", "bob")
 SECRETS = ("Zanzibarquux", "plughwidget", "QX-48213", "frobnicated")
-LETTERS = [one + other for one in "bcdfgh" for other in "aeiou"]
+SYLLABLES = [one + other for one in "bcdfgh" for other in "aeiou"]
 TEXT = "My Zanzibarquux holds a plughwidget under QX-48213, frobnicated twice"
 
 
@@ -188,7 +188,9 @@ def test_compacting_while_others_write_and_read_loses_nothing(tmp_path: Path) ->
     def write(which: int) -> None:
         try:
             for i in range(30):
-                stores[which].put(ADA, f"{which}-{i}", {"content": f"{LETTERS[i]}quon of {which}"})
+                stores[which].put(
+                    ADA, f"{which}-{i}", {"content": f"{SYLLABLES[i]}quon of {which}"}
+                )
                 stores[which].search(ADA, query="word", limit=5)
                 stores[which].delete(ADA, f"{which}-{i - 10}")
         except BaseException as fault:
@@ -204,9 +206,9 @@ def test_compacting_while_others_write_and_read_loses_nothing(tmp_path: Path) ->
     assert faults == []
     kept = {f"{which}-{i}" for which in range(2) for i in range(20, 30)}
     assert {item.key for item in stores[1].search(ADA, limit=100)} == kept
-    assert matched(stores[0], f"{LETTERS[25]}quon") == {"0-25", "1-25"}
-    assert matched(stores[1], f"{LETTERS[25]}quon") == {"0-25", "1-25"}
-    assert matched(open_store(path), f"{LETTERS[25]}quon") == {"0-25", "1-25"}
+    assert matched(stores[0], f"{SYLLABLES[25]}quon") == {"0-25", "1-25"}
+    assert matched(stores[1], f"{SYLLABLES[25]}quon") == {"0-25", "1-25"}
+    assert matched(open_store(path), f"{SYLLABLES[25]}quon") == {"0-25", "1-25"}
 
 
 def test_a_reader_in_the_way_is_told_and_compacting_again_finishes(

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from conftest import START, Call, Clock, CountingEmbeddings
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
+from langgraph.store.postgres import PostgresStore
 from langgraph.store.sqlite import SqliteStore
 
 from langmem_recall.errors import InputError, StoreError
@@ -418,3 +420,35 @@ def test_sqlite_store_forgets_and_sweeps_too(clock: Clock) -> None:
         store.flush()
         assert store.forget_namespace(NS).count == 1
         assert {item.key for item in base.search((), limit=10)} == {"b"}
+
+
+def test_no_table_of_postgres_holds_anything_of_a_forgotten_tenant(
+    postgres: str, clock: Clock, embeddings: CountingEmbeddings
+) -> None:
+    def guard(text: str) -> Verdict:
+        return Verdict("quarantine", ("odd",)) if "odd" in text else Verdict()
+
+    index: Any = {"dims": 256, "embed": embeddings, "fields": ["content"]}
+    with PostgresStore.from_conn_string(postgres, index=index) as base:
+        store = RecallStore(base, guard=guard, clock=clock)
+        store.setup()
+        for tenant in ("zanzibarquux", "other"):
+            space = ("memories", tenant)
+            store.remember(space, f"{SEATS}, says {tenant}", key=tenant)
+            store.put(space, "odd", {"content": f"odd words of {tenant}"})
+            store.correct(space, tenant, f"I prefer window seats, says {tenant}")
+            store.set_policy(space, RecallPolicy.default())
+            assert store.recall(space, "which seats do I prefer?").chosen
+        store.flush()
+        forgotten = store.forget_namespace(("memories", "zanzibarquux"))
+        assert forgotten.count == 3
+        with psycopg.connect(postgres) as connection:
+            tables = connection.execute(
+                "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
+            ).fetchall()
+            dump = "".join(
+                str(connection.execute(f'SELECT * FROM "{name}"').fetchall()) for (name,) in tables
+            )
+        assert "zanzibarquux" not in dump
+        assert "other" in dump
+        assert store.recall(("memories", "other"), "which seats do I prefer?").chosen

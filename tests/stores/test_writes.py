@@ -76,6 +76,7 @@ def usage(store: RecallStore, key: str) -> Usage:
         ({"observation": "session_summary"}, 30),
         ({"observation": "session_summary", "ttl": timedelta(days=2)}, 2),
         ({"ttl": timedelta(days=3)}, 3),
+        ({"ttl": timedelta.max}, None),
         ({"observation": "session_summary", "valid_until": START + timedelta(days=5)}, 5),
         ({}, None),
     ],
@@ -141,6 +142,7 @@ def test_a_write_policy_of_ones_own_is_obeyed(make: Make, call: Call) -> None:
         ({"ttl": timedelta(1), "valid_until": START}, "Both ttl and valid_until are given"),
         ({"observation": 7}, "observation must be a name"),
         ({"supersedes": ["nobody"]}, "No memory 'nobody'"),
+        ({"supersedes": ["k"], "key": "k"}, "'k' cannot supersede itself"),
         ({"status": "active"}, "remember does not know status"),
         ({"mood": "fine"}, "remember does not know mood"),
     ],
@@ -634,6 +636,32 @@ def test_approving_does_not_bring_history_back(store: RecallStore, call: Call) -
     call(store, "remember", NS, "one", key="s")
     call(store, "correct", NS, "s", "two")
     assert call(store, "approve", NS, "s@1").status == "superseded"
+
+
+@pytest.mark.parametrize("how", ["remembered", "put"])
+def test_the_history_of_a_suspect_memory_is_never_recalled(
+    make: Make, call: Call, clock: Clock, how: str
+) -> None:
+    store = RecallStore(make(), guard=suspicious, clock=clock)
+    if how == "put":
+        value = {"content": "odd seats on flights", "written_at": START.isoformat()}
+        call(store, "put", NS, "s", value)
+    else:
+        call(store, "remember", NS, "odd seats on flights", key="s")
+    clock.turn(days=10)
+    call(store, "correct", NS, "s", SEATS)
+    cue = Cue("which odd seats on flights?", as_of=START + timedelta(days=5))
+    recall = call(store, "recall", NS, cue)
+    assert recall.chosen == ()
+    assert {drop.memory.key: drop.reason for drop in recall.dropped} == {
+        "s": "written later",
+        "s@1": "quarantined",
+    }
+    assert [m.key for m in call(store, "recall", NS, "which seats on flights?").memories] == ["s"]
+    assert call(store, "approve", NS, "s@1").status == "superseded"
+    assert [m.text for m in call(store, "recall", NS, cue).memories] == ["odd seats on flights"]
+    assert call(store, "forget", NS, "s")
+    assert store.inner.search((), limit=10) == []
 
 
 # --- feedback ---------------------------------------------------------------------------------

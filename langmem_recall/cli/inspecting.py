@@ -1,0 +1,219 @@
+"""`langmem-recall inspect`: recorded recalls and stored memories as one page for the browser."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
+from langmem_recall.cli.stores import (
+    Within,
+    all_memories,
+    is_postgres,
+    open_store,
+    parse_namespace,
+    shown,
+    usages_of,
+)
+from langmem_recall.errors import InputError
+from langmem_recall.observe.log import read_log
+from langmem_recall.observe.log_files import files
+from langmem_recall.observe.reading import check_record
+from langmem_recall.observe.record import FEEDBACK
+from langmem_recall.observe.trace import printable
+from langmem_recall.types import Memory, Namespace, Usage
+
+TITLE = "Recall inspector"
+SQLITE = b"SQLite format 3\x00"
+_DAMAGE = (KeyError, TypeError, ValueError, AttributeError)
+
+
+def inspect_command(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE",
+            help="A log of traces (JSONL; what was rotated out is read too), the file of a "
+            "LocalStore or a postgresql:// address; several are shown on one page.",
+        ),
+    ],
+    namespace: Within = None,
+    title: Annotated[str, typer.Option(help="What the page is called.")] = TITLE,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve the page on this machine until Ctrl-C.")
+    ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="With --serve: the port; any free one without it."),
+    ] = None,
+    as_json: AsJson = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="HTML file to write."),
+    ] = None,
+) -> None:
+    """Show why each memory was recalled or not, on a page that needs nothing but a browser.
+
+    Traces give turns, what-if sliders and health; a store gives its memories and their use. A
+    namespace keeps the traces that looked into it, with all that they found.
+
+    The page holds what the memories say. While it is served, everybody with an account on this
+    machine can read it. Reading counts as no use.
+    """
+    _check_request(sources, output, serve, port)
+    asked = _Asked(sources, parse_namespace(namespace), printable(title))
+    made, tally = _made(asked)
+    record: dict[str, Any] = {
+        "output": output and str(output),
+        "turns": tally.turns,
+        "memories": len(tally.names),
+        "bytes": len(made),
+    }
+    if tally.unreadable:
+        note(f"{tally.unreadable:,} records could not be read and are left out.")
+    if output:
+        with replaced(output) as fresh:
+            fresh.write_bytes(made)
+    if serve:
+        _serve(made, port or 0, record, as_json)
+    else:
+        _tell(record, f"{_counted(record)} are in {output}.", as_json)
+
+
+def _check_request(
+    sources: Sequence[str], output: Path | None, serve: bool, port: int | None
+) -> None:
+    if output is None and not serve:
+        raise InputError("Where should the page go? Write it with -o page.html, or use --serve.")
+    if port is not None and not serve:
+        raise InputError("--port goes with --serve. Add --serve, or leave the port out.")
+    paths = [Path(source).absolute() for source in sources if not is_postgres(source)]
+    read = {file.resolve() for path in paths for file in (path, *files(path))}
+    if output and output.resolve() in read:
+        raise InputError(f"{output} is what is inspected. Name another file for the page.")
+
+
+def _serve(made: bytes, port: int, record: Mapping[str, Any], as_json: bool) -> None:
+    from langmem_recall.cli.serving import PageServer
+
+    with PageServer(made, port) as server:
+        told = f"{_counted(record)} are at {server.address} until you press Ctrl-C."
+        _tell({**record, "address": server.address}, told, as_json)
+        # Whoever started us in a pipe waits for the address.
+        sys.stdout.flush()
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
+def _tell(record: Mapping[str, Any], told: str, as_json: bool) -> None:
+    deliver(record, lambda screen: screen.print(printable(told), soft_wrap=True), as_json)
+
+
+def _counted(record: Mapping[str, Any]) -> str:
+    size = f"{record['bytes'] / 1e6:,.1f} MB"
+    return f"{record['turns']:,} turns and {record['memories']:,} memories ({size})"
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class _Asked(NamedTuple):
+    """What is to be on the page."""
+
+    sources: Sequence[str]
+    namespace: Namespace
+    title: str
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was read on the way to the page."""
+
+    tick: Tick
+    turns: int = 0
+    unreadable: int = 0
+    names: set[tuple[Any, ...]] = field(default_factory=set)
+
+    def count(self, record: Mapping[str, Any]) -> bool:
+        """Take note of a record; False where it cannot be read."""
+        try:
+            names = _names(record)
+        except (InputError, *_DAMAGE):
+            self.unreadable += 1
+            return False
+        self.turns += names is not None
+        self.names |= names or set()
+        self.tick(self.turns, None)
+        return True
+
+
+def _made(asked: _Asked) -> tuple[bytes, _Tally]:
+    from langmem_recall.observe.inspector.page import page
+
+    stores = [source for source in asked.sources if _is_store(source)]
+    logs = [source for source in asked.sources if source not in stores]
+    with progress("reading") as tick:
+        tally = _Tally(tick)
+        memories = [held for store in stores for held in _stored(store, asked.namespace)]
+        tally.names |= {(*memory.namespace, memory.key) for memory, _ in memories}
+        records = (record for log in logs for record in _recorded(log, asked.namespace, tally))
+        html = page(records, memories, asked.title)
+    return html.encode(), tally
+
+
+def _is_store(source: str) -> bool:
+    if is_postgres(source):
+        return True
+    path = Path(source)
+    if path.is_dir():
+        raise InputError(f"{source} is a folder. Name a log of traces or a LocalStore's file.")
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(SQLITE)) == SQLITE
+
+
+def _stored(target: str, namespace: Namespace) -> list[tuple[Memory, Usage]]:
+    with open_store(target) as store:
+        memories = all_memories(store, namespace)
+        return list(zip(memories, usages_of(store, memories), strict=True))
+
+
+def _recorded(source: str, namespace: Namespace, tally: _Tally) -> Iterator[dict[str, Any]]:
+    """The records of a log that looked into a namespace; a file without any is no log."""
+    is_log = False
+    for record in read_log(source):
+        if not _looked_into(record, namespace):
+            is_log |= "version" in record
+        else:
+            # What cannot be read goes to the page all the same, which says how much it is.
+            is_log |= tally.count(record)
+            yield record
+    if not is_log:
+        raise InputError(
+            f"{shown(source)} holds no traces that can be read. Pass what TraceLog wrote, or the "
+            "file of a LocalStore."
+        )
+
+
+def _looked_into(record: Mapping[str, Any], namespace: Namespace) -> bool:
+    several = record.get("namespaces")
+    places = [*(several if isinstance(several, list) else ()), record.get("namespace")]
+    held = [place for place in places if isinstance(place, list)]
+    return not namespace or any(tuple(one[: len(namespace)]) == namespace for one in held)
+
+
+def _names(record: Mapping[str, Any]) -> set[tuple[Any, ...]] | None:
+    """The memories a recall had as candidates; None for feedback."""
+    if record.get("kind") == FEEDBACK:
+        check_record(record, FEEDBACK)
+        return None
+    check_record(record)
+    candidates: Iterable[Mapping[str, Any]] = record["candidates"]
+    return {(*one["namespace"], one["key"]) for one in candidates}

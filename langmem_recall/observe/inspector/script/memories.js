@@ -1,0 +1,199 @@
+// All memories that were stored or ever candidates: search, life and history.
+
+const MEMORY_ROW = 58;
+
+class MemoriesView {
+  constructor(traces, showTurn) {
+    Object.assign(this, { traces, showTurn });
+    this.node = el("section", { class: "split", id: "memories" });
+  }
+
+  // Made when it is first looked at: it goes through every candidate of every turn.
+  start() {
+    const { traces } = this;
+    this.entries = entriesOf(traces);
+    const latest = traces.memories.reduce((most, one) => Math.max(most, one.written_at ?? 0), 0);
+    this.now = traces.turns.at(-1)?.at ?? latest;
+    this.list = new LongList("Memories", MEMORY_ROW, (one) => this.row(one), (one) => this.show(one));
+    this.search = el("input", {
+      type: "search",
+      placeholder: "Search memories  ( / )",
+      "aria-label": "Search memories",
+      on: { input: () => this.filter() },
+    });
+    const chosen = (label, name) => {
+      const values = [...new Set(this.entries.map((one) => one.memory[name]))].sort();
+      const options = [["", `All ${label}`], ...values.map((value) => [value, value])];
+      return select(label, options, () => this.filter());
+    };
+    this.kind = chosen("kinds", "kind");
+    this.source = chosen("sources", "source");
+    this.status = chosen("statuses", "status");
+    const orders = [
+      ["recalled", "Most recalled"],
+      ["newest", "Newest"],
+      ["oldest", "Oldest"],
+      ["used", "Most used"],
+    ];
+    this.order = select("Order", orders, () => this.filter());
+    this.count = el("p", { class: "quiet", "aria-live": "polite" });
+    this.detail = el("div", { class: "detail" });
+    const filters = el("div", { class: "filters" }, this.search, this.kind, this.source, this.status, this.order);
+    const side = el("div", { class: "side" }, filters, this.count, this.list.node);
+    replaced(this.node, side, this.detail);
+    this.filter();
+  }
+
+  filter() {
+    const words = this.search.value.toLowerCase();
+    const wanted = { kind: this.kind.value, source: this.source.value, status: this.status.value };
+    const found = this.entries.filter(({ memory, told }) => {
+      const isWanted = Object.entries(wanted).every(([name, value]) => !value || memory[name] === value);
+      return isWanted && told.includes(words);
+    });
+    const orders = {
+      recalled: (a, b) => b.recalled.length - a.recalled.length,
+      newest: (a, b) => (b.memory.written_at ?? 0) - (a.memory.written_at ?? 0),
+      oldest: (a, b) => (a.memory.written_at ?? 0) - (b.memory.written_at ?? 0),
+      used: (a, b) => b.usage.uses - a.usage.uses,
+    };
+    found.sort(orders[this.order.value || "recalled"]);
+    this.count.textContent = plural(found.length, "memory", "memories");
+    this.list.show(found);
+    if (!found.length) replaced(this.detail);
+  }
+
+  row(entry) {
+    const { memory, usage } = entry;
+    const facts = [
+      memory.kind,
+      memory.source,
+      ago(this.now - (memory.written_at ?? NaN)),
+      plural(usage.uses, "use"),
+      `recalled in ${plural(entry.recalled.length, "turn")}`,
+    ];
+    return el(
+      "div",
+      { class: "turn-row" },
+      quoted(memory.text ?? memory.key, "one-line"),
+      el(
+        "div",
+        { class: "turn-head" },
+        el("span", { class: "quiet one-line", text: facts.join(" · ") }),
+        memory.status === "active" ? null : el("span", { class: "tag tag-bad", text: memory.status })
+      )
+    );
+  }
+
+  show(entry) {
+    const { memory, usage } = entry;
+    const facts = [
+      ["key", memory.key],
+      ["namespace", this.traces.namespace(memory.namespace)],
+      ["kind", memory.kind],
+      ["source", `${memory.source}, trust ${fixed(memory.trust)}`],
+      ["status", memory.status],
+      ["salience", fixed(memory.salience)],
+      ["confidence", fixed(memory.confidence)],
+      ["written", `${moment(memory.written_at)} (${ago(this.now - (memory.written_at ?? NaN))})`],
+      ["confirmed", moment(memory.confirmed_at)],
+      ["valid", `${moment(memory.valid_from)} to ${moment(memory.valid_until)}`],
+      ["uses", `${usage.uses}, last ${moment(usage.lastUsed)}`],
+      ["feedback", String(usage.merit)],
+      ["speaker", memory.speaker ?? "–"],
+      ["thread", memory.thread_id === null ? "–" : `${memory.thread_id}, turn ${memory.turn ?? "–"}`],
+      ["tags", (memory.tags || []).join(", ") || "–"],
+      ["derived from", (memory.derived_from || []).join(", ") || "–"],
+    ];
+    replaced(
+      this.detail,
+      el("h2", {}, quoted(memory.text ?? "(text not recorded)")),
+      memory.pinned ? el("p", {}, el("span", { class: "tag", text: "pinned" })) : null,
+      el(
+        "dl",
+        { class: "facts" },
+        ...facts.map(([name, value]) =>
+          el("div", {}, el("dt", { text: name }), el("dd", {}, quoted(value)))
+        )
+      ),
+      ...this.history(entry),
+      el("h3", { text: `Recalled in ${plural(entry.recalled.length, "turn")}` }),
+      this.turnLinks(entry.recalled),
+      el("h3", { text: `Candidate but not recalled in ${plural(entry.dropped.length, "turn")}` }),
+      this.turnLinks(entry.dropped)
+    );
+  }
+
+  // What this memory took the place of, what took its place, and its earlier wordings.
+  history(entry) {
+    const { memory } = entry;
+    const isHere = (one) => one.memory.namespace === memory.namespace;
+    const older = (memory.supersedes || []).map(
+      (key) => this.entries.find((one) => isHere(one) && one.memory.key === key) || key
+    );
+    const newer = this.entries.filter(
+      (one) => isHere(one) && (one.memory.supersedes || []).includes(memory.key)
+    );
+    const line = (words, one) => {
+      const text = typeof one === "string" ? one : (one.memory.text ?? one.memory.key);
+      return el("li", {}, el("span", { class: "quiet", text: `${words} ` }), quoted(text));
+    };
+    const lines = [
+      ...newer.map((one) => line("superseded by", one)),
+      ...older.map((one) => line("supersedes", one)),
+      ...entry.versions
+        .filter((one) => one !== memory && one.text !== memory.text)
+        .map((one) => line("formerly", { memory: one })),
+    ];
+    return lines.length ? [el("h3", { text: "History" }), el("ul", {}, ...lines)] : [];
+  }
+
+  turnLinks(numbers) {
+    const shown = numbers.slice(-30).reverse();
+    const links = shown.map((number) => {
+      const turn = this.traces.turns[number];
+      const link = el("button", { type: "button", class: "link" }, quoted(`${number + 1}: ${turn.text || turn.parts.join(" | ")}`));
+      link.addEventListener("click", () => this.showTurn(number));
+      return el("li", {}, link);
+    });
+    const more = numbers.length - shown.length;
+    return el("ul", {}, ...links, more ? el("li", { class: "quiet", text: `and ${more} earlier` }) : null);
+  }
+}
+
+// One entry a memory, as it was last seen, with the turns it was a candidate in.
+function entriesOf(traces) {
+  const found = new Map();
+  const byNumber = [];
+  const entryOf = (memory) => {
+    const known = byNumber[memory.number];
+    if (known) return known;
+    const name = JSON.stringify([memory.namespace, memory.key]);
+    const entry = found.get(name) || { versions: [], recalled: [], dropped: [], last: null };
+    found.set(name, entry);
+    entry.versions.push(memory);
+    byNumber[memory.number] = entry;
+    return entry;
+  };
+  const { place } = traces.columns;
+  for (const turn of traces.turns) {
+    for (let at = turn.start; at < turn.start + turn.count; at += 1) {
+      const entry = entryOf(traces.memoryAt(at));
+      (place.whole(at) ? entry.recalled : entry.dropped).push(turn.number);
+      entry.last = at;
+    }
+  }
+  for (const entry of found.values()) {
+    entry.memory = traces.memoryAt(entry.last);
+    entry.usage = traces.usage(entry.last);
+  }
+  for (const [number, usage] of traces.stored) {
+    const stored = traces.memories[number];
+    Object.assign(entryOf(stored), { memory: stored, usage: usageOf(traces.head.usages[usage]) });
+  }
+  for (const entry of found.values()) {
+    const { text, key, speaker, tags } = entry.memory;
+    entry.told = `${text ?? ""} ${key} ${speaker ?? ""} ${(tags || []).join(" ")}`.toLowerCase();
+  }
+  return [...found.values()];
+}

