@@ -29,6 +29,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/stores.py --full
 	$(BIN)/python benchmarks/cache.py
 	$(BIN)/python benchmarks/guard.py
+	$(BIN)/python benchmarks/postgres.py --full
 	$(BIN)/python benchmarks/suites.py
 	-$(BIN)/python benchmarks/locomo.py
 

@@ -177,12 +177,13 @@ def tenants(
             truth = {f"m{tenant * each + i}" for i in np.argsort(-cosines)[:10]}
             got = inner.search(home, query=text, limit=10)
             bare.append(len(truth & {item.key for item in got}) / 10)
-            store.search(home, query=text, limit=POOL)
+            store.recall(home, text)
             started = time.perf_counter()
-            pool = store.search(home, query=text, limit=POOL)
+            recall = store.recall(home, text)
             times.append(1_000 * (time.perf_counter() - started))
-            near = sorted(pool, key=lambda item: -(item.similarity or -1.0))
-            ours.append(len(truth & {item.key for item in near[:10]}) / 10)
+            pool = [*recall.chosen, *(drop.scored for drop in recall.dropped)]
+            near = sorted(pool, key=lambda one: -(one.evidence.dense or -1.0))
+            ours.append(len(truth & {one.memory.key for one in near[:10]}) / 10)
         store.close()
     return statistics.mean(bare), statistics.mean(ours), statistics.median(times)
 
@@ -196,7 +197,7 @@ def print_tenants(fresh: Callable[[str], str], vectors: Vectors, each: int) -> N
     for trusts_index in (False, True):
         bare, ours, cost = tenants(uri, vectors, each, count, trusts_index)
         told = "planner takes the HNSW index" if trusts_index else "planner chooses"
-        print(f"{told:>29}: bare {bare:.3f}, RecallStore {ours:.3f} ({cost:.2f} ms a search)")
+        print(f"{told:>29}: bare {bare:.3f}, RecallStore {ours:.3f} ({cost:.2f} ms a recall)")
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ def main() -> None:
         system_prompt="You are Ada's assistant.",
         checkpointer=InMemorySaver(),
         store=store,
-        middleware=[RecallMiddleware(("memories", "{user_id}"))],
+        middleware=[RecallMiddleware(("memories", "{user_id}"), deadline=2.0)],
     )
     screen = Screen(agent, user_id="ada", thread_id="one")
     screen.say("From which airport do I fly, and in which seat?")

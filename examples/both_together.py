@@ -20,7 +20,9 @@ def main() -> None:
         system_prompt="You are Ada's assistant. Look up what may matter and was not shown to you.",
         checkpointer=InMemorySaver(),
         store=RecallStore(LocalStore()),
-        middleware=[RecallMiddleware(("memories", "{user_id}"), tools=("remember", "recall"))],
+        middleware=[
+            RecallMiddleware(("memories", "{user_id}"), tools=("remember", "recall"), deadline=2.0)
+        ],
     )
     Screen(agent, user_id="ada", thread_id="monday").say("I have a food allergy: peanuts.")
     Screen(agent, user_id="ada", thread_id="tuesday").say("My brother Tom visits us on 2 May.")

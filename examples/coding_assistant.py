@@ -41,7 +41,7 @@ def main() -> None:
         [run_tests],
         system_prompt="You are a coding assistant. Run the tests, then say what to do.",
         store=store,
-        middleware=[RecallMiddleware(("repositories", "{repository}"))],
+        middleware=[RecallMiddleware(("repositories", "{repository}"), deadline=2.0)],
     )
     Screen(agent, repository="shop").say("Please make the checkout tests pass.")
 

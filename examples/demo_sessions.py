@@ -59,7 +59,7 @@ class Assistant:
             chat_model(),
             system_prompt=PROMPT,
             store=self.store,
-            middleware=[RecallMiddleware(("memories", "{user_id}"), tools=tools)],
+            middleware=[RecallMiddleware(("memories", "{user_id}"), tools=tools, deadline=2.0)],
         )
 
     def hear(self, words: str) -> list[BaseMessage]:

@@ -26,7 +26,7 @@ def main() -> None:
         tools,
         system_prompt="You are Ada's assistant. Keep what she tells you.",
         store=store,
-        middleware=[RecallMiddleware(MINE)],
+        middleware=[RecallMiddleware(MINE, deadline=2.0)],
     )
     for said in (
         "Please note: I always take an aisle seat on flights.",

@@ -40,7 +40,9 @@ def main() -> None:
         system_prompt="You are Ada's assistant. Keep what she tells you, correct what changed.",
         store=store,
         middleware=[
-            RecallMiddleware(("memories", "{user_id}"), tools=("remember", "recall", "correct"))
+            RecallMiddleware(
+                ("memories", "{user_id}"), tools=("remember", "recall", "correct"), deadline=2.0
+            )
         ],
     )
     for month, said in YEAR:

@@ -44,7 +44,7 @@ def main() -> None:
         store.remember(PLANS, text, tags=[task], source="tool_verified")
     middleware: list[AgentMiddleware[Any, Any, Any]] = [
         TodoListMiddleware(),
-        RecallMiddleware(PLANS, policy=RecallPolicy.planning()),
+        RecallMiddleware(PLANS, policy=RecallPolicy.planning(), deadline=2.0),
     ]
     agent = create_agent(
         chat_model(SCRIPTS),

@@ -30,7 +30,7 @@ def main() -> None:
     model = chat_model({"flight": [("find_flights", {"city": "Bergen"})]}).bind_tools(
         [find_flights]
     )
-    recall = recall_node(("memories", "{user_id}"))
+    recall = recall_node(("memories", "{user_id}"), deadline=2.0)
 
     def call_model(state: State) -> dict[str, Any]:
         return {"messages": [model.invoke(recall.messages(state))]}

@@ -33,7 +33,7 @@ def main() -> None:
         system_prompt="You are the web team's assistant.",
         context_schema=Who,
         store=store,
-        middleware=[RecallMiddleware(USER_AND_TEAM, tools=("remember",))],
+        middleware=[RecallMiddleware(USER_AND_TEAM, tools=("remember",), deadline=2.0)],
     )
     for user in ("ada", "ben"):
         print(f"{user} asks:")

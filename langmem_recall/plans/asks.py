@@ -241,11 +241,3 @@ def _standing(catalog: Catalog, memory: Memory) -> str | None:
         if catalog.is_superseded((memory.namespace, parent)):
             return f"derived from {parent}, which is superseded"
     return None
-
-
-def with_usage(candidates: Iterable[Candidate], usages: Iterable[Usage]) -> list[Candidate]:
-    """The candidates with what reads have left behind about them."""
-    pairs = zip(candidates, usages, strict=True)
-    return [
-        candidate._replace(usage=usage) if usage.uses else candidate for candidate, usage in pairs
-    ]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from langgraph.store.base import BaseStore
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 
-from langmem_recall.drive import Call
+from langmem_recall.drive import Call, Plan
 from langmem_recall.types import Namespace
 
+T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 UNDEFINED_TABLE = "42P01"
 
@@ -44,6 +45,17 @@ class Database:
             return Call(partial(self._run_elsewhere, statements), partial(self._arun, statements))
         return Call(partial(self._run, statements))
 
+    def settle(self) -> Plan[None]:
+        """End what a store in pipeline mode has left open, whose clock stands still until then.
+
+        Its sweeper leaves a transaction open: a time to live refreshed in it would end too early.
+        """
+        pipe = self.store.pipe
+        if pipe is not None and self._is_async:
+            yield Call(lambda: self._wait(pipe.sync()), pipe.sync)
+        elif pipe is not None:
+            yield Call(pipe.sync)
+
     def _run(self, statements: Sequence[Statement]) -> list[Rows]:
         with self.store._cursor(pipeline=True) as lead:
             cursors = [lead.connection.cursor(binary=True, row_factory=_tuples) for _ in statements]
@@ -66,12 +78,16 @@ class Database:
 
     def _run_elsewhere(self, statements: Sequence[Statement]) -> list[Rows]:
         """A sync call to an async store, from any thread but the one of its loop."""
+        return self._wait(self._arun(statements))
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         loop = self.store.loop
         if asyncio._get_running_loop() is loop:
+            work.close()
             raise asyncio.InvalidStateError(
                 "A sync call would wait for the very loop it blocks. Await the `a` twin instead."
             )
-        return asyncio.run_coroutine_threadsafe(self._arun(statements), loop).result()
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
 
 
 def database_of(store: BaseStore) -> Database | None:

@@ -123,17 +123,19 @@ class PostgresReads:
         rest = [self._get_all(gets)] if gets else []
         rest += [self._rare.statement(prefix, words, searches[0].limit)] if words else []
         answers: list[Rows] = yield self._database.ask(
-            *settings, *(make(op, vector) for op, vector in asks), *rest, WHOSE
+            *settings, *(make(op, vector) for op, vector in asks), *rest
         )
-        # Asked with the vectors, which nobody can exchange before both are answered.
-        check_mark(answers[-1][0][0], self._mark)
-        answers = answers[len(settings) : -1]
+        answers = answers[len(settings) :]
         pages = [self._page(rows) for rows in answers[: len(searches)]]
         fetched = self._by_id(answers[len(searches)]) if gets else {}
         worded = self._rare.items(prefix, words, answers[-1]) if words else []
         yield from self._repair(pages, answers, asks, is_exact)
         items = [fetched.get((op.namespace, op.key)) for op in gets]
         return Looked(pages, items, self._items(worded))
+
+    def settle(self) -> Plan[None]:
+        """Let the clock of the store's next statement be right."""
+        yield from self._database.settle()
 
     def listing(
         self, prefix: Namespace, beside: Namespace, most: int
@@ -283,8 +285,10 @@ ORDER BY {distance} LIMIT %s"""
 
     def _page(self, rows: Rows) -> list[SearchItem]:
         """Rows as items, of several vectors of a memory the nearest."""
+        if rows:
+            check_mark(rows[0][-1], self._mark)
         page: dict[tuple[str, str], SearchItem] = {}
-        for path, key, value, created_at, updated_at, distance in rows:
+        for path, key, value, created_at, updated_at, distance, _ in rows:
             if (path, key) not in page:
                 page[path, key] = SearchItem(
                     namespace_of(path),
@@ -320,9 +324,9 @@ ORDER BY {distance} LIMIT %s"""
 
 
 def _with_items(nearest: str, params: tuple[Any, ...]) -> Statement:
-    """The items of what was found, read after the rest was left out."""
+    """The items of what was found, read after the rest was left out, and whose vectors told."""
     sql = f"""
-SELECT {_ITEM}, found.distance FROM ({nearest}) found
+SELECT {_ITEM}, found.distance, {WHOSE} FROM ({nearest}) found
 JOIN store s ON s.prefix = found.prefix AND s.key = found.key ORDER BY found.distance"""
     return Statement(sql, params)
 

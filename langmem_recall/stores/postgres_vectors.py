@@ -34,8 +34,8 @@ WHERE (store_vectors.prefix, store_vectors.key, store_vectors.field_name)
 _MARKS = f"""
 SELECT obj_description(to_regclass('store_vectors'), 'pg_class'),
     obj_description(to_regclass('{NEW}'), 'pg_class')"""
-WHOSE = Statement("SELECT obj_description('store_vectors'::regclass, 'pg_class')")
-"""Asks whose vectors the table holds; NULL where nobody has noted it."""
+WHOSE = "(SELECT obj_description('store_vectors'::regclass, 'pg_class'))"
+"""Whose vectors the table holds; NULL where nobody has noted it."""
 _SWAP = f"""
 DO $$ BEGIN
     LOCK TABLE store, store_vectors, {NEW} IN SHARE ROW EXCLUSIVE MODE;

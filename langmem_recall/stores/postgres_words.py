@@ -13,7 +13,8 @@ from langmem_recall.types import Namespace
 
 RARE = 50
 """A word that more memories of a namespace have does not tell them apart."""
-MOST_WORDS = 12
+MOST_MARKED, MOST_PLAIN = 9, 3
+"""Words asked for: names, numbers and identifiers, and the longest of the rest."""
 MOST_COMMON = 20_000
 """Common words that are remembered, so that they are not looked up again."""
 COMMON_AGE_S = 600.0
@@ -30,7 +31,7 @@ class RareWords:
         self._common: dict[tuple[Namespace, str], float] = {}
 
     def asked(self, prefix: Namespace, texts: Iterable[str]) -> list[str]:
-        """The words that may be rare, those with digits and capitals first."""
+        """The words that may be rare, those with digits, marks and capitals first."""
         now = self._clock()
         found = (word for text in texts for word in _WORD.findall(text))
         words = {word.casefold(): word for word in found if word.casefold() not in STOP_WORDS}
@@ -39,9 +40,9 @@ class RareWords:
             for folded, word in words.items()
             if now - self._common.get((prefix, folded), -COMMON_AGE_S) >= COMMON_AGE_S
         ]
-        return sorted(told, key=lambda word: word == word.casefold() and word.isalpha())[
-            :MOST_WORDS
-        ]
+        plain = [word for word in told if word.isalpha() and word == word.casefold()]
+        marked = [word for word in told if word not in plain]
+        return [*marked[:MOST_MARKED], *sorted(plain, key=len, reverse=True)[:MOST_PLAIN]]
 
     def statement(self, prefix: Namespace, words: Sequence[str], most: int) -> Statement:
         """Items with the rarest of these words, and which words are too common to tell."""

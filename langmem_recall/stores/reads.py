@@ -102,6 +102,8 @@ class Reader:
 
     def plain_search(self, op: SearchOp) -> Plan[list[SearchItem]]:
         """The inner store's own answer, without our side-car."""
+        if self._reads is not None and op.refresh_ttl:
+            yield from self._reads.settle()
         if op.namespace_prefix:
             (items,) = yield Ops([op])
             return within(op.namespace_prefix, items)

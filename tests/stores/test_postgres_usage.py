@@ -16,6 +16,7 @@ from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 
 from langmem_recall.drive import Host, run
 from langmem_recall.lifecycle.reinforcement import pooled, reinforced
+from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.ledger import USAGE
 from langmem_recall.stores.postgres import Database
 from langmem_recall.stores.postgres_schema import USAGE_TABLE, VERSIONS, VERSIONS_TABLE
@@ -237,3 +238,20 @@ def test_pooled_touches_add_the_same_as_one_by_one(book: Book) -> None:
     assert pool is not None
     book.add({(NS, "pool"): pool}, 1.0)
     assert book.read([(NS, "single")]) == book.read([(NS, "pool")])
+
+
+def test_a_time_to_live_is_refreshed_by_the_clock_and_not_by_an_open_transaction(
+    postgres: str,
+) -> None:
+    ttl: Any = {"default_ttl": 1, "refresh_on_read": True}
+    with PostgresStore.from_conn_string(postgres) as inner:
+        RecallStore(inner).setup()
+    with PostgresStore.from_conn_string(postgres, ttl=ttl, pipeline=True) as inner:
+        store = RecallStore(inner, policy=RecallPolicy.similarity())
+        store.put(NS, "seat", {"content": "aisle"})
+        inner.sweep_ttl()
+        ((opened_at,),) = rows(postgres, "SELECT clock_timestamp()")
+        store.search(NS, query="aisle")
+        ((refreshed,),) = rows(postgres, "SELECT expires_at - interval '1 minute' FROM store")
+        assert refreshed > opened_at
+        store.close()
