@@ -9,12 +9,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from langchain_core.embeddings import Embeddings
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.embeddings import LocalEmbeddings
 
 pytest_plugins = ["postgres_server"]
+
+# A busy machine is no fault of the code: no example has a time limit.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 START = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 
