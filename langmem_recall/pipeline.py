@@ -58,7 +58,8 @@ def rank(
     """Hard gates, signals, blend, order: what `search` returns."""
     task = cue.task if policy.task_filter else None
     admitted, dropped = _admit(candidates, Moment(now, boundaries, task))
-    return Ranking(_scored(admitted, cue, policy, now), dropped)
+    scored = _scored(admitted, cue, policy, now)
+    return Ranking(scored if policy.blend == "similarity" else deferring(scored), dropped)
 
 
 def select(
@@ -67,8 +68,9 @@ def select(
     """Recall gates, diversity, count: what a recall chooses, and what it drops with reasons."""
     passed, dropped = recall_gates(ranked, policy, view)
     varied, duplicates = _diversify(passed, policy, likeness)
-    chosen, beyond = _cut(varied, policy)
-    return chosen, [*dropped, *duplicates, *beyond]
+    vouched, doubtful = _limit_unverified(varied, policy)
+    chosen, beyond = _cut(vouched, policy)
+    return chosen, [*dropped, *duplicates, *doubtful, *beyond]
 
 
 def _admit(candidates: Sequence[Candidate], moment: Moment) -> tuple[list[Candidate], list[Drop]]:
@@ -102,6 +104,34 @@ def _scored(
     ordered = [candidates[i] for i in best_first.tolist()]
     records = map(Signals._make, signals[_RECORD_ORDER][:, best_first].T.tolist())
     return list(map(Scored, ordered, records, scores[best_first].tolist()))
+
+
+def deferring(ranked: list[Scored]) -> list[Scored]:
+    """A memory without authority does not lead where a trusted one is as relevant."""
+    if not ranked or not ranked[0].memory.lacks_authority:
+        return ranked
+    least = ranked[0].signals.relevance
+    for place, scored in enumerate(ranked):
+        if scored.signals.relevance >= least and not scored.memory.lacks_authority:
+            return [scored, *ranked[:place], *ranked[place + 1 :]]
+    return ranked
+
+
+def _limit_unverified(
+    varied: Sequence[Scored], policy: RecallPolicy
+) -> tuple[list[Scored], list[Drop]]:
+    """The best unverified memories up to their share of the places; pinned ones are exempt."""
+    most = int(policy.unverified_share * policy.top_k)
+    reason = f"unverified memories may take {most} of {policy.top_k} places"
+    kept, dropped, taken = list[Scored](), list[Drop](), 0
+    for scored in varied:
+        is_counted = scored.memory.lacks_authority and not scored.memory.pinned
+        taken += is_counted
+        if is_counted and taken > most and policy.blend != "similarity":
+            dropped.append(Drop(scored, "authority", reason))
+        else:
+            kept.append(scored)
+    return kept, dropped
 
 
 def _cut(varied: Sequence[Scored], policy: RecallPolicy) -> tuple[list[Scored], list[Drop]]:

@@ -166,6 +166,9 @@ class RecallPolicy:
     top_k: int = field(default=10, metadata=_within(1, 1_000))
     """Memories a recall returns at most; `search` obeys its own limit."""
 
+    unverified_share: float = field(default=0.5, metadata=_within(0, 1))
+    """Share of `top_k` that inferences and external text nobody has confirmed may take."""
+
     trigger: float = field(default=0.5, metadata=_within(0, 1))
     """Relevance the best memory must reach, or nothing is recalled; 0 switches it off."""
     floor: float = field(default=0.3, metadata=_within(0, 1))

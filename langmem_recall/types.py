@@ -39,6 +39,8 @@ TRUST: Mapping[str, float] = {
     "external": 0.3,
 }
 """How far each source is believed, in [0, 1]."""
+NO_AUTHORITY = frozenset({"external", "agent_inferred"})
+"""Sources whose memories never lead over a trusted one, and fill a part of a block at most."""
 VERIFIED_TRUST = 0.7
 """What comes from a source trusted less needs verification, and vouches for nothing."""
 DEFAULT_SALIENCE = 0.5
@@ -96,6 +98,11 @@ class Memory:
     def trust(self) -> float:
         """How far its source is believed, in [0, 1]."""
         return TRUST[self.source]
+
+    @property
+    def lacks_authority(self) -> bool:
+        """Whether it rests on an inference or on external text that nobody has confirmed."""
+        return self.source in NO_AUTHORITY and self.confirmed_at is None
 
     @property
     def needs_verification(self) -> bool:
@@ -264,6 +271,7 @@ GATE_WORDS: Mapping[str, str] = {
     "composite": "below the composite floor",
     "visible": "already visible",
     "top_k": "beyond the count",
+    "authority": "beyond the share of unverified ones",
     "budget": "beyond the budget",
 }
 """How a line of trace says that a gate dropped something; other gates by their own name."""

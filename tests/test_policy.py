@@ -53,6 +53,7 @@ POLICY_KNOBS = {
     "pool": (1, 10_000, True),
     "rescues": (0, 10_000, True),
     "top_k": (1, 1_000, True),
+    "unverified_share": (0, 1, False),
     "trigger": (0, 1, False),
     "floor": (0, 1, False),
     "composite_floor": (0, INF, False),

@@ -249,6 +249,34 @@ function packed(lines, budget, lineTokens) {
   return { kept: new Set(kept), shortened };
 }
 
+const NO_AUTHORITY = new Set(["external", "agent_inferred"]);
+
+function lacksAuthority({ candidate: { memory } }) {
+  return NO_AUTHORITY.has(memory.source) && !Number.isFinite(memory.confirmed_at);
+}
+
+// A memory without authority does not lead where a trusted one is as relevant.
+function deferring(ranked) {
+  if (!ranked.length || !lacksAuthority(ranked[0])) return ranked;
+  const least = ranked[0].signals.relevance;
+  const place = ranked.findIndex((one) => one.signals.relevance >= least && !lacksAuthority(one));
+  return place < 0 ? ranked : [ranked[place], ...ranked.filter((_, i) => i !== place)];
+}
+
+// The best unverified memories up to their share of the places; pinned ones are exempt.
+function limitUnverified(varied, knobs) {
+  const most = Math.floor((knobs.unverified_share ?? 1) * knobs.top_k);
+  const kept = [];
+  const dropped = [];
+  let taken = 0;
+  for (const one of varied) {
+    const isCounted = lacksAuthority(one) && !one.candidate.memory.pinned;
+    if (isCounted) taken += 1;
+    (isCounted && taken > most && knobs.blend !== "similarity" ? dropped : kept).push(one);
+  }
+  return [kept, dropped, `unverified memories may take ${most} of ${knobs.top_k} places`];
+}
+
 function cut(varied, knobs) {
   const isPinned = (one) => one.candidate.memory.pinned;
   const ordered = [...varied.filter(isPinned), ...varied.filter((one) => !isPinned(one))];
@@ -259,9 +287,10 @@ function cut(varied, knobs) {
 function scored(turn, candidates, knobs, recorded) {
   const signals = candidates.map((one) => signalsUnder(one, turn.judged_at, knobs, recorded));
   const blended = BLENDS[knobs.blend](candidates, signals, knobs, turn);
-  return candidates
+  const ranked = candidates
     .map((candidate, i) => ({ candidate, signals: signals[i], ...blended[i] }))
     .sort((a, b) => b.score - a.score || b.signals.relevance - a.signals.relevance);
+  return knobs.blend === "similarity" ? ranked : deferring(ranked);
 }
 
 // The outcome of every candidate under the knobs: a place, or a gate and a reason.
@@ -281,7 +310,10 @@ function whatIf(traces, turn, candidates, knobs, budget) {
   const reach = DIVERSITY_REACH * knobs.top_k;
   const [kept, duplicates] = withoutDuplicates(passed.slice(0, reach), alikePairs(candidates));
   duplicates.forEach(([one, gate, reason]) => drop(one, gate, reason));
-  const [chosen, beyond] = cut([...kept, ...passed.slice(reach)], knobs);
+  const varied = [...kept, ...passed.slice(reach)];
+  const [vouched, doubtful, why] = limitUnverified(varied, knobs);
+  doubtful.forEach((one) => drop(one, "authority", why));
+  const [chosen, beyond] = cut(vouched, knobs);
   beyond.forEach((one) => drop(one, "top_k", `beyond the best ${knobs.top_k}`));
   const fit = budget === null ? null : packed(chosen, budget, traces.head.lineTokens);
   let place = 0;
