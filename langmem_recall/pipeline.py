@@ -110,9 +110,11 @@ def deferring(ranked: list[Scored]) -> list[Scored]:
     """A memory without authority does not lead where a trusted one is as relevant."""
     if not ranked or not ranked[0].memory.lacks_authority:
         return ranked
-    least = ranked[0].signals.relevance
+    # To the six digits that a trace records, so that it tells the same order.
+    least = round(ranked[0].signals.relevance, 6)
     for place, scored in enumerate(ranked):
-        if scored.signals.relevance >= least and not scored.memory.lacks_authority:
+        is_relevant = round(scored.signals.relevance, 6) >= least
+        if is_relevant and not scored.memory.lacks_authority:
             return [scored, *ranked[:place], *ranked[place + 1 :]]
     return ranked
 

@@ -172,12 +172,17 @@ def _candidates(recall: Recall, with_text: bool) -> Iterator[str]:
         yield f"{_scored(scored, ranks[i], with_text)}, {told}}}"
 
 
+def _merit(scored: Scored) -> tuple[float, float]:
+    """What ranks go by, to the digits that are recorded."""
+    return -round(scored.score, 6), -round(scored.signals.relevance, 6)
+
+
 def _ranks(recall: Recall) -> list[str]:
     """Places by score among all that were scored, the chosen first and then the dropped."""
-    ranked = [(-one.score, -one.signals.relevance, i) for i, one in enumerate(recall.chosen)]
+    ranked = [(*_merit(one), i) for i, one in enumerate(recall.chosen)]
     for i, drop in enumerate(recall.dropped, start=len(ranked)):
         if drop.gate not in UNRANKED_GATES:
-            ranked.append((-drop.scored.score, -drop.scored.signals.relevance, i))
+            ranked.append((*_merit(drop.scored), i))
     ranks = ["null"] * (len(recall.chosen) + len(recall.dropped))
     for rank, (_, _, i) in enumerate(sorted(ranked), start=1):
         ranks[i] = str(rank)
