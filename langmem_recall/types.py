@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 Namespace = tuple[str, ...]
@@ -363,6 +364,13 @@ class Recall:
             spent = f", {self.trace.tokens:,} of {self.trace.budget_tokens:,} tokens"
         kept = f"{len(self.chosen)} recalled{spent}"
         return f"candidates {candidates} -> {drops or 'none dropped'} -> {kept}"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the funnel, the chosen with their signals, the dropped."""
+        # Loaded when asked: records know nothing of those who look at them.
+        trace = import_module("langmem_recall.observe.trace")
+        fragment: str = trace.html(self)
+        return fragment
 
     def _drops_at(self, gate: str, count: int) -> str:
         words = f"{count} {GATE_WORDS.get(gate, gate)}"

@@ -20,6 +20,7 @@ from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import Unpack
 
+from langmem_recall.agents.announcing import aannounce, announce
 from langmem_recall.agents.approval import approve, check_checkpointer
 from langmem_recall.agents.citations import cited_memories, without_handles
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
@@ -94,7 +95,8 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         """Recall, show, call the model, learn from what it cites."""
         scene = self._scene(request)
         prepared = run(self._session.plan(scene), STEPS)
-        response = handler(self._shown(request, prepared))
+        announce(prepared, scene.config, request.runtime.stream_writer)
+        response = handler(_shown(request, prepared))
         run(self._learned(response, scene, prepared), STEPS)
         return self._answered(response, prepared)
 
@@ -106,7 +108,8 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         """The async twin of `wrap_model_call`."""
         scene = self._scene(request)
         prepared = await arun(self._session.plan(scene), STEPS)
-        response = await handler(self._shown(request, prepared))
+        await aannounce(prepared, scene.config, request.runtime.stream_writer)
+        response = await handler(_shown(request, prepared))
         await arun(self._learned(response, scene, prepared), STEPS)
         return self._answered(response, prepared)
 
@@ -142,11 +145,6 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
             model=request.model,
         )
 
-    def _shown(self, request: ModelRequest[Any], prepared: Prepared) -> ModelRequest[Any]:
-        for record in prepared.records:
-            request.runtime.stream_writer({"type": "recall", **record})
-        return request.override(messages=prepared.messages)  # type: ignore[arg-type]
-
     def _learned(
         self, response: ModelResponse[Any], scene: Scene, prepared: Prepared
     ) -> Generator[Step, Any, None]:
@@ -170,6 +168,10 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
             response.result = [without_handles(message) for message in response.result]
         command: Command[Any] = Command(update={"recalls": prepared.records})
         return ExtendedModelResponse(response, command if prepared.records else None)
+
+
+def _shown(request: ModelRequest[Any], prepared: Prepared) -> ModelRequest[Any]:
+    return request.override(messages=prepared.messages)  # type: ignore[arg-type]
 
 
 def _answers(response: ModelResponse[Any]) -> list[AIMessage]:

@@ -11,6 +11,7 @@ from langgraph.config import get_config
 from langgraph.runtime import get_runtime
 from typing_extensions import Unpack
 
+from langmem_recall.agents.announcing import aannounce, announce
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, RecallOptions
 from langmem_recall.agents.records import records_of
@@ -35,15 +36,13 @@ class RecallNode(Runnable[Any, dict[str, Any]]):
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         """Recall for the state's turn; the update for its `recalls`."""
-        prepared = run(self._session.plan(self._scene(input, None)), STEPS)
-        return self._update(prepared)
+        return {"recalls": self._prepared(input, None).records}
 
     async def ainvoke(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         """The async twin of `invoke`."""
-        prepared = await arun(self._session.plan(self._scene(input, None)), STEPS)
-        return self._update(prepared)
+        return {"recalls": (await self._aprepared(input, None)).records}
 
     def messages(self, state: Any, model: Any = None) -> list[BaseMessage]:
         """The state's messages with the block among them, for a model's `invoke`.
@@ -52,11 +51,23 @@ class RecallNode(Runnable[Any, dict[str, Any]]):
             state: The graph's state. A turn without a recall, or with a new cue, recalls here.
             model: The chat model, whose context window bounds the budget where it is known.
         """
-        return run(self._session.plan(self._scene(state, model)), STEPS).messages
+        return self._prepared(state, model).messages
 
     async def amessages(self, state: Any, model: Any = None) -> list[BaseMessage]:
         """The async twin of `messages`."""
-        return (await arun(self._session.plan(self._scene(state, model)), STEPS)).messages
+        return (await self._aprepared(state, model)).messages
+
+    def _prepared(self, state: Any, model: Any) -> Prepared:
+        scene = self._scene(state, model)
+        prepared = run(self._session.plan(scene), STEPS)
+        announce(prepared, scene.config, get_runtime().stream_writer)
+        return prepared
+
+    async def _aprepared(self, state: Any, model: Any) -> Prepared:
+        scene = self._scene(state, model)
+        prepared = await arun(self._session.plan(scene), STEPS)
+        await aannounce(prepared, scene.config, get_runtime().stream_writer)
+        return prepared
 
     def _scene(self, state: Any, model: Any) -> Scene:
         runtime = get_runtime()
@@ -69,12 +80,6 @@ class RecallNode(Runnable[Any, dict[str, Any]]):
             store=runtime.store,
             model=model,
         )
-
-    def _update(self, prepared: Prepared) -> dict[str, Any]:
-        writer = get_runtime().stream_writer
-        for record in prepared.records:
-            writer({"type": "recall", **record})
-        return {"recalls": prepared.records}
 
 
 def recall_node(

@@ -106,7 +106,7 @@ class _Read:
         if not labelled:
             raise InputError(
                 f"None of {len(self.asked)} traces has good feedback on a memory it brought. "
-                "Report outcomes with TraceLog.feedback, or pass feedback={recall id: [keys]}."
+                "Report outcomes with RecallStore.feedback, or pass feedback={recall id: [keys]}."
             )
         wanted = {case.collection for case in labelled}
         collections = (shelf.collection for shelf in shelves.values() if shelf.name in wanted)

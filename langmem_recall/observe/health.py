@@ -251,23 +251,23 @@ def _blindness(
     blind = window.blind
     off_topic = sum(glance.outcome == NOT_CLEARED for glance in blind)
     low, high = HEALTHY_INJECTION
-    aside = (
-        " The injection rate is healthy: if those cues were off topic, all is well."
-        if low <= report.injection_rate <= high
-        else ""
-    )
-    causes = "; ".join(_causes(window, policy))
+    causes = _causes(window, policy)
+    aside = ""
+    if low <= report.injection_rate <= high:
+        aside = " The injection rate is healthy: if those cues were off topic, all is well."
+    elif not any(likelihood for likelihood, _ in causes):
+        aside = " No cause shows in the traces: if those cues were off topic, all is well."
     yield HealthWarning(
         "blindness",
         "alarm" if report.blindness_rate > VERY_BLIND else "warn",
         f"Memories are stored, yet {_share(report.blindness_rate)} of recalls were empty (nothing "
         f"cleared the floor in {off_topic} of {len(blind)}).{aside} Causes, likeliest first: "
-        f"{causes}.",
+        f"{'; '.join(cause for _, cause in causes)}.",
     )
 
 
-def _causes(window: Window, policy: RecallPolicy) -> list[str]:
-    """The four causes of blindness, those that the traces speak for first."""
+def _causes(window: Window, policy: RecallPolicy) -> list[tuple[float, str]]:
+    """The four causes of blindness and how much speaks for each, the likeliest first."""
     glances, blind = window.glances, window.blind
     near = sum(glance.best >= NEAR_MISS * policy.trigger for glance in blind)
     sizes = sorted(glance.searched for glance in blind)
@@ -289,7 +289,7 @@ def _causes(window: Window, policy: RecallPolicy) -> list[str]:
             f"store sparse ({sizes[len(sizes) // 2]:,} memories): remember more before recalling",
         ),
     ]
-    return [told for _, told in sorted(causes, key=lambda cause: -cause[0])]
+    return sorted(causes, key=lambda cause: -cause[0])
 
 
 def _share_of(claims: Iterable[bool]) -> float:

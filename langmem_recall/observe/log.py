@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,9 +17,9 @@ from typing import Any
 
 from langmem_recall.errors import ConfigurationError, InputError
 from langmem_recall.observe.log_files import append, files, locked, records, rewrite
-from langmem_recall.observe.record import FEEDBACK, VERSION, to_json
+from langmem_recall.observe.record import FEEDBACK, VERSION, recall_id, to_json
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.types import Namespace, Recall
+from langmem_recall.types import MemoryId, Namespace, Recall
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,8 @@ MANY_PENDING = 256
 """So many traces are written without waiting for such a tick."""
 MOST_PENDING = 1024
 """Beyond so many traces the disk does not keep up, and what comes is lost."""
+MOST_BROUGHT = 10_000
+"""Memories whose latest recall is known to feedback."""
 IDLE_TICKS = 240
 """Ticks without a trace after which the thread ends; the next trace starts another."""
 
@@ -79,10 +81,29 @@ class TraceLog:
         """Append a recall, with the block the model was shown where it is known."""
         self._append(lambda: self._line(recall, block))
 
-    def feedback(self, recall_id: str, namespace: Namespace, key: str, good: bool) -> None:
-        """Append what came of a memory that was recalled."""
-        told = {"recall": recall_id, "namespace": namespace, "key": key, "good": good}
-        self._append(lambda: json.dumps({"version": VERSION, "kind": FEEDBACK, **told}))
+    def feedback(
+        self, namespace: Namespace, key: str, good: bool, recall: str | None = None
+    ) -> None:
+        """Append what came of a memory that was recalled; `RecallStore.feedback` calls it.
+
+        Args:
+            namespace: Where the memory is.
+            key: Its key.
+            good: Whether it helped.
+            recall: Id of the recall that brought it; the latest in this log that did when absent.
+        """
+        told = {"namespace": namespace, "key": key, "good": good}
+        # Looked up when it is written: by then the recall before it has been written too.
+        self._append(
+            lambda: json.dumps(
+                {
+                    "version": VERSION,
+                    "kind": FEEDBACK,
+                    "recall": recall or self._brought.get((namespace, key)),
+                    **told,
+                }
+            )
+        )
 
     def flush(self) -> None:
         """Write what is pending now."""
@@ -98,7 +119,12 @@ class TraceLog:
 
     def erase(self, namespace: Namespace, key: str | None = None) -> int:
         """Remove what is recorded of a namespace or of one memory; see the function `erase`."""
-        return erase(self.path, namespace, key)
+        changed = erase(self.path, namespace, key)
+        with self._writing:
+            for held in list(self._brought):
+                if held[0][: len(namespace)] == namespace and key in (None, held[1]):
+                    del self._brought[held]
+        return changed
 
     def close(self) -> None:
         """Write what is pending; whatever comes later is lost."""
@@ -138,6 +164,7 @@ class TraceLog:
     def _start_afresh(self) -> None:
         """Nothing pending and no thread yet: for a new log, and for a copy in a forked process."""
         self._pending: deque[Callable[[], str]] = deque()
+        self._brought: OrderedDict[MemoryId, str] = OrderedDict()
         self._writing = threading.Lock()
         self._starting = threading.Lock()
         self._thread = None
@@ -182,7 +209,18 @@ class TraceLog:
 
     def _line(self, recall: Recall, block: str | None) -> str:
         policy = self._policies.get(recall.trace.policy.rpartition(" ")[2])
+        if recall.chosen:
+            self._note_brought(recall)
         return to_json(recall, with_text=self._with_text, policy=policy, block=block)
+
+    def _note_brought(self, recall: Recall) -> None:
+        """Remember which recall brought a memory, for feedback that does not say."""
+        name = recall_id(recall)
+        for memory in recall.memories:
+            self._brought[memory.id] = name
+            self._brought.move_to_end(memory.id)
+        while len(self._brought) > MOST_BROUGHT:
+            self._brought.popitem(last=False)
 
     def _lose(self, count: int, error: Exception) -> None:
         with self._starting:
@@ -247,6 +285,13 @@ class Fan:
                 if i not in self._failed:
                     self._failed.add(i)
                     logger.warning("A sink of traces failed; recalls go on.", exc_info=True)
+
+    def feedback(self, namespace: Namespace, key: str, good: bool) -> None:
+        """Hand what came of a memory to every sink that takes it."""
+        for sink in self._sinks:
+            tell = getattr(sink, "feedback", None)
+            if tell is not None:
+                tell(namespace, key, good)
 
     def erase(self, namespace: Namespace, key: str | None = None) -> int:
         """Remove what the sinks hold of a namespace or of one memory, where they can."""

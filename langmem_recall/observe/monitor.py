@@ -86,12 +86,11 @@ class Monitor:
             for watch in (self._all, *watches):
                 watch.glances.append(glance)
 
-    def feedback(self, good: bool, namespace: Namespace | None = None) -> None:
-        """Take note of what came of a memory that was recalled."""
+    def feedback(self, namespace: Namespace, key: str, good: bool) -> None:
+        """Take note of what came of a memory that was recalled; `RecallStore.feedback` calls it."""
         with self._lock:
-            self._all.feedback.append(bool(good))
-            if namespace is not None:
-                self._watch(namespace).feedback.append(bool(good))
+            for watch in (self._all, self._watch(namespace)):
+                watch.feedback.append(good)
 
     def report(self, namespace: Namespace | None = None) -> MonitorReport:
         """The health of all recalls in the window, or of one namespace's."""

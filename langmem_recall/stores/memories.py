@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -15,6 +16,8 @@ from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.upkeep import SweepAsk, Upkeep
 from langmem_recall.stores.writes import Writer
 from langmem_recall.types import Kind, Memory, Namespace, Recall, Source
+
+logger = logging.getLogger(__name__)
 
 
 class MemoryFields(TypedDict, total=False):
@@ -137,15 +140,18 @@ class MemoryMethods:
         """Tell what came of using a memory, or several: each step moves its score a little.
 
         Steps count from -5 to 5 in all; `RecallPolicy.feedback_step` says how much one is worth.
-        Nothing is read or written here: outcomes are written behind, like uses.
+        Nothing is read or written here: outcomes are written behind, like uses, and handed to
+        `traces` where that takes feedback.
         """
         self._writer.feedback(namespace, key, good)
+        told_outcome(self._traces, namespace, key, good)
 
     async def afeedback(
         self, namespace: Namespace, key: str | Sequence[str], good: bool = True
     ) -> None:
         """The async twin of `feedback`."""
         self._writer.feedback(namespace, key, good)
+        told_outcome(self._traces, namespace, key, good)
 
     def forget(self, namespace: Namespace, key: str) -> bool:
         """Delete a memory with its history, vectors, words and usage; False when there was none.
@@ -257,3 +263,15 @@ def erased(traces: Any, *what: Any) -> Plan[None]:
     erase = getattr(traces, "erase", None)
     if erase is not None:
         yield Call(lambda: erase(*what))
+
+
+def told_outcome(traces: Any, namespace: Namespace, key: str | Sequence[str], good: bool) -> None:
+    """Whoever looks on learns of outcomes too, where he can; his faults are his own."""
+    tell = getattr(traces, "feedback", None)
+    if tell is None:
+        return
+    try:
+        for name in [key] if isinstance(key, str) else key:
+            tell(namespace, name, good)
+    except Exception:
+        logger.warning("An outcome could not be handed to traces", exc_info=True)

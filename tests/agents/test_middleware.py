@@ -151,7 +151,7 @@ def test_the_custom_event_and_the_private_state_tell_keys_and_scores(call: Call)
     streamed = call(chat, "stream", FLIGHT_WORDS, STREAM_MODES)
     (event,) = [held for mode, held in streamed if mode == "custom"]
     (record,) = chat.records
-    assert event == {"type": "recall", **record}
+    assert event == {"type": "recall", "trace": event["trace"], **record}
     (shown,) = record["memories"]
     assert (shown["handle"], shown["namespace"], shown["key"]) == ("m1", list(ADA), "seat")
     assert (record["turn"], record["after"], record["dropped"]) == ("h1", None, {"floor": 1})

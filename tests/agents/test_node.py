@@ -148,7 +148,7 @@ def test_the_node_writes_a_record_and_a_custom_event(call: Call) -> None:
     streamed = call(chat, "stream", FLIGHT_WORDS, ("custom", "updates"))
     (event,) = [held for mode, held in streamed if mode == "custom"]
     (record,) = chat.records
-    assert event == {"type": "recall", **record}
+    assert event == {"type": "recall", "trace": event["trace"], **record}
     assert streamed[1] == ("updates", {"recall": {"recalls": [record]}})
 
 

@@ -11,7 +11,6 @@ from command_line import ADA, ON_TOPIC, TOLD, run, write, write_cases
 from langmem_recall.evaluation.cases import CaseSet
 from langmem_recall.evaluation.suites import SUITES
 from langmem_recall.observe.log import TraceLog
-from langmem_recall.observe.record import recall_id
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local import LocalStore
 from langmem_recall.stores.recall import RecallStore
@@ -113,7 +112,8 @@ def test_a_log_of_traces_with_feedback_is_a_file_of_cases(tmp_path: Path) -> Non
         for key, text, *_ in TOLD:
             store.remember(ADA, text, key=key)
         for cue, key in zip(ON_TOPIC, ("seat", "peanuts", "sister"), strict=True):
-            log.feedback(recall_id(store.recall(ADA, cue)), ADA, key, good=True)
+            store.recall(ADA, cue)
+            store.feedback(ADA, key)
     report = run("eval", path, "--json").json
     assert (report["cases"], report["counts"]) == ("traces", {"answerable": 3})
     assert report["rows"][0]["mrr"]["mean"] == 1.0

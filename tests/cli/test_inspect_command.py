@@ -41,7 +41,7 @@ def traces(store: Path, tmp_path: Path) -> Path:
         for cue in ON_TOPIC:
             reader.recall(ADA, cue)
         reader.recall(BOB, "Do I play the cello?")
-        log.feedback("r1", ADA, "seat", good=True)
+        log.feedback(ADA, "seat", good=True, recall="r1")
     return path
 
 

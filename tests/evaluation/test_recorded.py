@@ -132,7 +132,7 @@ def test_what_a_store_logged_can_be_measured_and_saved(tmp_path: Path) -> None:
             store.put(ANN, key, {"content": text})
         found = store.recall(ANN, "Which tea does Ann drink?")
         assert "tea" in {memory.key for memory in found.memories}
-        log.feedback(recall_id(found), ANN, "tea", True)
+        store.feedback(ANN, "tea")
         store.close()
 
     cases = cases_from_traces(read_log(tmp_path / "traces.jsonl"))

@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import Call
 from recalls import HOME, candidate, recall_of
 
+from langmem_recall import LocalStore, RecallStore
 from langmem_recall.errors import ConfigurationError, InputError
 from langmem_recall.observe import log as log_module
 from langmem_recall.observe.log import TraceLog, both, erase, read_log
+from langmem_recall.observe.monitor import Monitor
 from langmem_recall.observe.trace import recall_id, to_dict, to_json
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Recall
@@ -286,9 +289,12 @@ def test_a_forked_process_writes_its_own_traces_only(path: Path) -> None:
 def test_feedback_is_a_record_of_its_own(path: Path) -> None:
     with TraceLog(path) as log:
         log(TEA)
-        log.feedback(recall_id(TEA), HOME, "tea", True)
+        log.feedback(HOME, "tea", True)
+        log.feedback(HOME, "cake", False)
+        log.feedback(HOME, "cake", False, recall="another")
 
-    assert list(read_log(path))[1] == {
+    _, tea, *cake = read_log(path)
+    assert tea == {
         "version": 1,
         "kind": "feedback",
         "recall": recall_id(TEA),
@@ -296,6 +302,49 @@ def test_feedback_is_a_record_of_its_own(path: Path) -> None:
         "key": "tea",
         "good": True,
     }
+    assert [(record["recall"], record["good"]) for record in cake] == [
+        (None, False),
+        ("another", False),
+    ]
+
+
+def test_what_is_told_to_a_store_reaches_all_who_look_on(path: Path, call: Call) -> None:
+    monitor = Monitor()
+    with TraceLog(path) as log, RecallStore(LocalStore(), traces=both(log, monitor)) as store:
+        store.remember(HOME, "Ann drinks green tea", key="tea")
+        found = store.recall(HOME, "Which tea does Ann drink?")
+        call(store, "feedback", HOME, "tea")
+        call(store, "feedback", HOME, ["tea", "gone"], good=False)
+
+    told = [record for record in read_log(path) if record["kind"] == "feedback"]
+    assert [(record["recall"], record["key"], record["good"]) for record in told] == [
+        (recall_id(found), "tea", True),
+        (recall_id(found), "tea", False),
+        (None, "gone", False),
+    ]
+    assert (monitor.report(HOME).good, monitor.report(HOME).bad) == (1, 2)
+
+
+def test_a_memory_that_is_erased_is_no_longer_known_to_feedback(path: Path) -> None:
+    with TraceLog(path) as log:
+        log(TEA)
+        log.erase(HOME, "tea")
+        log.feedback(HOME, "tea", True)
+    assert list(read_log(path))[-1]["recall"] is None
+
+
+def test_a_sink_that_cannot_take_feedback_is_left_alone(caplog: Any) -> None:
+    class Deaf:
+        def __call__(self, _: Recall) -> None:
+            raise RuntimeError("no")
+
+        feedback = __call__
+
+    for sink in (None, list.append, Deaf()):
+        with RecallStore(LocalStore(), traces=sink) as store:
+            store.feedback(HOME, "tea")
+            store.flush()
+    assert "An outcome could not be handed to traces" in caplog.text
 
 
 def test_a_failing_sink_keeps_nothing_from_the_others(caplog: Any) -> None:
@@ -321,8 +370,8 @@ def test_a_namespace_is_erased_from_all_files_with_its_feedback(path: Path) -> N
         log(asked("bob's", BOB))
         log(asked("bob's work", (*BOB, "work")))
         log(asked("bobby's", ("memories", "bobby")))
-        log.feedback("1", BOB, "a", True)
-        log.feedback("2", HOME, "a", True)
+        log.feedback(BOB, "a", True, recall="1")
+        log.feedback(HOME, "a", True, recall="2")
 
         assert log.erase(BOB) == 3
 
@@ -355,8 +404,8 @@ def test_one_memory_is_erased_from_the_traces_it_is_in(path: Path) -> None:
     with TraceLog(path) as log:
         log(recall, block="Ann drinks tea")
         log(asked("other"))
-        log.feedback("x", HOME, "secret", True)
-        log.feedback("x", BOB, "secret", True)
+        log.feedback(HOME, "secret", True, recall="x")
+        log.feedback(BOB, "secret", True, recall="x")
 
     assert erase(path, HOME, "secret") == 2
     first, second, third = read_log(path)

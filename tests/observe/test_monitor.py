@@ -146,6 +146,13 @@ def test_near_misses_speak_for_a_floor_too_high() -> None:
     assert "likeliest first: floor too high (30 of 30 came near)" in told
 
 
+def test_blindness_without_a_sign_of_any_cause_says_so() -> None:
+    far = recall_of([candidate("a", 0.1)], searched=500, channels={"dense": 40, "words": 5})
+    told = str(warning(watched(*[far] * 30).report(), "blindness"))
+    assert "No cause shows in the traces: if those cues were off topic, all is well." in told
+    assert "floor too high (0 of 30 came near)" in told
+
+
 def test_healthy_injection_is_said_beside_blindness() -> None:
     told = str(warning(mixed(50, 50), "blindness"))
     assert "injection rate is healthy" in told
@@ -248,9 +255,9 @@ def test_degradations_are_counted_without_the_words_of_the_error() -> None:
 def test_feedback_is_balanced_in_all_and_for_a_namespace() -> None:
     monitor = watched(CHOSEN)
     for _ in range(15):
-        monitor.feedback(False)
+        monitor.feedback(("memories", "bob"), "a", False)
     for _ in range(5):
-        monitor.feedback(True, HOME)
+        monitor.feedback(HOME, "a", True)
     report = monitor.report()
 
     assert (report.good, report.bad) == (5, 15)

@@ -319,3 +319,7 @@ def test_notebook_fragment_shows_rows_and_reasons(recall: Recall) -> None:
     assert page.tags[0] == "div"
     assert "memory tea" in page.text
     assert "relevance 0.10 is below the floor 0.3" in page.text
+
+
+def test_a_notebook_shows_a_recall_as_that_fragment(recall: Recall) -> None:
+    assert recall._repr_html_() == html(recall)

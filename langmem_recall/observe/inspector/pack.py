@@ -154,7 +154,7 @@ class Gathered:
         check_record(record, FEEDBACK)
         namespace = self._namespace(record["namespace"])
         self._feedback.append(
-            [str(record["recall"]), namespace, str(record["key"]), record["good"] is True]
+            [str(record["recall"] or ""), namespace, str(record["key"]), record["good"] is True]
         )
 
     def _add_recall(self, record: Mapping[str, Any]) -> None:
@@ -263,8 +263,8 @@ class Gathered:
                 monitor(from_dict(record))
             except InputError:
                 continue
-        for _, _, _, good in self._feedback[-HEALTH_WINDOW:]:
-            monitor.feedback(good)
+        for _, place, key, good in self._feedback[-HEALTH_WINDOW:]:
+            monitor.feedback(tuple(self._namespaces.rows[place]), key, good)
         return monitor.report().to_dict()
 
 
