@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, wait
+from contextvars import ContextVar
 from functools import cache, partial
 from typing import Any, Literal, TypeVar
 
@@ -24,6 +25,22 @@ _LOOK_AGAIN = 0.01
 
 class TooLate(Exception):
     """The answer was not there in time; the turn goes on without it."""
+
+
+_asked: ContextVar[list[str] | None] = ContextVar("langmem_recall_asked", default=None)
+
+
+def _note_whom() -> list[str]:
+    asked: list[str] = []
+    _asked.set(asked)
+    return asked
+
+
+def asking(whom: str) -> None:
+    """Tell whoever waits for this call whom it asks next; nothing happens where nobody waits."""
+    asked = _asked.get()
+    if asked is not None:
+        asked[:] = [whom]
 
 
 class Deadline:
@@ -53,12 +70,12 @@ class Deadline:
             return call()
         began = time.monotonic()
         context = contextvars.copy_context()
-        cell = context.run(watch)
+        cell, asked = context.run(watch), context.run(_note_whom)
         workers = _workers(self._size)
         answer: Future[T] = workers.start(partial(context.run, call), self.seconds)
         try:
             while not answer.done():
-                wait([answer], self._patience(began, cell))
+                wait([answer], self._patience(began, cell, asked))
             return answer.result()
         finally:
             workers.leave(answer)
@@ -72,12 +89,12 @@ class Deadline:
             return await call()
         began = time.monotonic()
         context = contextvars.copy_context()
-        cell = context.run(watch)
+        cell, asked = context.run(watch), context.run(_note_whom)
         task = asyncio.get_running_loop().create_task(_awaited(call), context=context)
         try:
             while not task.done():
                 # Not wait_for, which waits for a task that does not heed its cancellation.
-                await asyncio.wait([task], timeout=self._patience(began, cell))
+                await asyncio.wait([task], timeout=self._patience(began, cell, asked))
         except BaseException as reason:
             if not (isinstance(reason, TooLate) and cell.active):
                 task.cancel()
@@ -90,7 +107,7 @@ class Deadline:
             raise RuntimeError("The call was cancelled from within.")
         return task.result()
 
-    def _patience(self, began: float, cell: Cell) -> float:
+    def _patience(self, began: float, cell: Cell, asked: list[str]) -> float:
         """Seconds to wait before looking again; loading does not use up the normal deadline."""
         waited = time.monotonic() - began
         left = self.seconds + cell.seconds - waited
@@ -99,7 +116,8 @@ class Deadline:
         left = min(left, max(self.seconds, self.first_load) - waited)
         if left <= 0:
             doing = "still loading" if cell.active else "no answer"
-            raise TooLate(f"{doing} after {waited:.2f} s")
+            whom = f", waiting for {asked[-1]}" if asked else ""
+            raise TooLate(f"{doing} after {waited:.2f} s{whom}")
         return left
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, ListNamespacesOp, Op, PutOp, SearchOp
 
-from langmem_recall.deadline import Deadline
+from langmem_recall.deadline import Deadline, asking
 
 T = TypeVar("T")
 
@@ -60,6 +60,7 @@ class Host:
 
     def perform(self, effect: Effect) -> Any:
         """Carry one effect out and wait for it."""
+        asking(_whom(effect))
         if isinstance(effect, Ops):
             return self._store_of(effect).batch(list(effect.ops)) if effect.ops else []
         if isinstance(effect, Call):
@@ -73,6 +74,7 @@ class Host:
 
     async def aperform(self, effect: Effect) -> Any:
         """Carry one effect out without blocking the event loop."""
+        asking(_whom(effect))
         if isinstance(effect, Ops):
             store = self._store_of(effect)
             if effect.as_batch and effect.ops:
@@ -138,6 +140,11 @@ async def arun(plan: Generator[Any, Any, T], host: Carrier) -> T:
     finally:
         # Cancelled or interrupted between two effects, a plan still lets go of what it holds.
         plan.close()
+
+
+def _whom(effect: Effect) -> str:
+    """Who is asked, as a user calls him."""
+    return "the embedder" if isinstance(effect, Embed) else "the store"
 
 
 def _needed(embeddings: Embeddings | None) -> Embeddings:

@@ -24,7 +24,6 @@ from langmem_recall.ranking.evidence import (
     Wording,
     match_words,
     read_part,
-    weigh,
 )
 from langmem_recall.ranking.panel import PANELS
 from langmem_recall.types import (
@@ -133,8 +132,9 @@ def rescued(catalog: Catalog, wordings: Sequence[Wording], count: int) -> list[i
     coverage = wordings[0].coverage
     for wording in wordings[1:]:
         coverage = np.maximum(coverage, wording.coverage)
-    coverage = np.where(catalog.alive, coverage, 0.0)
-    return [row for row in top(coverage, count) if coverage[row] > 0]
+    rows = np.flatnonzero((coverage > 0) & catalog.alive)
+    best: list[int] = rows[top(coverage[rows], count)].tolist()
+    return best
 
 
 def top(values: FloatArray, count: int) -> list[int]:
@@ -159,19 +159,6 @@ def row_of(catalog: Catalog, memory_id: MemoryId) -> int:
 def id_of(item: Item) -> MemoryId:
     """Namespace and key of an item."""
     return item.namespace, item.key
-
-
-def weighed(
-    ask: Ask,
-    catalog: Catalog,
-    matched: Matched,
-    cosines: FloatArray | None,
-    null: Null,
-    unseen: float | None,
-) -> EvidenceTable:
-    """Evidence of every row under the policy's model."""
-    model = ask.policy.relevance
-    return weigh(catalog, matched.parts, matched.wordings, cosines, null, model, unseen)
 
 
 def memory_of(item: Item) -> Memory:

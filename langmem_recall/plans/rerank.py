@@ -42,9 +42,9 @@ class Reranker:
         top = ranked[: self.top]
         if len(top) < 2 or not cue.words.strip():
             return ranked, []
+        held = dict(enumerate(top))
         documents = [
-            Document(scored.memory.text, metadata={PLACE: place})
-            for place, scored in enumerate(top)
+            Document(scored.memory.text, metadata={PLACE: place}) for place, scored in held.items()
         ]
         try:
             kept: Sequence[Document] = yield Call(
@@ -53,8 +53,7 @@ class Reranker:
                 self.limit_s,
             )
             places = [int(document.metadata[PLACE]) for document in kept]
-            first = [top[place] for place in dict.fromkeys(places)]
+            first = [held.pop(place) for place in dict.fromkeys(places)]
         except Exception as fault:
             return ranked, [f"reranker failed ({type(fault).__name__}: {fault}); blend as it is"]
-        rest = [scored for place, scored in enumerate(top) if place not in set(places)]
-        return [*first, *rest, *ranked[self.top :]], []
+        return [*first, *held.values(), *ranked[self.top :]], []

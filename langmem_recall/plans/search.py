@@ -23,12 +23,12 @@ from langmem_recall.plans.asks import (
     match,
     rescued,
     row_of,
-    weighed,
 )
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.calibration import Null
 from langmem_recall.ranking.catalog import Catalog
-from langmem_recall.ranking.evidence import Part, Wording
+from langmem_recall.ranking.evidence import Part, Wording, weigh
+from langmem_recall.ranking.window import Window
 from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId
 
 COSINE_LIMIT = 1.001
@@ -167,9 +167,14 @@ def _assemble(ask: Ask, index: Index, matched: Matched, null: Null, answers: Ans
     catalog = index.catalog
     if not matched.holds_for(catalog):
         matched = match(ask, catalog)
-    rows = {memory.id: row_of(catalog, memory.id) for memory in memories}
-    cosines, unseen = _cosines(rows, pools, (len(matched.parts), catalog.rows), pool, degraded)
-    table = weighed(ask, catalog, matched, cosines, null, unseen)
+    ids = [memory.id for memory in memories]
+    held = [row_of(catalog, memory_id) for memory_id in ids]
+    window = Window(catalog, held)
+    rows = dict(zip(ids, map(window.row, held), strict=True))
+    cosines, unseen = _cosines(rows, pools, (len(matched.parts), window.rows), pool, degraded)
+    wordings = [window.wording(wording) for wording in matched.wordings]
+    model = ask.policy.relevance
+    table = weigh(window, matched.parts, wordings, cosines, null, model, unseen)
     tail = [item for item in answers.pages[0][pool:] if id_of(item) not in items]
     return Found(
         candidates=make_candidates(

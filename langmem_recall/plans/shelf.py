@@ -20,14 +20,13 @@ from langmem_recall.plans.asks import (
     rescued,
     row_of,
     top,
-    weighed,
 )
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.calibration import Null
 from langmem_recall.ranking.catalog import Catalog
-from langmem_recall.ranking.evidence import EvidenceTable
+from langmem_recall.ranking.evidence import EvidenceTable, weigh
 from langmem_recall.sources import Shelf
-from langmem_recall.types import MemoryId
+from langmem_recall.types import SIDECAR_ROOT, MemoryId
 
 
 def find_on_shelf(ask: Ask, shelf: Shelf, null: Null, has_vectors: bool) -> Plan[Found]:
@@ -61,11 +60,12 @@ def _lay_open(
         catalog = shelf.catalog
         if not matched.holds_for(catalog):
             matched = match(ask, catalog)
-        cosines = None if vectors is None else shelf.cosines(vectors)
-        if cosines is not None and np.isnan(cosines).all():
-            cosines = None
-        table = weighed(ask, catalog, matched, cosines, null, None)
+        cosines = None if vectors is None else _cosines(shelf, vectors, degraded)
+        model = ask.policy.relevance
+        table = weigh(catalog, matched.parts, matched.wordings, cosines, null, model)
         open_rows = shelf.matching(ask.filter)
+        if not ask.prefix:
+            open_rows = open_rows & _of_memories(catalog)
         head = _head(ask, catalog, matched, table, open_rows)
         order = _tail_order(table, open_rows, head, ask.wanted - len(head))
         rows = [*head, *order]
@@ -92,6 +92,28 @@ def _lay_open(
         likeness=lambda ids: _similarity_on(shelf, ids),
         degraded=tuple(degraded),
     )
+
+
+def _of_memories(catalog: Catalog) -> BoolArray:
+    """Which rows are no records of our own, which only the empty namespace has below it."""
+    homes = (catalog.id(row)[0] for row in range(catalog.rows))
+    return np.fromiter((home[0] != SIDECAR_ROOT for home in homes), np.bool_, catalog.rows)
+
+
+def _cosines(
+    shelf: Shelf, vectors: Sequence[Sequence[float]], degraded: list[str]
+) -> FloatArray | None:
+    """Cosines of every memory; None, and why, where the vectors are of no use."""
+    try:
+        is_finite = bool(np.isfinite(np.asarray(vectors, np.float64)).all())
+        cosines = shelf.cosines(vectors)
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+        degraded.append(f"the embedder's vectors are of no use ({told}); lexical only")
+        return None
+    if not is_finite:
+        degraded.append("the embedder gave NaN or infinity; no dense evidence from that")
+    return None if np.isnan(cosines).all() else cosines
 
 
 def _head(

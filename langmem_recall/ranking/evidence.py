@@ -6,14 +6,22 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from langmem_recall.policy import RelevanceModel
 from langmem_recall.ranking.arrays import BoolArray, FloatArray, IntArray
 from langmem_recall.ranking.calibration import Null
-from langmem_recall.ranking.catalog import NUMBERED, TIMED, Catalog, Links, make_links
+from langmem_recall.ranking.catalog import (
+    NUMBERED,
+    TIMED,
+    Catalog,
+    Links,
+    ThreadOrder,
+    make_links,
+)
+from langmem_recall.ranking.columns import Column
 from langmem_recall.ranking.lexical import Scan
 from langmem_recall.ranking.tokens import STOP_WORDS, tokens
 
@@ -56,6 +64,32 @@ class Wording(NamedTuple):
     bm25: FloatArray
     matched: BoolArray
     entity: FloatArray
+
+
+class Ground(Protocol):
+    """The rows that evidence is weighed on: a whole catalog, or a window of one."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are, dead ones included."""
+
+    @property
+    def size(self) -> int:
+        """Live memories that were searched."""
+
+    @property
+    def speaker(self) -> Column:
+        """Who speaks in each; -1 where nobody knows."""
+
+    @property
+    def flags(self) -> Column:
+        """TIMED, NUMBERED, PINNED of each."""
+
+    def thread_order(self) -> ThreadOrder:
+        """The rows by threads."""
+
+    def links(self, previous: float, following: float) -> Links:
+        """How much neighbours share when all are known."""
 
 
 class EvidenceTable(NamedTuple):
@@ -173,7 +207,9 @@ def match_words(
     if not len(found.rows) or total <= 0:
         return Wording(nothing, nothing, nothing, nothing > 0, nothing)
     own = np.bincount(found.rows, masses[found.term_of], catalog.rows) / total
-    coverage = _thread_coverage(catalog, found, masses, model) / total
+    coverage = own
+    if catalog.thread_order().has_neighbours:
+        coverage = _thread_coverage(catalog, found, masses, model) / total
     if not detailed:
         return Wording(own, coverage, nothing, own > 0, nothing)
     bm25 = lexical.bm25_of(found, idfs * np.array(list(part.repeats.values())))
@@ -191,7 +227,7 @@ def _thread_coverage(
 ) -> FloatArray:
     """IDF mass that each row has by its own words and, worth less, by those of its thread."""
     order = catalog.thread_order()
-    shifts, worths = _reach(model) if order.has_neighbours else _NOWHERE
+    shifts, worths = _reach(model)
     places = order.place[found.rows]
     targets = np.minimum(np.maximum(places + shifts, 0), catalog.rows - 1)
     near = order.thread[targets] == order.thread[places]
@@ -204,7 +240,7 @@ def _thread_coverage(
 
 
 def weigh(
-    catalog: Catalog,
+    ground: Ground,
     parts: Sequence[Part],
     wordings: Sequence[Wording],
     cosines: FloatArray | None,
@@ -219,7 +255,7 @@ def weigh(
     """
     dense = [None] * len(parts) if cosines is None else list(cosines)
     tables = [
-        _weigh_part(catalog, part, wording, cosine, null, model, unseen_cosine)
+        _weigh_part(ground, part, wording, cosine, null, model, unseen_cosine)
         for part, wording, cosine in zip(parts, wordings, dense, strict=True)
     ]
     if len(tables) == 1:
@@ -238,7 +274,7 @@ def _nanmax(cosines: FloatArray) -> FloatArray:
 
 
 def _weigh_part(
-    catalog: Catalog,
+    ground: Ground,
     part: Part,
     wording: Wording,
     cosine: FloatArray | None,
@@ -246,23 +282,20 @@ def _weigh_part(
     model: RelevanceModel,
     unseen_cosine: float | None,
 ) -> EvidenceTable:
-    own_dense, dense = _dense_evidence(catalog, cosine, null, model, unseen_cosine)
+    own_dense, dense = _dense_evidence(ground, cosine, null, model, unseen_cosine)
     own = own_dense + model.coverage * wording.own
-    lent = model.thread * _best_in_thread(catalog, own)
+    lent = model.thread * _best_in_thread(ground, own)
     score = dense + model.coverage * wording.coverage + lent
-    chance = model.bias + model.crowding * np.log(max(catalog.size, 1))
+    chance = model.bias + model.crowding * np.log(max(ground.size, 1))
     return EvidenceTable(
-        dense=np.full(catalog.rows, np.nan) if cosine is None else cosine,
+        dense=np.full(ground.rows, np.nan) if cosine is None else cosine,
         coverage=wording.coverage,
         bm25=wording.bm25,
         matched=wording.matched,
         entity=wording.entity,
         episode=score - own,
-        relevance=sigmoid((score - chance - _penalties(catalog, part, model)) / model.softness),
+        relevance=sigmoid((score - chance - _penalties(ground, part, model)) / model.softness),
     )
-
-
-_NOWHERE = (np.zeros((1, 1), np.int32), np.ones((1, 1)))
 
 
 @cache
@@ -275,15 +308,15 @@ def _reach(model: RelevanceModel) -> tuple[IntArray, FloatArray]:
 
 
 def _dense_evidence(
-    catalog: Catalog,
+    ground: Ground,
     cosine: FloatArray | None,
     null: Null,
     model: RelevanceModel,
     unseen_cosine: float | None,
 ) -> tuple[FloatArray, FloatArray]:
     """Standardised cosine above the neutral point: a memory's own, and with its neighbours'."""
-    if cosine is None or not catalog.rows:
-        return np.zeros(catalog.rows), np.zeros(catalog.rows)
+    if cosine is None or not ground.rows:
+        return np.zeros(ground.rows), np.zeros(ground.rows)
     neutral = model.neutral * null.cap
     unseen = (
         neutral if unseen_cosine is None else min(neutral, (unseen_cosine - null.mean) / null.sd)
@@ -291,13 +324,13 @@ def _dense_evidence(
     own = null.standardise(cosine)
     measured = ~np.isnan(own)
     own = np.where(measured, own, unseen)
-    order = catalog.thread_order()
+    order = ground.thread_order()
     if not order.has_neighbours:
         alone = model.dense * (own - neutral)
         return alone, alone
     if unseen_cosine is not None or measured.all():
         # What a full pool leaves unseen is known to be low.
-        links = catalog.links(model.previous, model.following)
+        links = ground.links(model.previous, model.following)
     else:
         known = measured[order.rows]
         links = make_links(order.follows, known, model.previous, model.following)
@@ -313,10 +346,10 @@ def _with_neighbours(z: FloatArray, links: Links) -> FloatArray:
     return np.asarray(total / links.scale)
 
 
-def _best_in_thread(catalog: Catalog, evidence: FloatArray) -> FloatArray:
-    if not catalog.rows:
+def _best_in_thread(ground: Ground, evidence: FloatArray) -> FloatArray:
+    if not ground.rows:
         return evidence
-    order = catalog.thread_order()
+    order = ground.thread_order()
     if not order.has_neighbours:
         return evidence
     own = evidence[order.rows]
@@ -325,12 +358,12 @@ def _best_in_thread(catalog: Catalog, evidence: FloatArray) -> FloatArray:
     return np.asarray(np.where(order.implied, own, best)[order.place])
 
 
-def _penalties(catalog: Catalog, part: Part, model: RelevanceModel) -> FloatArray:
+def _penalties(ground: Ground, part: Part, model: RelevanceModel) -> FloatArray:
     """What is taken off for another speaker's words and for answers of the wrong kind."""
-    taken = np.zeros(catalog.rows)
+    taken = np.zeros(ground.rows)
     if part.speaker is not None:
-        speaker = catalog.speaker.values
+        speaker = ground.speaker.values
         taken += model.other_speaker * ((speaker >= 0) & (speaker != part.speaker))
     if part.flags:
-        taken += model.no_answer * ((catalog.flags.values & part.flags) != part.flags)
+        taken += model.no_answer * ((ground.flags.values & part.flags) != part.flags)
     return taken

@@ -76,6 +76,7 @@ class Filler:
         with loading():
             # Reading the words of thousands of memories must not hold the event loop up.
             yield Call(lambda: index.end_fill([] if index.too_large else visible, now))
+        self._indexes.trim()
 
     def _take_changes(self, prefix: Namespace, index: NamespaceIndex, now: float) -> Plan[bool]:
         """Whether what was written lately was enough to read."""

@@ -8,9 +8,18 @@ import logging
 import threading
 import weakref
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Protocol
 
+from tenacity import AsyncRetrying, RetryCallState, Retrying, wait_exponential, wait_random
+from tenacity.nap import sleep_using_event
+from tenacity.wait import wait_base
+
 logger = logging.getLogger(__name__)
+
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 30.0
+"""Seconds between two tries, while a store does not take what is pending."""
 
 
 class Flushable(Protocol):
@@ -28,69 +37,158 @@ class Flushable(Protocol):
 
 
 class Flusher:
-    """One flush at most every interval: by a timer thread, or by a task where a loop runs."""
+    """One flush at most every interval: by a timer thread, or by a task where a loop runs.
+
+    A flush that fails is tried again, later each time and never at the same moment as those of
+    other processes; that is safe, because a ledger writes what is pending only once.
+    """
 
     def __init__(self, owner: Flushable, interval_s: float) -> None:
         self._owner = weakref.ref(owner)
         self._interval_s = interval_s
         self._lock = threading.Lock()
-        self._timer: threading.Timer | asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._turn: _ThreadTurn | _LoopTurn | None = None
+        self._is_asked_again = False
         _open_stores.add(owner)
 
     def nudge(self) -> None:
         """There is something to write."""
         with self._lock:
-            if self._timer is not None:
+            if self._turn is not None and self._turn.is_alive:
+                self._is_asked_again = True
                 return
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
-                self._timer = threading.Timer(self._interval_s, self._flush)
-                self._timer.daemon = True
-                self._timer.start()
+                self._turn = _ThreadTurn(self, self._interval_s)
             else:
-                self._timer = loop.call_later(self._interval_s, self._flush_on, loop)
+                self._turn = _LoopTurn(self, self._interval_s, loop)
 
     def stop(self) -> None:
         """Nothing more will be written behind."""
         with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            turn, self._turn, self._is_asked_again = self._turn, None, False
+        if turn is not None:
+            turn.stop()
         owner = self._owner()
         if owner is not None:
             _open_stores.discard(owner)
 
-    def _rest(self) -> Flushable | None:
+    def flush(self) -> None:
+        """Write what is pending, for as long as somebody still has the store."""
+        owner = self._begin()
+        if owner is not None:
+            owner.flush()
+
+    async def aflush(self) -> None:
+        """The async twin of `flush`."""
+        owner = self._begin()
+        if owner is not None:
+            await owner.aflush()
+
+    def end(self, turn: _ThreadTurn | _LoopTurn) -> None:
+        """A turn is over; what came in the meantime gets another one."""
         with self._lock:
-            self._timer = None
+            if self._turn is not turn:
+                return
+            self._turn = None
+            again, self._is_asked_again = self._is_asked_again, False
+        if again:
+            self.nudge()
+
+    def _begin(self) -> Flushable | None:
+        self._is_asked_again = False
         return self._owner()
 
-    def _flush(self) -> None:
-        owner = self._rest()
-        if owner is not None:
-            _quietly(owner)
 
-    def _flush_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        owner = self._rest()
-        if owner is not None:
-            # The loop holds tasks weakly; without a reference this one could vanish.
-            self._task = loop.create_task(_aquietly(owner))
+class _ThreadTurn:
+    """A flush after a while in a thread of its own, with its tries."""
+
+    def __init__(self, flusher: Flusher, interval_s: float) -> None:
+        self._flusher = flusher
+        self._stopped = threading.Event()
+        self._tries = Retrying(
+            wait=_patience(), before_sleep=_say, sleep=sleep_using_event(self._stopped)
+        )
+        self._is_flushing = False
+        self._timer = threading.Timer(interval_s, self._run)
+        self._timer.daemon = True
+        self._timer.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it will still flush; a forked process has none of its parent's threads."""
+        return self._timer.is_alive()
+
+    def stop(self) -> None:
+        """Try no more; a try that is under way is not waited for."""
+        self._stopped.set()
+        self._timer.cancel()
+        if not self._is_flushing:
+            self._timer.join()
+
+    def _run(self) -> None:
+        try:
+            self._tries(self._try)
+        finally:
+            self._flusher.end(self)
+
+    def _try(self) -> None:
+        # In this order: whoever stops it sees that it flushes, or it sees that it is stopped.
+        self._is_flushing = True
+        try:
+            if not self._stopped.is_set():
+                self._flusher.flush()
+        finally:
+            self._is_flushing = False
 
 
-def _quietly(owner: Flushable) -> None:
-    try:
-        owner.flush()
-    except Exception:
-        logger.warning("Usage could not be written; it stays pending.", exc_info=True)
+class _LoopTurn:
+    """The same as a task of an event loop."""
+
+    def __init__(
+        self, flusher: Flusher, interval_s: float, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._flusher = flusher
+        self._loop = loop
+        self._tries = AsyncRetrying(wait=_patience(), before_sleep=_say)
+        self._task: asyncio.Task[None] | None = None
+        self._timer = loop.call_later(interval_s, self._start)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it will still flush; a loop that has ended may never go on."""
+        return self._loop.is_running()
+
+    def stop(self) -> None:
+        """Try no more; a try that is under way is given up."""
+        self._timer.cancel()
+        if self._task is not None:
+            # The loop may be closed by now, and is maybe another thread's.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def _start(self) -> None:
+        # The loop holds tasks weakly; without a reference this one could vanish.
+        self._task = self._loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await self._tries(self._flusher.aflush)
+        finally:
+            self._flusher.end(self)
 
 
-async def _aquietly(owner: Flushable) -> None:
-    try:
-        await owner.aflush()
-    except Exception:
-        logger.warning("Usage could not be written; it stays pending.", exc_info=True)
+def _patience() -> wait_base:
+    """Longer each time; with jitter, so that processes do not all come back at once."""
+    return wait_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S) + wait_random(
+        0, FIRST_WAIT_S
+    )
+
+
+def _say(state: RetryCallState) -> None:
+    fault = None if state.outcome is None else state.outcome.exception()
+    logger.warning("Usage could not be written; it stays pending.", exc_info=fault)
 
 
 _open_stores: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -101,4 +199,7 @@ def _flush_all() -> None:
     for owner in list(_open_stores):
         # Its loop is gone by now, and a sync call would wait for it for ever.
         if not owner.needs_loop:
-            _quietly(owner)
+            try:
+                owner.flush()
+            except Exception:
+                logger.warning("Usage could not be written; it is lost.", exc_info=True)

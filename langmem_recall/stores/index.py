@@ -19,6 +19,8 @@ from langmem_recall.types import Memory, MemoryId, Namespace
 
 MOST_NAMESPACES = 256
 """Indexes kept in memory; the one searched longest ago goes first."""
+MOST_MEMORIES = 500_000
+"""Memories that all of them may hold, at about three kilobytes each."""
 LONGEST_FILL_S = 1.0
 """Seconds after which a fill is taken for hung, and another reader may begin one."""
 DEAD_SHARE = 0.25
@@ -41,6 +43,10 @@ class NamespaceIndex:
     def is_fresh(self, now: float, max_age_s: float) -> bool:
         """Whether the last fill is recent enough to trust."""
         return self.filled_at is not None and now - self.filled_at < max_age_s
+
+    def held(self, memory_id: MemoryId) -> Memory | None:
+        """What is known of a memory without reading it."""
+        return self._memories.get(memory_id)
 
     def memories(self, items: Sequence[Item]) -> list[Memory]:
         """The memories of items just read; an empty index takes them in at once, not each."""
@@ -186,6 +192,14 @@ class IndexShelf:
             while len(self._indexes) > MOST_NAMESPACES:
                 self._indexes.popitem(last=False)
             return index
+
+    def trim(self) -> None:
+        """Let go of the namespaces searched longest ago, where all together hold too much."""
+        with self._lock:
+            held = sum(index.catalog.size for index in self._indexes.values())
+            while held > MOST_MEMORIES and len(self._indexes) > 1:
+                _, index = self._indexes.popitem(last=False)
+                held -= index.catalog.size
 
     def note_put(
         self, namespace: Namespace, key: str, value: Mapping[str, Any], now: datetime

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from langgraph.store.base import Item, SearchItem
 
 from langmem_recall.types import Candidate, Scored, Signals
@@ -23,8 +25,8 @@ def ranked_item(item: Item, candidate: Candidate, scored: Scored | None) -> Rank
     result = RankedItem(
         namespace=item.namespace,
         key=item.key,
-        # A copy, because some stores hand out the dict they keep.
-        value=dict(item.value),
+        # A copy, because it may be the very value that a store or an index keeps.
+        value=deepcopy(item.value),
         created_at=item.created_at,
         updated_at=item.updated_at,
         score=scored.score if scored else None,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
+from uuid import uuid4
 
 from langgraph.store.base import GetOp, Item, PutOp, SearchOp
 
 from langmem_recall.drive import Call, Ops, Plan
+from langmem_recall.errors import StoreError
 from langmem_recall.lifecycle.reinforcement import counts_as_use, pooled, reinforced
 from langmem_recall.loading import loading
 from langmem_recall.sources import UsageTable
@@ -23,6 +29,34 @@ MOST_KEPT = 200_000
 NEVER = Usage()
 
 
+@dataclass(slots=True, eq=False)
+class Lot:
+    """Uses that are written together: once, however often the writing is tried.
+
+    A write whose answer is lost or not waited for may have been done all the same. So a lot is
+    tried again as it is, and a book knows by its ledger and number whether it has it already.
+    """
+
+    touches: Mapping[MemoryId, Touch]
+    ledger: str = field(default_factory=lambda: uuid4().hex)
+    number: int = 1
+    """Lots of one ledger are written in this order, one after the other."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _is_written: bool = False
+
+    @property
+    def mark(self) -> str:
+        """What tells it from every other lot."""
+        return f"{self.ledger}-{self.number}"
+
+    def write_once(self, write: Callable[[], None]) -> None:
+        """Write it here, unless a thread that nobody waits for any more did so before."""
+        with self._lock:
+            if not self._is_written:
+                write()
+                self._is_written = True
+
+
 class UsageBook(Protocol):
     """Where usage is kept for good."""
 
@@ -32,10 +66,8 @@ class UsageBook(Protocol):
     def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
         """Usage of every memory below a namespace; None where reading by id is better."""
 
-    def add(
-        self, touches: Mapping[MemoryId, Touch], fade_per_day: float
-    ) -> Plan[dict[MemoryId, Usage]]:
-        """Add uses for good and return the records as they now stand, where known."""
+    def add(self, lot: Lot, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
+        """Add uses for good, a lot at most once; the records as they now stand, where known."""
 
     def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Forget the usage of these memories."""
@@ -53,19 +85,18 @@ class TableBook:
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
         """Usage of these memories."""
         found: list[Usage] = yield Call(lambda: self._table.read_usage(ids))
-        return found
+        return [_sound(usage, key) for (_, key), usage in zip(ids, found, strict=True)]
 
     def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
         """A table answers by id, always up to date with other processes."""
         return None
         yield
 
-    def add(
-        self, touches: Mapping[MemoryId, Touch], fade_per_day: float
-    ) -> Plan[dict[MemoryId, Usage]]:
+    def add(self, lot: Lot, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
         """Add uses in one transaction."""
-        ids = list(touches)
-        yield Call(lambda: self._table.add_usage(touches, fade_per_day))
+        ids = list(lot.touches)
+        write = partial(self._table.add_usage, lot.touches, fade_per_day)
+        yield Call(lambda: lot.write_once(write))
         kept = yield from self.read(ids)
         return dict(zip(ids, kept, strict=True))
 
@@ -88,8 +119,7 @@ class SidecarBook:
 
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
         """Usage of these memories, one batch."""
-        ops = [GetOp((*USAGE, *namespace), key, refresh_ttl=False) for namespace, key in ids]
-        items: list[Item | None] = yield Ops(ops, sidecar=True)
+        items = yield from self._items(ids)
         return [_usage_of(item) for item in items]
 
     def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
@@ -97,17 +127,15 @@ class SidecarBook:
         items: list[Item] = yield from listing((*USAGE, *prefix), sidecar=True)
         return {(item.namespace[len(USAGE) :], item.key): _usage_of(item) for item in items}
 
-    def add(
-        self, touches: Mapping[MemoryId, Touch], fade_per_day: float
-    ) -> Plan[dict[MemoryId, Usage]]:
+    def add(self, lot: Lot, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
         """Read, add, write; sorted, because unsorted batches dead-lock on Postgres."""
-        ids = sorted(touches)
-        held = yield from self.read(ids)
-        after = {
-            memory_id: reinforced(usage, touches[memory_id], fade_per_day)
-            for memory_id, usage in zip(ids, held, strict=True)
-        }
-        yield Ops([_put(memory_id, usage) for memory_id, usage in after.items()], sidecar=True)
+        ids = sorted(lot.touches)
+        items = yield from self._items(ids)
+        after = {one: _usage_of(item) for one, item in zip(ids, items, strict=True)}
+        # Stores that write one by one may have written some of a lot that failed.
+        due = [one for one, item in zip(ids, items, strict=True) if not _has_lot(item, lot)]
+        after |= {one: reinforced(after[one], lot.touches[one], fade_per_day) for one in due}
+        yield Ops([_put(one, after[one], lot) for one in due], sidecar=True)
         return after
 
     def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
@@ -120,6 +148,11 @@ class SidecarBook:
         known = yield from self.read_below(prefix)
         yield from self.drop(list(known or ()))
         return len(known or ())
+
+    def _items(self, ids: Sequence[MemoryId]) -> Plan[list[Item | None]]:
+        ops = [GetOp((*USAGE, *namespace), key, refresh_ttl=False) for namespace, key in ids]
+        items: list[Item | None] = yield Ops(ops, sidecar=True)
+        return items
 
 
 def listing(
@@ -151,12 +184,30 @@ def _usage_of(item: Item | None) -> Usage:
     held = {} if item is None else item.value
     if "uses" not in held:
         return NEVER
-    return Usage(**{name: held[name] for name in Usage._fields if name in held})
+    held = {name: held[name] for name in Usage._fields if name in held}
+    return _sound(Usage(**held), "" if item is None else item.key)
 
 
-def _put(memory_id: MemoryId, usage: Usage) -> PutOp:
+def _sound(usage: Usage, key: str) -> Usage:
+    """The record as it is; what is no number must reach no score, and not be added to."""
+    is_sound = usage == NEVER or all(
+        held is None or (isinstance(held, int | float) and math.isfinite(held)) for held in usage
+    )
+    if not is_sound:
+        raise StoreError(
+            f"The usage record of {key!r} must hold numbers, got {usage!r:.120}. Nothing was "
+            "changed; `forget` the memory, or delete the record."
+        )
+    return usage
+
+
+def _has_lot(item: Item | None, lot: Lot) -> bool:
+    return item is not None and item.value.get("lot") == lot.mark
+
+
+def _put(memory_id: MemoryId, usage: Usage, lot: Lot) -> PutOp:
     namespace, key = memory_id
-    record = usage._asdict()
+    record = {**usage._asdict(), "lot": lot.mark}
     if not usage.merit:
         del record["merit"]
     return PutOp((*USAGE, *namespace), key, record, index=False)
@@ -174,7 +225,10 @@ class Ledger:
         self._kept: dict[MemoryId, Usage] = {}
         self._read_at: dict[Namespace, float] = {}
         self._pending: dict[MemoryId, Touch] = {}
-        self._in_flight: dict[MemoryId, Touch] = {}
+        self._in_flight: Lot | None = None
+        """What is being written, or was not seen to be: then the next flush tries it again."""
+        self._name = uuid4().hex
+        self._lots = 0
         self._refresh: set[MemoryId] = set()
 
     def usages(
@@ -229,16 +283,21 @@ class Ledger:
         return bool(self._pending or self._refresh or self._in_flight)
 
     def flush(self) -> Plan[int]:
-        """Write what is pending; returns how many memories it concerned."""
+        """Write what is pending; returns how many memories it concerned.
+
+        What was recorded before is written once and for good when it returns. When it fails,
+        nothing is lost and nothing will be counted twice: the next one goes on with it.
+        """
         yield from self._acquire()
         try:
-            touches, refresh = self._take()
-            try:
-                yield from self._write(touches, refresh)
-            except BaseException:
-                self._put_back(touches, refresh)
-                raise
-            return len(touches)
+            written: set[MemoryId] = set()
+            for _ in range(1 if self._in_flight is None else 2):
+                lot = self._next_lot()
+                if lot is not None:
+                    yield from self._write(lot)
+                    written.update(lot.touches)
+            yield from self._refresh_all()
+            return len(written)
         finally:
             self._adding.release()
 
@@ -257,7 +316,8 @@ class Ledger:
         yield from self._acquire()
         try:
             with self._lock:
-                held = {*self._pending, *self._refresh, *self._kept}
+                written = () if self._in_flight is None else self._in_flight.touches
+                held = {*self._pending, *self._refresh, *self._kept, *written}
             self._let_go(one for one in held if one[0][: len(prefix)] == prefix)
             return (yield from self._book.drop_below(prefix))
         finally:
@@ -269,21 +329,46 @@ class Ledger:
             yield Call(_wait_a_moment)
 
     def _let_go(self, ids: Iterable[MemoryId]) -> None:
+        gone = set(ids)
         with self._lock:
-            for memory_id in ids:
+            for memory_id in gone:
                 self._pending.pop(memory_id, None)
-                self._refresh.discard(memory_id)
                 self._kept.pop(memory_id, None)
+            self._refresh -= gone
+            lot = self._in_flight
+            if lot is not None:
+                # Another mapping: a thread that nobody waits for may still read the old one.
+                lot.touches = {one: lot.touches[one] for one in lot.touches if one not in gone}
 
-    def _write(self, touches: Mapping[MemoryId, Touch], refresh: Iterable[MemoryId]) -> Plan[None]:
-        after = yield from self._book.add(touches, self._fade_per_day) if touches else _nothing()
+    def _next_lot(self) -> Lot | None:
+        """The lot that a flush before did not see written, else all that is pending."""
+        with self._lock:
+            if self._in_flight is None and self._pending:
+                self._lots += 1
+                # A forked process goes on counting on its own.
+                ledger = f"{self._name}-{os.getpid()}"
+                self._in_flight = Lot(self._pending, ledger, self._lots)
+                self._pending = {}
+            return self._in_flight
+
+    def _write(self, lot: Lot) -> Plan[None]:
+        after = yield from self._book.add(lot, self._fade_per_day)
         # Kept before it leaves the overlay: a use in between must still see the last one.
         self._keep(after)
         with self._lock:
-            self._in_flight = {}
+            self._in_flight = None
+
+    def _refresh_all(self) -> Plan[None]:
+        with self._lock:
+            refresh, self._refresh = self._refresh, set()
         ops = [GetOp(namespace, key, refresh_ttl=True) for namespace, key in sorted(refresh)]
-        if ops:
-            yield Ops(ops)
+        try:
+            if ops:
+                yield Ops(ops)
+        except BaseException:
+            with self._lock:
+                self._refresh |= refresh
+            raise
 
     def _keep(self, usages: Mapping[MemoryId, Usage]) -> None:
         with self._lock:
@@ -292,24 +377,11 @@ class Ledger:
                 self._read_at.clear()
             self._kept.update(usages)
 
-    def _take(self) -> tuple[dict[MemoryId, Touch], set[MemoryId]]:
-        with self._lock:
-            self._in_flight, self._pending = self._pending, {}
-            refresh, self._refresh = self._refresh, set()
-            return self._in_flight, refresh
-
-    def _put_back(self, touches: Mapping[MemoryId, Touch], refresh: set[MemoryId]) -> None:
-        with self._lock:
-            for memory_id, touch in touches.items():
-                if memory_id in self._in_flight:
-                    self._pending[memory_id] = pooled(self._pending.get(memory_id), touch)
-            self._in_flight = {}
-            self._refresh |= refresh
-
     def _overlaid(self, memory_id: MemoryId) -> Usage:
         usage = self._kept.get(memory_id, NEVER)
-        for lot in (self._in_flight, self._pending):
-            touch = lot.get(memory_id)
+        written = {} if self._in_flight is None else self._in_flight.touches
+        for touches in (written, self._pending):
+            touch = touches.get(memory_id)
             if touch is not None:
                 usage = reinforced(usage, touch, self._fade_per_day)
         return usage
@@ -317,8 +389,3 @@ class Ledger:
 
 def _wait_a_moment() -> None:
     time.sleep(0.002)
-
-
-def _nothing() -> Plan[dict[MemoryId, Usage]]:
-    return {}
-    yield

@@ -12,7 +12,7 @@ from langgraph.store.base import BaseStore
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 
 from langmem_recall.drive import Call, Plan
-from langmem_recall.types import Namespace
+from langmem_recall.types import MemoryId, Namespace
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -98,6 +98,14 @@ def database_of(store: BaseStore) -> Database | None:
     return Database(store) if is_postgres else None
 
 
+def ids_below(
+    database: Database, namespace: Namespace, offset: int, limit: int
+) -> Plan[list[MemoryId]]:
+    """Namespace and key of some items at or below a namespace, in the order of their names."""
+    (rows,) = yield database.ask(Statement(_IDS_BELOW, (*bounds(namespace), limit, offset)))
+    return [(namespace_of(path), key) for path, key in rows]
+
+
 def is_missing_table(error: Exception) -> bool:
     """Whether a statement failed because a table has not been made."""
     return getattr(error, "sqlstate", None) == UNDEFINED_TABLE
@@ -126,6 +134,11 @@ def below(column: str) -> str:
     and which an index can answer under any plan.
     """
     return f"({column} = %s OR ({column} ~>=~ %s AND {column} ~<~ %s))"
+
+
+_IDS_BELOW = f"""
+SELECT prefix, key FROM store WHERE {below("prefix")}
+ORDER BY prefix COLLATE "C", key COLLATE "C" LIMIT %s OFFSET %s"""
 
 
 def _tuples(cursor: Any) -> Any:

@@ -9,6 +9,7 @@ from langmem_recall.types import SIDECAR_ROOT
 LOCK = 0x6C6D7265
 """Number of the advisory lock that lets one process at a time set up."""
 USAGE_TABLE = f"{SIDECAR_ROOT}_usage"
+LOTS_TABLE = f"{SIDECAR_ROOT}_lots"
 VERSIONS_TABLE = f"{SIDECAR_ROOT}_versions"
 
 _MAKE_USAGE = f"""
@@ -46,7 +47,14 @@ IF to_regclass('store') IS NOT NULL THEN
     CREATE INDEX IF NOT EXISTS {WORDS_INDEX} ON store USING gin (({WORDS}));
 END IF;"""
 
-VERSIONS = (_MAKE_USAGE, _TAKE_OVER, _INDEX_WORDS)
+_MAKE_LOTS = f"""
+CREATE TABLE {LOTS_TABLE} (
+    ledger text PRIMARY KEY,
+    number bigint NOT NULL,
+    written_at timestamptz NOT NULL DEFAULT now()
+);"""
+
+VERSIONS = (_MAKE_USAGE, _TAKE_OVER, _INDEX_WORDS, _MAKE_LOTS)
 """Applied in order, each once and as a whole; only ever added to."""
 
 

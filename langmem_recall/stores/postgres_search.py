@@ -7,6 +7,8 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
@@ -25,7 +27,7 @@ from langmem_recall.stores.postgres import (
 from langmem_recall.stores.postgres_schema import WORDS_INDEX
 from langmem_recall.stores.postgres_vectors import WHOSE, check_mark, mark_of
 from langmem_recall.stores.postgres_words import RareWords
-from langmem_recall.types import MemoryId, Namespace
+from langmem_recall.types import Memory, MemoryId, Namespace
 
 EXACT_UP_TO = 1_000
 """Memories that are compared one by one in about the time an ANN index takes."""
@@ -41,10 +43,17 @@ OVERLAP = timedelta(seconds=60)
 """A transaction may end so long after the time that its rows carry."""
 
 _ITEM = "s.prefix, s.key, s.value, s.created_at, s.updated_at"
+_VERSION = "s.xmin::text::bigint"
+"""The transaction that wrote a row: whoever changes a value, by whatever means, changes it."""
+_WHOLE = f"{_ITEM}, {_VERSION}"
+_STAMP = f"s.prefix, s.key, NULL::jsonb, s.created_at, s.updated_at, {_VERSION}"
+"""An item without its value, for whoever holds that already."""
+MOST_VERSIONS = 500_000
+"""Items whose version is remembered."""
 _JOINED = "store s JOIN store_vectors sv ON s.prefix = sv.prefix AND s.key = sv.key"
 _HOMES = f"sv.prefix = ANY(ARRAY(SELECT DISTINCT prefix FROM store WHERE {below('prefix')}))"
-_GET = f"""
-SELECT {_ITEM} FROM unnest(%s::text[], %s::text[]) AS asked (prefix, key)
+_GET = """
+SELECT {} FROM unnest(%s::text[], %s::text[]) AS asked (prefix, key)
 JOIN store s ON s.prefix = asked.prefix AND s.key = asked.key"""
 _COUNT = f"SELECT count(*) FROM (SELECT 1 FROM store WHERE {below('prefix')} LIMIT %s) AS counted"
 _SURVEY = """
@@ -75,8 +84,15 @@ class Survey(NamedTuple):
         return max(EXACT_UP_TO, math.sqrt(count * max(self.vectors, 0)))
 
 
+Held = Callable[[MemoryId], Memory | None]
+"""What a process holds of a memory."""
+
+
 class PostgresReads:
-    """Reads of one Postgres store, as plans."""
+    """Reads of one Postgres store, as plans.
+
+    Values that this process holds in their latest version are not sent again.
+    """
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database
@@ -86,6 +102,7 @@ class PostgresReads:
         self._mark = mark_of(self._store)
         self._rare = RareWords(clock)
         self._sizes: dict[Namespace, tuple[int, float]] = {}
+        self._versions: dict[tuple[str, str], int] = {}
         config = self._store.index_config or {}
         ann = config.get("ann_index_config") or {}
         self._has_cosines = bool(config) and config.get("distance_type", "cosine") == "cosine"
@@ -100,11 +117,13 @@ class PostgresReads:
         texts: Sequence[str] = (),
         *,
         size: int | None = None,
+        held: Held | None = None,
     ) -> Plan[Looked]:
         """Pages, items, and items with rare words of the texts, in one round trip.
 
         A page is full whenever its namespace, which has `size` memories, can fill it: where an
-        index has lost some, a second round trip compares all the vectors.
+        index has lost some, a second round trip compares all the vectors. Values that `held`
+        has are not sent; those that turn out to have changed are fetched in another one.
         """
         if not searches or not self._can_search(searches):
             return (yield from by_operations(searches, gets, texts))
@@ -116,22 +135,61 @@ class PostgresReads:
             size = yield from self._sized(searches[0].namespace_prefix)
         is_exact = size <= survey.exact_up_to(searches[0].limit)
         settings = [] if is_exact or not self._is_hnsw else self._settings(searches[0], survey)
-        make = self._exact if is_exact else self._approximate
+        make = partial(self._exact if is_exact else self._approximate, is_held=held is not None)
         asks = list(zip(searches, map(_literal, vectors), strict=True))
         prefix = searches[0].namespace_prefix
         words = self._rare.asked(prefix, texts) if survey.has_words else []
-        rest = [self._get_all(gets)] if gets else []
+        rest = [self._get_all([*map(_path, gets)], held is not None)] if gets else []
         rest += [self._rare.statement(prefix, words, searches[0].limit)] if words else []
         answers: list[Rows] = yield self._database.ask(
             *settings, *(make(op, vector) for op, vector in asks), *rest
         )
         answers = answers[len(settings) :]
+        if held is not None:
+            lean = len(searches) + bool(gets)
+            answers[:lean] = yield from self._filled_in(answers[:lean], held)
         pages = [self._page(rows) for rows in answers[: len(searches)]]
         fetched = self._by_id(answers[len(searches)]) if gets else {}
         worded = self._rare.items(prefix, words, answers[-1]) if words else []
         yield from self._repair(pages, answers, asks, is_exact)
         items = [fetched.get((op.namespace, op.key)) for op in gets]
         return Looked(pages, items, self._items(worded))
+
+    def _filled_in(self, answers: list[Rows], held: Held) -> Plan[list[Rows]]:
+        """Rows that came without values, with those that are held or else with the store's.
+
+        What vanished meanwhile is left out.
+        """
+        known: dict[tuple[str, str], tuple[Any, ...]] = {}
+        asked: list[tuple[str, str]] = []
+        for path, key, _, created_at, updated_at, version, *_ in chain.from_iterable(answers):
+            memory = held((namespace_of(path), key))
+            if (
+                memory is not None
+                and memory.updated_at == updated_at
+                and self._versions.get((path, key)) == version
+            ):
+                # The very time that is held says that nothing has to be compared.
+                known[path, key] = memory.value, created_at, memory.updated_at
+            else:
+                asked.append((path, key))
+        if asked:
+            (rows,) = yield self._database.ask(self._get_all(asked, False))
+            self._note_versions(rows)
+            known |= {(path, key): tuple(told) for path, key, *told, _ in rows}
+        return [
+            [
+                (path, key, *known[path, key], *rest)
+                for path, key, _, _, _, *rest in rows
+                if (path, key) in known
+            ]
+            for rows in answers
+        ]
+
+    def _note_versions(self, rows: Rows) -> None:
+        if len(self._versions) > MOST_VERSIONS:
+            self._versions.clear()
+        self._versions.update({(path, key): version for path, key, _, _, _, version in rows})
 
     def settle(self) -> Plan[None]:
         """Let the clock of the store's next statement be right."""
@@ -145,6 +203,7 @@ class PostgresReads:
             self._all_below(prefix, most + 1), self._all_below(beside), _SURVEY_STATEMENT
         )
         self._take_survey(survey)
+        self._note_versions(rows)
         return self._items(rows), self._items(others)
 
     def changes(
@@ -152,16 +211,17 @@ class PostgresReads:
     ) -> Plan[tuple[list[Item], list[Item], int]]:
         """What was written below a namespace since then, all beside it, and how many it has."""
         place = f"FROM store s WHERE {below('s.prefix')}{self._unexpired()}"
-        recent = f"SELECT {_ITEM} {place} AND s.updated_at >= %s"
+        recent = f"SELECT {_WHOLE} {place} AND s.updated_at >= %s"
         rows, others, ((count,),) = yield self._database.ask(
             Statement(recent, (*bounds(prefix), since - OVERLAP)),
             self._all_below(beside),
             Statement(f"SELECT count(*) {place}", bounds(prefix)),
         )
+        self._note_versions(rows)
         return self._items(rows), self._items(others), count
 
     def _all_below(self, prefix: Namespace, most: int | None = None) -> Statement:
-        sql = f"SELECT {_ITEM} FROM store s WHERE {below('s.prefix')}{self._unexpired()} LIMIT %s"
+        sql = f"SELECT {_WHOLE} FROM store s WHERE {below('s.prefix')}{self._unexpired()} LIMIT %s"
         return Statement(sql, (*bounds(prefix), most))
 
     def _can_search(self, searches: Sequence[SearchOp]) -> bool:
@@ -231,7 +291,9 @@ class PostgresReads:
         for place, (op, _) in enumerate(asks):
             del pages[place][op.limit :]
 
-    def _exact(self, op: SearchOp, vector: str, distinct: bool = False) -> Statement:
+    def _exact(
+        self, op: SearchOp, vector: str, *, is_held: bool = False, distinct: bool = False
+    ) -> Statement:
         """The nearest of all vectors in a namespace; no index can serve a sum or a minimum."""
         distance = f"(sv.embedding <=> %s::{self._type})"
         score = f"min({distance})" if distinct else f"{distance} + 0"
@@ -241,16 +303,16 @@ class PostgresReads:
 SELECT sv.prefix, sv.key, {score} AS distance FROM {source} WHERE {condition} {group}
 ORDER BY distance LIMIT %s"""
         most = op.limit if distinct else self._most_rows(op)
-        return _with_items(sql, (vector, *params, most))
+        return _with_items(sql, (vector, *params, most), is_held)
 
-    def _approximate(self, op: SearchOp, vector: str) -> Statement:
+    def _approximate(self, op: SearchOp, vector: str, *, is_held: bool = False) -> Statement:
         """What the ANN index finds near."""
         distance = f"sv.embedding <=> %s::{self._type}"
         source, condition, params = self._place(op, below("sv.prefix"))
         sql = f"""
 SELECT sv.prefix, sv.key, {distance} AS distance FROM {source} WHERE {condition}
 ORDER BY {distance} LIMIT %s"""
-        return _with_items(sql, (vector, *params, vector, self._most_rows(op)))
+        return _with_items(sql, (vector, *params, vector, self._most_rows(op)), is_held)
 
     def _place(self, op: SearchOp, here: str) -> tuple[str, str, tuple[Any, ...]]:
         """Tables, condition and parameters of what a search may see."""
@@ -272,9 +334,10 @@ ORDER BY {distance} LIMIT %s"""
                 params += operands
         return clauses, params
 
-    def _get_all(self, gets: Sequence[GetOp]) -> Statement:
-        ids = [path_of(op.namespace) for op in gets], [op.key for op in gets]
-        return Statement(_GET + self._unexpired(), ids)
+    def _get_all(self, ids: Sequence[tuple[str, str]], is_held: bool) -> Statement:
+        columns = _STAMP if is_held else _WHOLE
+        paths, keys = [path for path, _ in ids], [key for _, key in ids]
+        return Statement(_GET.format(columns) + self._unexpired(), (paths, keys))
 
     def _unexpired(self) -> str:
         omits = self._store._omit_expired
@@ -288,7 +351,7 @@ ORDER BY {distance} LIMIT %s"""
         if rows:
             check_mark(rows[0][-1], self._mark)
         page: dict[tuple[str, str], SearchItem] = {}
-        for path, key, value, created_at, updated_at, distance, _ in rows:
+        for path, key, value, created_at, updated_at, _, distance, _ in rows:
             if (path, key) not in page:
                 page[path, key] = SearchItem(
                     namespace_of(path),
@@ -307,7 +370,7 @@ ORDER BY {distance} LIMIT %s"""
         return [self._item(row) for row in rows]
 
     def _item(self, row: Sequence[Any]) -> Item:
-        path, key, value, created_at, updated_at = row
+        path, key, value, created_at, updated_at, *_ = row
         return Item(
             value=self._value(value),
             key=key,
@@ -323,13 +386,18 @@ ORDER BY {distance} LIMIT %s"""
         return loaded
 
 
-def _with_items(nearest: str, params: tuple[Any, ...]) -> Statement:
+def _path(op: GetOp) -> tuple[str, str]:
+    return path_of(op.namespace), op.key
+
+
+def _with_items(nearest: str, params: tuple[Any, ...], is_held: bool) -> Statement:
     """The items of what was found, read after the rest was left out, and whose vectors told."""
+    columns = _STAMP if is_held else _WHOLE
     sql = f"""
-SELECT {_ITEM}, found.distance, {WHOSE} FROM ({nearest}) found
+SELECT {columns}, found.distance, {WHOSE} FROM ({nearest}) found
 JOIN store s ON s.prefix = found.prefix AND s.key = found.key ORDER BY found.distance"""
     return Statement(sql, params)
 
 
 def _literal(vector: Sequence[float]) -> str:
-    return f"[{','.join(map(repr, map(float, vector)))}]"
+    return str([*map(float, vector)])

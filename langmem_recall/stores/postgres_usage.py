@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from langmem_recall.drive import Plan
+from langmem_recall.errors import StoreError
 from langmem_recall.lifecycle.reinforcement import MOST_MERIT, SECONDS_PER_DAY
-from langmem_recall.stores.ledger import SidecarBook
+from langmem_recall.stores.ledger import Lot, SidecarBook
 from langmem_recall.stores.postgres import (
     Database,
     Rows,
@@ -19,8 +20,8 @@ from langmem_recall.stores.postgres import (
     namespace_of,
     path_of,
 )
-from langmem_recall.stores.postgres_schema import USAGE_TABLE, set_up
-from langmem_recall.types import MemoryId, Namespace, Touch, Usage
+from langmem_recall.stores.postgres_schema import LOTS_TABLE, USAGE_TABLE, set_up
+from langmem_recall.types import MemoryId, Namespace, Usage
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,8 @@ MOST_ROWS = 50_000
 """Usage records of a namespace that are read at once; beyond it they are read by id."""
 VANISHED = 1e-150
 """A share or count this small is none; the server refuses what underflows."""
+MOST_DOUBT = "30 days"
+"""How long a lot that was written is known as such."""
 
 _RECORD = ", ".join(Usage._fields)
 _IDS = "unnest(%s::text[], %s::text[])"
@@ -60,13 +63,20 @@ def _faded(row: str) -> str:
         ELSE {row}.decayed * power(%s::double precision, {days}) END"""
 
 
+# One statement, so that whoever tries a lot again waits for the first try and then adds nothing.
 _ADD = f"""
+WITH fresh AS (
+    INSERT INTO {LOTS_TABLE} AS held (ledger, number) VALUES (%s, %s)
+    ON CONFLICT (ledger) DO UPDATE SET number = excluded.number, written_at = now()
+    WHERE held.number < excluded.number RETURNING 1
+)
 INSERT INTO {USAGE_TABLE} AS held (prefix, key, {_RECORD})
 SELECT prefix, key, uses, uses, last_used, before, merit
 FROM unnest(
     %s::text[], %s::text[], %s::bigint[], %s::double precision[], %s::double precision[],
     %s::integer[]
 ) AS touch (prefix, key, uses, last_used, before, merit)
+WHERE EXISTS (SELECT 1 FROM fresh)
 ORDER BY prefix COLLATE "C", key COLLATE "C"
 ON CONFLICT (prefix, key) DO UPDATE SET
     uses = held.uses + excluded.uses,
@@ -87,6 +97,12 @@ SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE (prefix, key) IN (SELECT 
 _BOUND_MERIT = f"""
 UPDATE {USAGE_TABLE} SET merit = {MOST_MERIT} * sign(merit)
 WHERE abs(merit) > {MOST_MERIT} AND (prefix, key) IN (SELECT * FROM {_IDS})"""
+
+_PRUNE = f"""
+DELETE FROM {LOTS_TABLE} WHERE ledger IN (
+    SELECT ledger FROM {LOTS_TABLE} WHERE written_at < now() - interval '{MOST_DOUBT}'
+    FOR UPDATE SKIP LOCKED
+)"""
 
 
 class PostgresBook:
@@ -120,12 +136,14 @@ class PostgresBook:
             return (yield from self._sidecar.read_below(prefix))
         return _by_id(rows) if len(rows) <= MOST_ROWS else None
 
-    def add(
-        self, touches: Mapping[MemoryId, Touch], fade_per_day: float
-    ) -> Plan[dict[MemoryId, Usage]]:
-        """Add uses atomically and read the records as they then stand, one round trip."""
-        ids = sorted(touches, key=lambda one: (path_of(one[0]), one[1]))
-        added = [touches[memory_id] for memory_id in ids]
+    def add(self, lot: Lot, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
+        """Add uses atomically and read the records as they then stand, one round trip.
+
+        The answer to a commit may be lost with the connection: a lot that is there is not added
+        again.
+        """
+        ids = sorted(lot.touches, key=lambda one: (path_of(one[0]), one[1]))
+        added = [lot.touches[memory_id] for memory_id in ids]
         fade = (_most_days(fade_per_day), fade_per_day)
         columns = (
             # Without a time of use there are only outcomes, and nothing is counted.
@@ -134,12 +152,15 @@ class PostgresBook:
             [touch.before for touch in added],
             [max(-2 * MOST_MERIT, min(touch.merit, 2 * MOST_MERIT)) for touch in added],
         )
-        statements = [Statement(_ADD, (*_columns(ids), *columns, *fade, *fade), returns=False)]
+        params = (lot.ledger, lot.number, *_columns(ids), *columns, *fade, *fade)
+        statements = [Statement(_ADD, params, returns=False)]
+        if lot.number == 1:
+            statements.insert(0, Statement(_PRUNE, returns=False))
         if any(abs(touch.merit) > MOST_MERIT for touch in added):
             statements.append(Statement(_BOUND_MERIT, _columns(ids), returns=False))
         rows = yield from self._ask(*statements, Statement(_READ_AFTER, _columns(ids)))
         if rows is None:
-            return (yield from self._sidecar.add(touches, fade_per_day))
+            return (yield from self._sidecar.add(lot, fade_per_day))
         return _by_id(rows)
 
     def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
@@ -165,10 +186,21 @@ class PostgresBook:
         except Exception as error:
             if not is_missing_table(error):
                 raise
+            # The first table that is missing is named; there may be none at all.
+            if LOTS_TABLE in str(error) and (yield from self._has_usage_table()):
+                raise StoreError(
+                    f"The tables for usage are of an older version: there is no {LOTS_TABLE}. "
+                    "Call RecallStore.setup again."
+                ) from error
             self._is_missing = True
             logger.info("No table for usage yet, it goes to the side-car: call RecallStore.setup.")
             return None
         return answers[-1]
+
+    def _has_usage_table(self) -> Plan[bool]:
+        statement = Statement("SELECT to_regclass(%s) IS NOT NULL", (USAGE_TABLE,))
+        answers: list[Rows] = yield self._database.ask(statement)
+        return bool(answers[0][0][0])
 
 
 def _columns(ids: Sequence[MemoryId]) -> tuple[list[str], list[str]]:

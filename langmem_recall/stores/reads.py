@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import (
@@ -22,7 +23,7 @@ from langgraph.store.base import (
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.drive import Call, Ops, Plan
-from langmem_recall.errors import InputError
+from langmem_recall.errors import InputError, RecallError
 from langmem_recall.filters import check_filter
 from langmem_recall.lifecycle.conflicts import conflicts
 from langmem_recall.pipeline import Likeness, rank, select, spread
@@ -34,9 +35,9 @@ from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.calibration import ASSUMED, Null
 from langmem_recall.ranking.gates import Moment, believed, hard_drop
 from langmem_recall.ranking.language import language_of
-from langmem_recall.sources import EvidenceSource
+from langmem_recall.sources import EvidenceSource, Shelf
 from langmem_recall.stores.filling import Filler
-from langmem_recall.stores.index import IndexShelf
+from langmem_recall.stores.index import IndexShelf, NamespaceIndex
 from langmem_recall.stores.items import ranked_item
 from langmem_recall.stores.ledger import NEVER, Ledger
 from langmem_recall.stores.pages import PageKeeper
@@ -57,6 +58,8 @@ from langmem_recall.types import (
     Trace,
     View,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class Knobs(NamedTuple):
@@ -99,6 +102,7 @@ class Reader:
         self._filler = Filler(self.indexes, clock, limit, max_age, self._reads, beside)
         self._calibrated: Embeddings | None = None
         self._nulls: dict[str, Null] = {}
+        self._reported: tuple[str, ...] = ()
 
     def plain_search(self, op: SearchOp) -> Plan[list[SearchItem]]:
         """The inner store's own answer, without our side-car."""
@@ -149,8 +153,10 @@ class Reader:
             if len(ranked) + len(rest) >= end or found.exhausted:
                 break
             wanted = 2 * wanted + policy.pool
+        failed = list[str]()
         if self._reranker is not None:
-            ranked, _ = yield from self._reranker.reordered(ranked, cue)
+            ranked, failed = yield from self._reranker.reordered(ranked, cue)
+        self._report((*found.degraded, *failed))
         ordered = self._continued(op, policy, spread(ranked, policy, found.likeness), now)
         places: list[tuple[Candidate, Scored | None]] = [
             *((scored.candidate, scored) for scored in ordered),
@@ -217,15 +223,25 @@ class Reader:
 
     def _gather(self, ask: Ask) -> Plan[tuple[Found, list[Candidate]]]:
         found = yield from self._find(ask)
-        now, max_age = self._clock().timestamp(), self._knobs.index_max_age
-        ids = [candidate.memory.id for candidate in found.candidates]
-        usages = yield from self._ledger.usages(ask.prefix, ids, now, max_age)
-        used = [
-            candidate if usage == NEVER else candidate._replace(usage=usage)
-            for candidate, usage in zip(found.candidates, usages, strict=True)
-        ]
+        now = self._clock().timestamp()
+        used, failed = yield from self._used(ask.prefix, found.candidates, now)
         head, tail = yield from self._verdicts.applied(ask.prefix, (used, found.tail), now)
-        return found._replace(tail=tail), head
+        return found._replace(tail=tail, degraded=(*found.degraded, *failed)), head
+
+    def _used(
+        self, prefix: Namespace, candidates: list[Candidate], now: float
+    ) -> Plan[tuple[list[Candidate], list[str]]]:
+        """The candidates with their usage; as if never used, and why, where it cannot be read."""
+        ids = [candidate.memory.id for candidate in candidates]
+        try:
+            usages = yield from self._ledger.usages(prefix, ids, now, self._knobs.index_max_age)
+            used = [
+                candidate if usage == NEVER else candidate._replace(usage=usage)
+                for candidate, usage in zip(candidates, usages, strict=True)
+            ]
+        except Exception as error:
+            return candidates, [f"usage cannot be read ({_told(error)}); ranked without it"]
+        return used, []
 
     def words(self, prefix: Namespace) -> Plan[Words]:
         """The words of a namespace, as ranking reads them."""
@@ -237,15 +253,28 @@ class Reader:
 
     def _find(self, ask: Ask) -> Plan[Found]:
         null = yield from self._null(ask.cue)
-        source = self._source
-        if source is not None:
-            shelf = yield Call(lambda: source.shelf(ask.prefix))
-            return (yield from find_on_shelf(ask, shelf, null, self._has_vectors))
-        index = yield from self._filler.ready(ask.prefix)
+        try:
+            words = yield from self.words(ask.prefix)
+        except RecallError:
+            raise
+        except Exception as error:
+            found = yield from self._searched(ask, NamespaceIndex(), null)
+            note = f"words cannot be read ({_told(error)}); dense only"
+            return found._replace(degraded=(note, *found.degraded))
+        if isinstance(words, NamespaceIndex):
+            return (yield from self._searched(ask, words, null))
+        return (yield from find_on_shelf(ask, cast(Shelf, words), null, self._has_vectors))
+
+    def _searched(self, ask: Ask, index: NamespaceIndex, null: Null) -> Plan[Found]:
+        """What the store's own search finds, with the words of an index."""
         look: Look = by_operations
         if self._reads is not None:
-            size = None if index.filled_at is None else index.catalog.size
-            look = partial(self._reads.look, size=size)
+            is_filled = index.filled_at is not None
+            look = partial(
+                self._reads.look,
+                size=index.catalog.size if is_filled else None,
+                held=index.held if is_filled else None,
+            )
         return (yield from find_by_search(ask, index, null, self._has_vectors, look))
 
     def _null(self, cue: Cue) -> Plan[Null]:
@@ -263,6 +292,12 @@ class Reader:
                 return ASSUMED
             self._nulls[language] = null
         return null
+
+    def _report(self, degraded: tuple[str, ...]) -> None:
+        """A search has no trace, so the log says what it did without; once, while that lasts."""
+        if degraded and degraded != self._reported:
+            logger.warning("A search went without a part: %s", "; ".join(degraded))
+        self._reported = degraded
 
     def _continued(
         self, op: SearchOp, policy: RecallPolicy, ranked: Sequence[Scored], now: datetime
@@ -338,6 +373,10 @@ def _timed(cue: Cue, now: datetime) -> Cue:
 def _dated(cue: Cue, now: datetime) -> Cue:
     as_of = cue.as_of or read_as_of(cue.words, now)
     return replace(cue, as_of=as_of) if as_of else cue
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _admitted(tail: Sequence[Candidate], ask: Ask) -> list[Candidate]:

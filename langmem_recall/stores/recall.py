@@ -112,7 +112,7 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         record: bool = True,
         clock: Callable[[], datetime] = _utc_now,
         index: Literal["auto", "off"] = "auto",
-        index_limit: int = 50_000,
+        index_limit: int = 100_000,
         index_max_age: float = 30.0,
         flush_interval: float = 1.0,
         allow_empty_namespace: bool = False,

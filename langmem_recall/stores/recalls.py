@@ -195,12 +195,17 @@ def _memories(ids: Sequence[MemoryId]) -> Plan[list[Memory | None]]:
 def _kept_secret() -> Plan[bytes]:
     """The secret of the side-car, made when there is none; of two makers the last one wins."""
     get = GetOp(SECRET, "nonce", refresh_ttl=False)
+    made = {"hex": secrets.token_hex(32)}
     for _ in range(2):
         (item,) = yield Ops([get], sidecar=True)
         if item is not None:
             return bytes.fromhex(item.value["hex"])
-        made = {"hex": secrets.token_hex(32)}
-        yield Ops([PutOp(SECRET, "nonce", made, index=False)], sidecar=True)
+        try:
+            yield Ops([PutOp(SECRET, "nonce", made, index=False)], sidecar=True)
+        except Exception:
+            # What cannot be written can still be read; the secret is then this process's own.
+            logger.warning("The nonces' secret could not be kept in the store.", exc_info=True)
+            break
     return bytes.fromhex(made["hex"])
 
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from langgraph.store.base import ListNamespacesOp, MatchCondition, PutOp, SearchOp
+from langgraph.store.base import (
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    MatchCondition,
+    PutOp,
+    SearchOp,
+)
 
 from langmem_recall.drive import Call, Ops, Plan
 from langmem_recall.errors import InputError, StoreError
@@ -34,7 +41,8 @@ from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.signals import RECENCY, STRENGTH, signal_table
 from langmem_recall.sources import Erasable
 from langmem_recall.stores.keeping import Keeper, Write, check_namespace
-from langmem_recall.stores.ledger import PAGE
+from langmem_recall.stores.ledger import PAGE, listing
+from langmem_recall.stores.postgres import database_of, ids_below
 from langmem_recall.stores.twins import Twin, TwinFinder
 from langmem_recall.types import (
     SIDECAR_ROOT,
@@ -120,10 +128,8 @@ class Upkeep:
     def sweep(self, ask: SweepAsk, policy: RecallPolicy) -> Plan[SweepReport]:
         """Look at some memories, say what is to become of them, and do it where asked to."""
         now, offset = self._keeper.clock(), ask.after or 0
-        op = SearchOp(ask.namespace, None, ask.limit, offset, None, refresh_ttl=False)
-        (items,) = yield Ops([op])
-        inside = [one for one in items if one.namespace[: len(ask.namespace)] == ask.namespace]
-        lot = [Candidate(memory_of(item), Evidence()) for item in inside]
+        items, places = yield from self._page(ask.namespace, offset, ask.limit)
+        lot = [Candidate(memory_of(item), Evidence()) for item in items]
         (lot,) = yield from self._verdicts.applied(ask.namespace, [lot], now.timestamp())
         findings = Findings({one.memory.id: one.memory for one in lot})
         _age(findings, ask, policy, now)
@@ -135,14 +141,14 @@ class Upkeep:
         if ask.apply:
             yield from self._apply(findings, usages)
         removed = len(findings.gone) if ask.apply else 0
-        more = len(items) == ask.limit
+        more = places == ask.limit
         return SweepReport(
             namespace=ask.namespace,
             applied=ask.apply,
             rows=tuple(findings.rows),
-            examined=len(inside),
+            examined=len(items),
             # What was removed no longer takes up a place in the listing.
-            next=offset + len(items) - removed if more else None,
+            next=offset + places - removed if more else None,
         )
 
     def forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
@@ -155,6 +161,22 @@ class Upkeep:
         self._verdicts.reset()
         compacted: bool = yield Call(self._compact)
         return Forgotten(namespace, count, traces, compacted)
+
+    def _page(self, namespace: Namespace, offset: int, limit: int) -> Plan[tuple[list[Item], int]]:
+        """Memories in some places of an order by name, in which what a sweep writes stays put.
+
+        In a store's own listing it would not: that one begins with what was written last, and
+        leaves open which of two written together comes first.
+        """
+        database = database_of(self._keeper.inner)
+        if database is None:
+            items: list[Item] = yield from listing(namespace)
+            by_name = sorted(items, key=lambda item: (item.namespace, item.key))
+            page = by_name[offset : offset + limit]
+            return page, len(page)
+        ids = yield from ids_below(database, namespace, offset, limit)
+        found: list[Item | None] = yield Ops([GetOp(*one, refresh_ttl=False) for one in ids])
+        return [item for item in found if item is not None], len(ids)
 
     def _merge(self, findings: Findings, ask: SweepAsk, now: datetime) -> Plan[None]:
         usable = [memory for memory in findings.left() if is_in_force(memory, now)]

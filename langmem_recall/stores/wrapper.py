@@ -37,9 +37,11 @@ class StoreWrapper(BaseStore):
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self.close()
-        if hasattr(self._inner, "__exit__"):
-            self._inner.__exit__(*error)
+        try:
+            self.close()
+        finally:
+            if hasattr(self._inner, "__exit__"):
+                self._inner.__exit__(*error)
 
     async def __aenter__(self) -> Self:
         if hasattr(self._inner, "__aenter__"):
@@ -47,9 +49,11 @@ class StoreWrapper(BaseStore):
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        await self.aclose()
-        if hasattr(self._inner, "__aexit__"):
-            await self._inner.__aexit__(*error)
+        try:
+            await self.aclose()
+        finally:
+            if hasattr(self._inner, "__aexit__"):
+                await self._inner.__aexit__(*error)
 
     def __getattr__(self, name: str) -> Any:
         """Everything else the inner store has."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -35,6 +36,8 @@ from langmem_recall.stores.twins import Twin, TwinFinder
 from langmem_recall.stores.verdicts import QUARANTINE, quarantined_value
 from langmem_recall.types import Candidate, Evidence, Memory, Namespace, Source
 from langmem_recall.write_policy import WritePolicy
+
+logger = logging.getLogger(__name__)
 
 FORMER = "@"
 """A former value of `key` is kept under `key@1`, `key@2` and so on."""
@@ -298,10 +301,12 @@ class Writer:
         if model is None or memory.source != "external":
             return memory
         summary: str | None = yield Call(lambda: summarise(model, memory.text))
-        if summary is None or len(summary) > self._knobs.max_text:
-            return memory
-        verdict = yield from self._verdicts.of_text(summary)
-        return replace(memory, text=summary) if verdict.action == "allow" else memory
+        if summary is not None and len(summary) <= self._knobs.max_text:
+            verdict = yield from self._verdicts.of_text(summary)
+            if verdict.action == "allow":
+                return replace(memory, text=summary)
+        logger.warning("There is no usable summary of %r; the text is stored as it is.", memory.key)
+        return memory
 
     def _put_aside(self, memory: Memory, verdict: Verdict) -> Plan[Memory]:
         """Store a quarantined memory; until it is approved it puts nothing out of force."""

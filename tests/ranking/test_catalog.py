@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from langmem_recall.ranking import catalog as catalog_module
 from langmem_recall.ranking.catalog import (
     NUMBERED,
     PINNED,
@@ -16,6 +17,7 @@ from langmem_recall.ranking.catalog import (
     Catalog,
     Traits,
     is_coherent,
+    is_timed,
     lexical_text,
     position_of,
     thread_of,
@@ -211,6 +213,15 @@ def test_pinned_lists_the_live_rows_that_are():
 def test_flags_say_whether_a_text_has_a_time_and_a_number(text, flags):
     assert traits_of(memory(text=text)).flags == flags
     assert traits_of(memory(text=text, pinned=True)).flags == flags | PINNED
+
+
+PIECES = "day|week|Mon|may|in|last|few|fall|ago|20|15|3|:|30|st|nd|rd|ſ|K| |x|S|May|.|March|this"
+
+
+@given(st.lists(st.sampled_from(PIECES.split("|")), max_size=8))
+def test_looking_for_hints_first_finds_the_same_times(pieces):
+    text = "".join(pieces)
+    assert is_timed(text) == bool(catalog_module._TIME.search(text))
 
 
 @pytest.mark.parametrize(

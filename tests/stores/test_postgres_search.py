@@ -232,6 +232,36 @@ def test_what_another_process_writes_and_deletes_is_noticed_by_age(
     store.close()
 
 
+def test_a_value_changed_by_any_means_is_returned_as_it_is_now(opened: Any, postgres: str) -> None:
+    inner = opened(Directions(), DIMS)
+    store = RecallStore(inner)
+    for key in ("a", "b", "c"):
+        store.put(NS, key, {"content": f"note {key}", "tags": ["old"]})
+
+    def tags() -> dict[str, Any]:
+        found = store.search(NS, query="note a", limit=3)
+        return {item.key: item.value["tags"] for item in found}
+
+    assert tags() == {"a": ["old"], "b": ["old"], "c": ["old"]}
+    with psycopg.connect(postgres, autocommit=True) as database:
+        new = """UPDATE store SET value = jsonb_set(value, '{tags}', '["new"]') WHERE key = 'b'"""
+        database.execute(new)
+        database.execute("DELETE FROM store WHERE key = 'c'")
+    assert tags() == {"a": ["old"], "b": ["new"]}
+    before = inner.trips
+    assert tags() == {"a": ["old"], "b": ["new"]}
+    assert inner.trips - before == 1
+
+
+def test_who_changes_a_result_changes_nothing_else(opened: Any) -> None:
+    store = RecallStore(opened(Directions(), DIMS))
+    store.put(NS, "a", {"content": "note", "tags": ["old"]})
+    for _ in range(2):
+        (found,) = store.search(NS, query="note")
+        assert found.value["tags"] == ["old"]
+        found.value["tags"].append("mine")
+
+
 def test_a_failing_embedder_leaves_the_words(
     opened: Any, call: Call, clock: Clock, embeddings: CountingEmbeddings
 ) -> None:

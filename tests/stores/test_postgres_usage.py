@@ -15,11 +15,17 @@ from hypothesis import strategies as st
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 
 from langmem_recall.drive import Host, run
+from langmem_recall.errors import StoreError
 from langmem_recall.lifecycle.reinforcement import pooled, reinforced
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.ledger import USAGE
+from langmem_recall.stores.ledger import USAGE, Lot
 from langmem_recall.stores.postgres import Database
-from langmem_recall.stores.postgres_schema import USAGE_TABLE, VERSIONS, VERSIONS_TABLE
+from langmem_recall.stores.postgres_schema import (
+    LOTS_TABLE,
+    USAGE_TABLE,
+    VERSIONS,
+    VERSIONS_TABLE,
+)
 from langmem_recall.stores.postgres_usage import PostgresBook
 from langmem_recall.stores.recall import RecallStore
 from langmem_recall.types import Touch, Usage
@@ -45,6 +51,9 @@ class Book:
         RecallStore(inner).setup()
         self.host = Host(inner, inner)
         self.plans = PostgresBook(Database(inner))
+
+    def add(self, touches: dict[Any, Touch], fade_per_day: float) -> Any:
+        return run(self.plans.add(Lot(touches), fade_per_day), self.host)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *args: run(getattr(self.plans, name)(*args), self.host)
@@ -89,6 +98,34 @@ def test_several_processes_may_set_up_at_once(postgres: str) -> None:
         thread.join()
     assert faults == []
     assert rows(postgres, f"SELECT count(*) FROM {VERSIONS_TABLE}") == [(len(VERSIONS),)]
+
+
+def test_without_setup_an_outcome_goes_to_the_sidecar_though_nothing_was_read(
+    postgres: str,
+) -> None:
+    with PostgresStore.from_conn_string(postgres) as inner:
+        inner.setup()
+        with RecallStore(inner) as store:
+            store.put(NS, "tea", {"content": "Ada drinks tea"})
+            store.feedback(NS, "tea")
+            assert store.flush() == 1
+        assert inner.get((*USAGE, *NS), "tea").value["merit"] == 1
+
+
+def test_tables_of_an_older_version_ask_for_setup(postgres: str) -> None:
+    with (
+        PostgresStore.from_conn_string(postgres) as inner,
+        psycopg.connect(postgres, autocommit=True) as database,
+        RecallStore(inner) as store,
+    ):
+        store.setup()
+        store.put(NS, "tea", {"content": "Ada drinks tea"})
+        database.execute(f"ALTER TABLE {LOTS_TABLE} RENAME TO newer")
+        store.feedback(NS, "tea")
+        with pytest.raises(StoreError, match=r"Call RecallStore\.setup again"):
+            store.flush()
+        database.execute(f"ALTER TABLE newer RENAME TO {LOTS_TABLE}")
+        assert store.flush() == 1
 
 
 def test_without_setup_usage_goes_to_the_sidecar_and_setup_takes_it_over(

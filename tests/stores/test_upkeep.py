@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from conftest import START, Call, Clock, CountingEmbeddings
-from langgraph.store.base import BaseStore
+from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import PostgresStore
 from langgraph.store.sqlite import SqliteStore
@@ -264,6 +264,35 @@ def test_a_sweep_in_parts_does_what_one_sweep_does(
     assert after is None
     assert sorted(rows) == sorted(dry.rows)
     assert set(contents(store)) == set(names) - {"Ada", "Dan", "Gus", "Jo"}
+
+
+def test_parts_of_a_sweep_neither_repeat_nor_skip_what_was_written_at_the_same_time(
+    postgres: str, clock: Clock, embeddings: CountingEmbeddings
+) -> None:
+    """On Postgres, where a batch has one time and what is written anew is listed first."""
+    stated = {f"{n:02}": f"desk {n} is free" for n in range(24)}
+    # Every other guess says what was stated, and what was stated is written anew with its tag.
+    guessed = {f"{n:02} too": f"desk {n if n % 2 else n + 50} is free" for n in range(12)}
+    guess = {"source": "agent_inferred", "confidence": 0.9, "tags": ["guess"]}
+    index: Any = {"dims": 256, "embed": embeddings, "fields": ["content"]}
+    with PostgresStore.from_conn_string(postgres, index=index) as base:
+        store = RecallStore(base, clock=clock)
+        store.setup()
+        for lot, fields in ((stated, {"source": "user_stated"}), (guessed, guess)):
+            base.batch([PutOp(NS, key, {"content": lot[key], **fields}) for key in lot])
+        after, rows, examined = 0, [], 0
+        while after is not None:
+            report = store.sweep(NS, apply=True, limit=5, after=after)
+            rows += report.rows
+            examined += report.examined
+            after = report.next
+        store.close()
+        kept = {item.key: item.value for item in base.search(NS, limit=100)}
+    assert examined == 36
+    assert sorted(row.id[1] for row in rows if row.action == "decay") == sorted(guessed)
+    assert sorted(row.id[1] for row in rows if row.action == "merge") == sorted(guessed)[1::2]
+    assert kept.keys() == {*stated, *sorted(guessed)[::2]}
+    assert {kept[key]["confidence"] for key in sorted(guessed)[::2]} == {0.85}
 
 
 def test_a_sweep_that_stops_half_way_loses_nothing(

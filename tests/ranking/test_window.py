@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from langmem_recall.policy import RelevanceModel
+from langmem_recall.ranking.calibration import Null
+from langmem_recall.ranking.catalog import Catalog, traits_of
+from langmem_recall.ranking.evidence import match_words, read_part, weigh
+from langmem_recall.ranking.window import Window
+from langmem_recall.types import Memory
+
+MODEL = RelevanceModel()
+NULL = Null(mean=0.1, sd=0.1)
+WORDS = ("tea", "Oslo", "tram", "Ann", "2019", "seven", "ERR_7", "yesterday")
+
+memories = st.builds(
+    lambda words, thread, speaker, turn: {
+        "text": " ".join(words),
+        "thread_id": thread,
+        "speaker": speaker,
+        "turn": turn,
+    },
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=4),
+    st.sampled_from([None, "t1", "t2"]),
+    st.sampled_from([None, "Ann", "Bob"]),
+    st.integers(0, 9),
+)
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> tuple[Catalog, list[int], list[str], np.ndarray | None]:
+    """A catalog with some dead rows, rows that are wanted, a cue, and the cosines of those rows."""
+    held = draw(st.lists(memories, min_size=1, max_size=14))
+    catalog = Catalog()
+    for key, fields in enumerate(held):
+        memory = Memory(namespace=("u",), key=str(key), **fields)
+        catalog.put(memory.id, traits_of(memory))
+    for key in draw(st.sets(st.integers(0, len(held) - 1), max_size=len(held) - 1)):
+        catalog.remove((("u",), str(key)))
+    live = [catalog.row(memory_id) for memory_id in catalog.ids()]
+    rows = draw(st.lists(st.sampled_from(live), unique=True, min_size=1))
+    cue = draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join))
+    parts = [cue, *draw(st.sampled_from([[], ["When did Bob take the tram?"]]))]
+    cosine = st.one_of(st.none(), st.floats(-1, 1))
+    drawn = draw(st.lists(cosine, min_size=len(rows), max_size=len(rows)))
+    cosines = np.full((len(parts), catalog.rows), np.nan)
+    cosines[:, rows] = [np.nan if one is None else one for one in drawn]
+    return catalog, rows, parts, draw(st.sampled_from([cosines, None]))
+
+
+@given(scenes(), st.sampled_from([None, 0.05]))
+def test_a_window_weighs_its_rows_as_the_whole_catalog_does(scene, unseen):
+    catalog, rows, cue, cosines = scene
+    parts = [read_part(text, catalog, MODEL, True) for text in cue]
+    wordings = [match_words(catalog, part, MODEL) for part in parts]
+    whole = weigh(catalog, parts, wordings, cosines, NULL, MODEL, unseen)
+
+    window = Window(catalog, rows)
+    seen = None if cosines is None else cosines[:, window.held]
+    cut = [window.wording(wording) for wording in wordings]
+    table = weigh(window, parts, cut, seen, NULL, MODEL, unseen)
+
+    places = [window.row(row) for row in rows]
+    for name, column in whole._asdict().items():
+        np.testing.assert_allclose(getattr(table, name)[places], column[rows], err_msg=name)
