@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from langchain_core.runnables.config import ensure_config
@@ -115,6 +115,8 @@ class _Turn:
     thread: Thread
     tags: tuple[str, ...] | None = None
     """The task at hand, so that a policy with `task_filter` finds what was noted for it."""
+    recalls: list[Recall] = field(default_factory=list)
+    """What this call recalled; counted once the model gets it, not when it came too late."""
 
     @property
     def home(self) -> Namespace:
@@ -126,6 +128,11 @@ class _Turn:
         fields = {"thread_id": self.thread_id, "turn": self.thread.turn, "tags": self.tags}
         known = {name: held for name, held in fields.items() if held is not None}
         return {"source": self.thread.source_of(text), **known}
+
+    def record(self) -> None:
+        """Count what the model is shown."""
+        for recall in self.recalls:
+            self.store.record_recall(recall, self.setting.policy)
 
     def perform(self, asked: _Asked) -> Any:
         """Ask the store and wait for it."""
@@ -192,7 +199,9 @@ def _recall(turn: _Turn, query: str, limit: int | None) -> _Steps:
     policy = turn.setting.policy
     if limit is not None:
         policy = (policy or turn.store.policy).but(top_k=limit)
-    recall: Recall = yield _Asked("recall", (turn.namespaces, query), {"policy": policy})
+    asked = {"policy": policy, "record": False}
+    recall: Recall = yield _Asked("recall", (turn.namespaces, query), asked)
+    turn.recalls.append(recall)
     told = [EVIDENCE, *_lines(recall, len(turn.namespaces) > 1)] if recall.chosen else []
     return "\n".join([*told, _outcome(recall)]), artifact(recall.memories)
 
@@ -283,12 +292,16 @@ def _tool(make: _Make, setting: _Setting) -> BaseTool:
     def call(runtime: ToolRuntime[Any, Any] = None, **said: Any) -> Any:  # type: ignore[assignment]
         with _told_faults(make.name):
             turn = _turn_of(runtime, setting)
-            return setting.deadline.run(lambda: run(make.steps(turn, **said), turn))
+            told = setting.deadline.run(lambda: run(make.steps(turn, **said), turn))
+            turn.record()
+            return told
 
     async def acall(runtime: ToolRuntime[Any, Any] = None, **said: Any) -> Any:  # type: ignore[assignment]
         with _told_faults(make.name):
             turn = _turn_of(runtime, setting)
-            return await setting.deadline.arun(lambda: arun(make.steps(turn, **said), turn))
+            told = await setting.deadline.arun(lambda: arun(make.steps(turn, **said), turn))
+            turn.record()
+            return told
 
     return StructuredTool.from_function(
         call,

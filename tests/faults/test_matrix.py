@@ -1,0 +1,350 @@
+"""Whoever fails and however: the turn ends in time, nothing is lost, and it is said what failed.
+
+One cell for each part, each way of failing, each driver and each way to reach the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import product
+from typing import Any, NamedTuple
+
+import pytest
+from bench import (
+    ADA,
+    LONG,
+    MEAL,
+    SEAT,
+    SHORT_S,
+    SLACK_S,
+    TOLD,
+    Bench,
+    Outcome,
+    hurry,
+    threads_left,
+)
+from faulty import KINDS, SUMMARY, Fault
+
+from langmem_recall import deadline as deadline_module
+
+PARTS = ("embedder", "reading", "writing", "lexical", "summarizer", "reranker", "feedback")
+MODES = ("sync", "async")
+SURFACES = ("middleware", "node", "tool", "store")
+ANY = None
+PASSPORT = "My passport expires in May"
+
+
+class Left(NamedTuple):
+    """Cells that mean nothing, and why."""
+
+    part: str
+    kind: str
+    reason: str
+    mode: str | None = ANY
+    surface: str | None = ANY
+
+    def covers(self, cell: tuple[str, ...]) -> bool:
+        wanted = (self.part, self.kind, self.mode, self.surface)
+        return all(told in (ANY, held) for told, held in zip(wanted, cell, strict=True))
+
+
+UNBOUNDED = (
+    "a direct call waits as long as the store does: deadlines belong to turns and tools. Whoever "
+    "awaits its twin sets a limit himself, and that is a cell"
+)
+LEFT_OUT = (
+    Left("writing", "nan", "a write answers with nothing, so with no number"),
+    Left("writing", "dimensions", "the answers to writes are not read, whatever their number"),
+    Left("lexical", "nan", "a listing has no scores; words are counted by ourselves"),
+    Left("summarizer", "nan", "a summary is a text"),
+    Left("summarizer", "dimensions", "a summary is one text"),
+    Left("embedder", "hangs", UNBOUNDED, "sync", "store"),
+    Left("reading", "hangs", UNBOUNDED, "sync", "store"),
+    Left("writing", "hangs", UNBOUNDED, "sync", "store"),
+    Left("lexical", "hangs", UNBOUNDED, "sync", "store"),
+    Left("feedback", "hangs", UNBOUNDED, "sync", "store"),
+)
+ALL = list(product(PARTS, KINDS, MODES, SURFACES))
+CELLS = [cell for cell in ALL if not any(left.covers(cell) for left in LEFT_OUT)]
+
+
+def inners(part: str, kind: str) -> tuple[str, ...]:
+    """The stores a cell is tried on."""
+    if part in ("reranker", "summarizer"):
+        return ("local",)
+    # Our own store answers with what it has, or with an error.
+    is_strange = part in ("reading", "lexical") and kind in ("garbage", "nan", "dimensions")
+    return ("in memory",) if is_strange else ("local", "in memory")
+
+
+def cells(*parts: str, surfaces: tuple[str, ...] = SURFACES) -> Any:
+    """Every cell of these parts, on every store it is tried on."""
+    found = [
+        pytest.param(*cell, inner, id="-".join((*cell, inner.replace(" ", "_"))))
+        for cell in CELLS
+        if cell[0] in parts and cell[3] in surfaces
+        for inner in inners(cell[0], cell[1])
+    ]
+    return pytest.mark.parametrize(("part", "kind", "mode", "surface", "inner"), found)
+
+
+@pytest.fixture
+def bench(
+    part: str,
+    kind: str,
+    mode: str,
+    surface: str,
+    inner: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> Iterator[Bench]:
+    # No cell meets the hung threads of another.
+    deadline_module._workers.cache_clear()
+    fault = Fault(kind)
+    if kind == "hangs":
+        hurry(monkeypatch, fault)
+    caplog.set_level(logging.WARNING, logger="langmem_recall")
+    before = threading.enumerate()
+    bench = Bench(part, fault, mode, surface, inner)
+    yield bench
+    bench.close()
+    assert threads_left(before) == []
+
+
+# --- what every cell keeps ---
+
+
+def check_in_time(bench: Bench, outcome: Outcome) -> None:
+    """The turn ended, with the model's answer, no later than its limit allows."""
+    limit_s = SHORT_S if bench.kind == "hangs" else 0.0
+    assert outcome.took_s < limit_s + SLACK_S
+    assert bench.surface == "store" or outcome.answer == "Noted [m1]."
+
+
+def check_finite(outcome: Outcome) -> None:
+    """Nothing that is no number has reached a score."""
+    if outcome.recall is not None:
+        for scored in outcome.recall.chosen:
+            numbers = [scored.score, *scored.signals, scored.evidence.dense or 0.0]
+            assert all(math.isfinite(number) for number in numbers if number is not None)
+
+
+def check_whole(bench: Bench, outcome: Outcome) -> None:
+    """The recall has all that belongs to it, and says of nothing that it failed."""
+    check_in_time(bench, outcome)
+    check_finite(outcome)
+    assert outcome.is_shown
+    assert outcome.told == ""
+
+
+def check_counts(bench: Bench, shown: int, outcomes: int = 0) -> None:
+    """Each use and outcome is written once, whatever became of the flushes before."""
+    bench.call("flush")
+    # The middleware counts a citation as a good outcome.
+    cited = shown if bench.surface == "middleware" else 0
+    assert bench.inner.uses((ADA, "seat")) == (shown, outcomes + cited)
+
+
+def fail_to_flush(bench: Bench) -> None:
+    """Flush while nothing can be written; a direct call that hangs is left to the awaiting."""
+    if bench.kind == "hangs" and bench.mode == "sync":
+        return
+    with suppress(Exception):
+        bench.call("flush")
+
+
+# --- parts that are read ---
+
+LATE = r"no answer after 0\.\d\d s, waiting for the (embedder|store)"
+LEXICAL_ONLY = {
+    "raises": r"OSError: it is gone\); lexical only",
+    "garbage": r"(embedder|dense search).*; lexical only",
+    "nan": r"the embedder gave NaN",
+    "dimensions": r"(embedder|dense search).*; lexical only",
+    "limited": r"RateLimitError: slow down\); lexical only",
+}
+NOTHING = {
+    "raises": r"OSError",
+    "garbage": r"\w+Error",
+    "dimensions": r"\w+Error",
+    "limited": r"TooManyRequests",
+}
+DENSE_ONLY = {
+    "raises": r"words cannot be read \(OSError: it is gone\); dense only",
+    "garbage": r"words cannot be read \(\w+Error: .*\); dense only",
+    "dimensions": r"words cannot be read \(\w+Error: .*\); dense only",
+    "limited": r"words cannot be read \(TooManyRequests: \); dense only",
+}
+WITHOUT_USE = {
+    "raises": r"usage cannot be read \(OSError: it is gone\); ranked without it",
+    "garbage": r"usage cannot be read \(StoreError: .* must hold numbers.*; ranked without it",
+    "nan": r"usage cannot be read \(StoreError: .* must hold numbers.*; ranked without it",
+    "dimensions": r"usage cannot be read \(\w+Error: .*\); ranked without it",
+    "limited": r"usage cannot be read \(TooManyRequests: \); ranked without it",
+}
+AS_BLENDED = {
+    "raises": r"reranker failed \(OSError: it is gone\); blend as it is",
+    "hangs": r"reranker failed \(TooLate: no answer after .*\); blend as it is",
+    "garbage": r"reranker failed \(AttributeError: .*\); blend as it is",
+    "limited": r"reranker failed \(RateLimitError: slow down\); blend as it is",
+    # Its order counts, its scores are not read; and a memory named twice comes once.
+    "nan": r"",
+    "dimensions": r"",
+}
+TOLD_OF = {
+    "embedder": LEXICAL_ONLY,
+    "reading": {**NOTHING, "nan": r"the embedder gave NaN"},
+    "lexical": DENSE_ONLY,
+    "feedback": WITHOUT_USE,
+    "reranker": AS_BLENDED,
+}
+
+
+def is_lost(part: str, kind: str) -> bool:
+    """Whether the turn has to go on without memories."""
+    if kind == "hangs":
+        return part != "reranker"
+    return part == "reading" and kind in NOTHING
+
+
+def told_of(bench: Bench) -> str:
+    """How the fault has to be named; at the end of an awaited limit that is the caller's own."""
+    if bench.kind == "slow":
+        return r"^$"
+    if bench.kind == "hangs" and bench.part != "reranker":
+        return r"TimeoutError" if bench.surface == "store" else LATE
+    return TOLD_OF[bench.part][bench.kind]
+
+
+@cells("embedder", "reading", "lexical", "reranker", "feedback")
+def test_a_part_that_is_read_fails(bench: Bench) -> None:
+    check_whole(bench, bench.recalls())
+    check_counts(bench, 1)
+    bench.fault.strike()
+    struck = bench.recalls()
+    assert bench.fault.wait_for_hits(1)
+    check_in_time(bench, struck)
+    check_finite(struck)
+    assert re.search(told_of(bench), struck.told), struck.told
+    assert struck.is_shown != is_lost(bench.part, bench.kind)
+    bench.call("feedback", ADA, "seat")
+    fail_to_flush(bench)
+    bench.fault.lift()
+    check_whole(bench, bench.recalls())
+    assert bench.stored() == {"seat": SEAT, "meal": MEAL}
+    check_counts(bench, 2 + struck.is_shown, outcomes=1)
+
+
+@cells("embedder", surfaces=("tool", "store"))
+def test_the_embedder_fails_while_something_is_remembered(bench: Bench, inner: str) -> None:
+    check_whole(bench, bench.recalls())
+    bench.fault.strike()
+    outcome = bench.remembers(PASSPORT)
+    check_in_time(bench, outcome)
+    bench.fault.lift()
+    is_refused = bench.kind == "hangs" or (bench.kind, inner) == ("dimensions", "local")
+    assert outcome.told.startswith("remembered as") != is_refused, outcome.told
+    assert re.search(r"remembered|dimensions|no answer after|TimeoutError", outcome.told)
+    check_all_or_nothing(bench, is_refused)
+    again = bench.recalls()
+    # LangGraph's in-memory store keeps whatever its embedder gave it; the words still find all.
+    is_spoilt = bench.kind in ("garbage", "nan", "dimensions") and inner == "in memory"
+    assert re.search(r"lexical only|NaN" if is_spoilt else r"^$", again.told), again.told
+    assert again.is_shown
+    check_finite(again)
+
+
+# --- the part that writes ---
+
+
+@cells("writing")
+def test_the_part_that_writes_fails(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    if bench.surface in ("middleware", "node"):
+        check_use_is_not_written(bench, caplog)
+    else:
+        check_memory_is_not_written(bench)
+
+
+def check_use_is_not_written(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    check_whole(bench, bench.recalls())
+    bench.fault.strike()
+    check_whole(bench, bench.recalls())
+    fail_to_flush(bench)
+    bench.fault.lift()
+    check_whole(bench, bench.recalls())
+    check_counts(bench, 3)
+    is_tried = bench.surface == "middleware" and bench.kind not in ("slow", "garbage")
+    assert ("What a turn used could not be written" in caplog.text) == is_tried
+
+
+def check_memory_is_not_written(bench: Bench) -> None:
+    bench.fault.strike()
+    outcome = bench.remembers(PASSPORT)
+    check_in_time(bench, outcome)
+    bench.fault.lift()
+    is_kept = bench.kind in ("slow", "garbage")
+    fault = r"OSError|TooManyRequests|no answer after|TimeoutError"
+    assert re.search(r"^remembered as" if is_kept else fault, outcome.told), outcome.told
+    check_all_or_nothing(bench, not is_kept)
+    assert bench.remembers("My bicycle is green").told.startswith("remembered as")
+    assert "My bicycle is green" in bench.stored().values()
+
+
+def check_all_or_nothing(bench: Bench, is_refused: bool) -> None:
+    """An acknowledged write is there; of one that was given up either all is there or nothing."""
+    kept = [text for text in bench.stored().values() if text not in (SEAT, MEAL)]
+    may_come_late = bench.kind == "hangs" and kept
+    assert kept == ([] if is_refused and not may_come_late else [PASSPORT])
+
+
+# --- the summarizer ---
+
+
+@cells("summarizer")
+def test_the_summarizer_fails(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    if bench.surface in ("middleware", "node"):
+        check_sentences_are_picked(bench)
+    else:
+        check_text_is_stored_as_it_is(bench, caplog)
+
+
+def check_sentences_are_picked(bench: Bench) -> None:
+    check_whole(bench, bench.recalls())
+    bench.fault.strike()
+    struck = bench.recalls()
+    check_in_time(bench, struck)
+    assert struck.is_shown
+    fault = r"summarizer failed \(\w+: .*\); sentences were picked"
+    assert re.search(r"^$" if bench.kind == "slow" else fault, struck.told), struck.told
+    assert "aisle seat" in str(bench.model.seen[-1]) or bench.kind == "slow"
+    bench.fault.lift()
+    check_whole(bench, bench.recalls())
+    assert bench.stored() == {"seat": LONG, "meal": MEAL}
+    check_counts(bench, 3)
+
+
+def check_text_is_stored_as_it_is(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.fault.strike()
+    outcome = bench.remembers(TOLD, "external")
+    check_in_time(bench, outcome)
+    assert outcome.told.startswith("remembered as")
+    bench.fault.lift()
+    assert (SUMMARY if bench.kind == "slow" else TOLD) in bench.stored().values()
+    assert ("There is no usable summary" in caplog.text) == (bench.kind != "slow")
+
+
+# --- the matrix itself ---
+
+
+def test_every_cell_is_tried_or_left_out_for_a_reason() -> None:
+    assert len(ALL) == 7 * 7 * 2 * 4
+    left = [cell for cell in ALL if cell not in CELLS]
+    assert len(left) == 5 * 8 + 5
+    for one in LEFT_OUT:
+        assert one.reason
+        assert any(one.covers(cell) for cell in ALL)
