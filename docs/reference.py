@@ -1,0 +1,170 @@
+"""Writes `docs/api.md` from the docstrings of the public names: `python docs/reference.py`.
+
+With `--check` it only says whether the page is up to date.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import langmem_recall
+from langmem_recall import policy, types
+from langmem_recall.agents.options import Options
+from langmem_recall.evaluation import recorded
+from langmem_recall.observe import log, monitor, telemetry, trace
+from langmem_recall.plans.rerank import Reranker
+from langmem_recall.stores import transfer
+
+WIDTH = 96
+LONGEST_DEFAULT = 40
+PAGE = Path(__file__).parent / "api.md"
+FIELD = re.compile(
+    r'^    (\w+): ([^\n=]+?)(?: = [^\n]*)?\n(?:    """(.*?)""")?', re.MULTILINE | re.DOTALL
+)
+"""A field of a class, and what stands below it."""
+HEAD = """# API reference
+
+Made from the docstrings by `python docs/reference.py`; a test keeps it true. Every method that reads
+or writes has an async twin named `a...` with the same arguments, left out here.
+"""
+MORE = {
+    "langmem_recall.policy": (policy.Weights, policy.RelevanceModel),
+    "langmem_recall.types": (types.Scored, types.Signals, types.Evidence, types.Trace),
+    "langmem_recall.agents.options": (Options,),
+    "langmem_recall.plans.rerank": (Reranker,),
+    "langmem_recall.observe.log": (log.TraceLog, log.both, log.read_log, log.erase),
+    "langmem_recall.observe.monitor": (monitor.Monitor,),
+    "langmem_recall.observe.trace": (trace.table, trace.html, trace.to_dict, trace.from_dict),
+    "langmem_recall.observe.telemetry": (telemetry.telemetry,),
+    "langmem_recall.evaluation.recorded": (recorded.cases_from_traces,),
+    "langmem_recall.stores.transfer": (transfer.export_jsonl, transfer.import_jsonl),
+}
+"""Names beyond the package's own, by the module that they are imported from."""
+
+
+def page() -> str:
+    """The whole page."""
+    names = [name for name in langmem_recall.__all__ if not name.startswith("_")]
+    parts = [HEAD, "## langmem_recall\n"]
+    for name in names:
+        parts += _entry(name, getattr(langmem_recall, name))
+    for module, held in MORE.items():
+        parts.append(f"## {module}\n")
+        for one in held:
+            parts += _entry(one.__name__, one)
+    return "\n".join(parts)
+
+
+def _entry(name: str, held: Any) -> Iterator[str]:
+    yield f"### {name}\n"
+    yield f"```text\n{_signature(name, held)}\n```\n"
+    yield _told(held)
+    if inspect.isclass(held):
+        yield from _fields(held)
+        yield from _methods(held)
+
+
+def _signature(name: str, held: Any) -> str:
+    try:
+        signature = inspect.signature(held)
+    except ValueError:
+        return name
+    told = list(_arguments(signature))
+    answer = "" if inspect.isclass(held) else f" -> {_plain(signature.return_annotation)}"
+    short = f"{name}({', '.join(told)}){answer}"
+    if len(short) <= WIDTH:
+        return short
+    lines = "".join(f"    {one},\n" for one in told)
+    return f"{name}(\n{lines}){answer}"
+
+
+def _arguments(signature: inspect.Signature) -> Iterator[str]:
+    """Each as it is written in the source; what is made by a function as dots."""
+    has_star = False
+    for one in signature.parameters.values():
+        if one.kind is one.KEYWORD_ONLY and not has_star:
+            yield "*"
+            has_star = True
+        star = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        kind = "" if one.annotation is one.empty else f": {_plain(one.annotation)}"
+        default = "" if one.default is one.empty else f" = {_default(one.default)}"
+        yield f"{star}{one.name}{kind}{default}"
+
+
+def _plain(annotation: Any) -> str:
+    told = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "Any")
+    return told.replace("langmem_recall.", "")
+
+
+def _default(held: Any) -> str:
+    told = repr(held)
+    return "..." if told.startswith("<") or len(told) > LONGEST_DEFAULT else told
+
+
+def _told(held: Any) -> str:
+    text = inspect.getdoc(held) or ""
+    lines = []
+    for line in text.splitlines():
+        head = re.fullmatch(r"(Args|Returns|Raises):", line)
+        item = re.fullmatch(r"    (\*{0,2}\w+): (.*)", line)
+        if head:
+            lines.append(f"**{head[1]}**\n")
+        elif item:
+            lines.append(f"- `{item[1]}`: {item[2]}")
+        elif line.startswith("        "):
+            lines.append(f"  {line.strip()}")
+        else:
+            lines.append(line.removeprefix("    "))
+    return "\n".join(lines) + "\n"
+
+
+def _fields(held: type) -> Iterator[str]:
+    """Fields with what the source says below each of them."""
+    if not (dataclasses.is_dataclass(held) or hasattr(held, "_fields")):
+        return
+    source = inspect.getsource(held)
+    rows = [(name, kind, " ".join(told.split())) for name, kind, told in FIELD.findall(source)]
+    for name, kind, told in rows:
+        yield f"- `{name}: {kind}`{': ' if told else ''}{told}"
+    if rows:
+        yield ""
+
+
+def _methods(held: type) -> Iterator[str]:
+    for name, method in sorted(inspect.getmembers(held, _is_public)):
+        home = getattr(method, "fget", None) or method
+        if not str(home.__module__).startswith("langmem_recall"):
+            continue
+        told = (inspect.getdoc(home) or "").partition("\n")[0]
+        if name.startswith("_") or (name[0] == "a" and hasattr(held, name[1:])):
+            continue
+        if isinstance(method, property):
+            yield f"- `{name}`: {told}"
+        else:
+            yield f"- `{name}({', '.join(_names(home))})`: {told}"
+    yield ""
+
+
+def _is_public(member: Any) -> bool:
+    return inspect.isfunction(member) or inspect.ismethod(member) or isinstance(member, property)
+
+
+def _names(method: Any) -> list[str]:
+    return [one for one in inspect.signature(method).parameters if one not in ("self", "cls")]
+
+
+def main() -> None:
+    """Write the page, or say whether it is up to date."""
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(0 if PAGE.read_text() == page() else "docs/api.md is old: run docs/reference.py")
+    PAGE.write_text(page())
+
+
+if __name__ == "__main__":
+    main()
