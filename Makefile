@@ -3,8 +3,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LOWEST := .venv-lowest
+WHEEL_BYTES := 500000
 
-.PHONY: demo test lint bench soak clean
+.PHONY: demo test lowest coverage lint build bench soak docs clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -12,11 +14,24 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
 	touch $(READY)
 
+# The floors of pyproject.toml: only an empty environment gets them, so it is made anew.
+$(LOWEST)/.ready: pyproject.toml
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet uv
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[dev]'
+	touch $@
+
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+lowest: $(LOWEST)/.ready
+	$(LOWEST)/bin/python -m pytest -n auto --dist loadfile
+
+coverage: $(READY)
+	$(BIN)/python -m pytest -n auto --dist loadfile --cov
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -24,17 +39,32 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+build: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	@size=$$(wc -c < dist/*.whl); echo "wheel: $$size bytes, limit $(WHEEL_BYTES)"; test $$size -lt $(WHEEL_BYTES)
+
 bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/stores.py --full
+	$(BIN)/python benchmarks/observing.py
 	$(BIN)/python benchmarks/cache.py
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/postgres.py --full
+	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/suites.py
+	-$(BIN)/python benchmarks/inspector.py
 	-$(BIN)/python benchmarks/locomo.py
 
 soak: $(READY)
 	SOAK=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
+# The reference from docstrings, and pictures of the inspector where there is a Chromium.
+docs: $(READY)
+	$(BIN)/python docs/reference.py
+	-$(BIN)/python docs/pictures.py
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf $(VENV) $(LOWEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .benchmarks .coverage .coverage.* dist build

@@ -1,4 +1,4 @@
-"""Takes the pictures of the inspector in `docs/pictures`: `make pictures`, with Chromium installed.
+"""Takes the pictures of the inspector in `docs/pictures`: `make docs`, with Chromium installed.
 
 A scripted agent talks with a user for three weeks of a clock of its own; its log of traces becomes
 the inspector's page, and the page is photographed by a real browser.

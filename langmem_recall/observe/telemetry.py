@@ -41,7 +41,7 @@ def telemetry(
     except ImportError as error:
         raise MissingExtraError(
             "telemetry() needs opentelemetry-api, which is not installed. "
-            "Run: pip install opentelemetry-api"
+            'Run: pip install "langmem-recall[otel]"'
         ) from error
     tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
     meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)

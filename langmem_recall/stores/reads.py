@@ -27,15 +27,16 @@ from langmem_recall.errors import InputError, RecallError
 from langmem_recall.filters import check_filter
 from langmem_recall.lifecycle.conflicts import conflicts
 from langmem_recall.pipeline import Likeness, rank, select, spread
-from langmem_recall.plans.asks import Ask, Found, calibrate, joint_likeness
+from langmem_recall.plans.asks import Ask, Found, joint_likeness
 from langmem_recall.plans.rerank import Reranker
 from langmem_recall.plans.search import Look, by_operations, find_by_search
 from langmem_recall.plans.shelf import find_on_shelf
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.calibration import ASSUMED, Null
+from langmem_recall.ranking.calibration import Null
 from langmem_recall.ranking.gates import Moment, believed, hard_drop
 from langmem_recall.ranking.language import language_of
 from langmem_recall.sources import EvidenceSource, Shelf
+from langmem_recall.stores.calibrations import Calibrations
 from langmem_recall.stores.filling import Filler
 from langmem_recall.stores.index import IndexShelf, NamespaceIndex
 from langmem_recall.stores.items import ranked_item
@@ -100,8 +101,7 @@ class Reader:
         limit, max_age = knobs.index_limit, knobs.index_max_age
         beside = verdicts if knobs.has_sidecar_inside else None
         self._filler = Filler(self.indexes, clock, limit, max_age, self._reads, beside)
-        self._calibrated: Embeddings | None = None
-        self._nulls: dict[str, Null] = {}
+        self._calibrations = Calibrations()
         self._reported: tuple[str, ...] = ()
 
     def plain_search(self, op: SearchOp) -> Plan[list[SearchItem]]:
@@ -252,7 +252,11 @@ class Reader:
         return shelf
 
     def _find(self, ask: Ask) -> Plan[Found]:
-        null = yield from self._null(ask.cue)
+        null = yield from self._calibrations.at(
+            embeddings_of(self._inner),
+            language_of(ask.cue.words),
+            queries_as_documents(self._inner),
+        )
         try:
             words = yield from self.words(ask.prefix)
         except RecallError:
@@ -276,22 +280,6 @@ class Reader:
                 held=index.held if is_filled else None,
             )
         return (yield from find_by_search(ask, index, null, self._has_vectors, look))
-
-    def _null(self, cue: Cue) -> Plan[Null]:
-        """The embedder's null distribution in the cue's language, measured on first use."""
-        embeddings = embeddings_of(self._inner)
-        if embeddings is None:
-            return ASSUMED
-        if self._calibrated is not embeddings:
-            self._calibrated, self._nulls = embeddings, {}
-        language = language_of(cue.words)
-        null = self._nulls.get(language)
-        if null is None:
-            null = yield from calibrate(language, queries_as_documents(self._inner))
-            if null is None:
-                return ASSUMED
-            self._nulls[language] = null
-        return null
 
     def _report(self, degraded: tuple[str, ...]) -> None:
         """A search has no trace, so the log says what it did without; once, while that lasts."""

@@ -81,5 +81,5 @@ def test_neither_words_nor_names_leave_the_process() -> None:
 
 def test_asking_for_telemetry_without_the_package_names_the_install(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(MissingExtraError, match="pip install opentelemetry-api"):
+    with pytest.raises(MissingExtraError, match=r"langmem-recall\[otel\]"):
         telemetry()

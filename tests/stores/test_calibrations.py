@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from conftest import Call, CountingEmbeddings
+from langgraph.store.base import Op, Result
+from langgraph.store.memory import InMemoryStore
+
+from langmem_recall.ranking.panel import PANELS
+from langmem_recall.stores import calibrations
+from langmem_recall.stores.calibrations import CALIBRATION
+from langmem_recall.stores.recall import RecallStore
+
+NS = ("memories", "ada")
+CUE = "Which seat should I book for my flight?"
+PANEL = len(PANELS["en"])
+
+
+@pytest.fixture(autouse=True)
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrations, "SLOW_S", -1.0)
+
+
+@pytest.fixture
+def inner(embeddings: CountingEmbeddings) -> InMemoryStore:
+    store = InMemoryStore(index={"dims": 256, "embed": embeddings, "fields": ["content"]})
+    store.put(NS, "seat", {"content": "I always book an aisle seat on flights"})
+    return store
+
+
+def relevance(call: Call, inner: InMemoryStore) -> float:
+    (scored,) = call(RecallStore(inner, record=False), "recall", NS, CUE).chosen
+    return float(scored.signals.relevance)
+
+
+def asked(embeddings: CountingEmbeddings) -> int:
+    """Questions of the panel that were embedded since the last look."""
+    count = len(set(embeddings.queries) & {question for question, _ in PANELS["en"]})
+    embeddings.queries.clear()
+    return count
+
+
+def test_a_second_process_reads_what_the_first_one_measured(
+    call: Call, inner: InMemoryStore, embeddings: CountingEmbeddings
+) -> None:
+    first = relevance(call, inner)
+    assert asked(embeddings) == PANEL
+    assert relevance(call, inner) == first
+    assert asked(embeddings) == 1
+
+
+def test_a_quick_embedder_is_measured_and_nothing_is_stored(
+    call: Call,
+    inner: InMemoryStore,
+    embeddings: CountingEmbeddings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calibrations, "SLOW_S", 1e9)
+    assert relevance(call, inner) == relevance(call, inner)
+    assert inner.search(CALIBRATION) == []
+
+
+def test_another_model_under_the_same_name_is_measured_anew(
+    call: Call, inner: InMemoryStore, embeddings: CountingEmbeddings
+) -> None:
+    relevance(call, inner)
+    asked(embeddings)
+    embeddings.spoil = lambda vector: vector[::-1]
+    inner.put(NS, "seat", {"content": "I always book an aisle seat on flights"})
+    relevance(call, inner)
+    assert asked(embeddings) == PANEL
+
+
+@pytest.mark.parametrize("damage", [{}, {"mean": "x", "sd": 1, "probe": []}, {"probe": None}])
+def test_a_damaged_record_is_measured_anew(
+    call: Call, inner: InMemoryStore, embeddings: CountingEmbeddings, damage: dict[str, object]
+) -> None:
+    first = relevance(call, inner)
+    (kept,) = inner.search(CALIBRATION)
+    inner.put(CALIBRATION, kept.key, damage, index=False)
+    asked(embeddings)
+    assert relevance(call, inner) == first
+    assert asked(embeddings) == PANEL
+
+
+def test_a_sidecar_that_fails_leaves_the_measuring(
+    call: Call, inner: InMemoryStore, embeddings: CountingEmbeddings
+) -> None:
+    class Broken(InMemoryStore):
+        def batch(self, ops: Iterable[Op]) -> list[Result]:
+            held = list(ops)
+            if any(getattr(op, "namespace", ())[:2] == CALIBRATION for op in held):
+                raise ConnectionError("no calibration")
+            return super().batch(held)
+
+        async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+            return self.batch(ops)
+
+    store = RecallStore(inner, record=False, usage_store=Broken())
+    assert call(store, "recall", NS, CUE).memories
+    assert asked(embeddings) == PANEL
