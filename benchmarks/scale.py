@@ -115,9 +115,8 @@ def print_targets(points: list[Point], index_kb: float) -> None:
     )
     # Trees grow by the logarithm of what they hold.
     rise = (last.warm_ms - first.warm_ms) / math.log(last.memories / first.memories)
-    print(
-        f"\n{'tenants':>10} {'each':>7} {'memories':>15} {'database':>10} {'warm ms':>8} {'hot MB':>7}"
-    )
+    heads = f"{'tenants':>10} {'each':>7} {'memories':>15} {'database':>10}"
+    print(f"\n{heads} {'warm ms':>8} {'hot MB':>7}")
     for tenants, each in TARGETS:
         count = tenants * each
         warm = last.warm_ms + max(rise, 0.0) * math.log(max(count / last.memories, 1))

@@ -30,8 +30,8 @@ FIELD = re.compile(
 """A field of a class, and what stands below it."""
 HEAD = """# API reference
 
-Made from the docstrings by `python docs/reference.py`; a test keeps it true. Every method that reads
-or writes has an async twin named `a...` with the same arguments, left out here.
+Made from the docstrings by `python docs/reference.py`; a test keeps it true. Every method that
+reads or writes has an async twin named `a...` with the same arguments, left out here.
 """
 MORE = {
     "langmem_recall.policy": (policy.Weights, policy.RelevanceModel),

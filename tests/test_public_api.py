@@ -42,7 +42,8 @@ def test_every_method_has_an_async_twin_with_the_same_parameters(name: str) -> N
 def test_importing_the_package_loads_no_heavy_library() -> None:
     code = (
         "import sys, langmem_recall; "
-        "heavy = {'langchain', 'langchain_openai', 'wordllama', 'psycopg', 'typer', 'rich', 'numpy', 'langgraph'}; "
+        "heavy = {'langchain', 'langchain_openai', 'wordllama', 'psycopg', 'numpy', 'langgraph', "
+        "'typer', 'rich', 'opentelemetry'}; "
         "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -206,10 +206,11 @@ def match_words(
     nothing = np.zeros(catalog.rows)
     if not len(found.rows) or total <= 0:
         return Wording(nothing, nothing, nothing, nothing > 0, nothing)
-    own = np.bincount(found.rows, masses[found.term_of], catalog.rows) / total
+    shares = masses / total
+    own = np.bincount(found.rows, shares[found.term_of], catalog.rows)
     coverage = own
     if catalog.thread_order().has_neighbours:
-        coverage = _thread_coverage(catalog, found, masses, model) / total
+        coverage = _thread_coverage(catalog, found, shares, model)
     if not detailed:
         return Wording(own, coverage, nothing, own > 0, nothing)
     bm25 = lexical.bm25_of(found, idfs * np.array(list(part.repeats.values())))

@@ -400,4 +400,5 @@ JOIN store s ON s.prefix = found.prefix AND s.key = found.key ORDER BY found.dis
 
 
 def _literal(vector: Sequence[float]) -> str:
-    return str([*map(float, vector)])
+    # Nine digits tell all the numbers apart that a vector's four bytes can hold.
+    return f"[{('%.9g,' * len(vector) % tuple(vector))[:-1]}]"

