@@ -19,6 +19,8 @@ from langmem_recall.plans.asks import calibrate, memory_of
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.panel import PANELS
 from langmem_recall.sources import EvidenceSource
+from langmem_recall.stores.postgres import database_of
+from langmem_recall.stores.postgres_schema import is_set_up
 from langmem_recall.stores.reads import embeddings_of, queries_as_documents
 from langmem_recall.stores.recall import RecallStore
 from langmem_recall.types import SIDECAR_ROOT, Namespace
@@ -56,11 +58,14 @@ def survey_of(store: BaseStore, namespace: Namespace) -> Survey:
     items = all_items(store, namespace)
     sizes = Counter(item.namespace for item in items)
     searched = len(items) if namespace else max(sizes.values(), default=0)
+    database = database_of(store)
+    set_up = None if database is None else run(is_set_up(database), Host(store, store))
     return Survey(
         memories=len(items),
         searched=searched,
         saliences=frozenset(memory_of(item).salience for item in items),
-        has_words=isinstance(store, EvidenceSource) or searched <= INDEX_LIMIT,
+        has_words=isinstance(store, EvidenceSource) or searched <= INDEX_LIMIT or bool(set_up),
+        is_set_up=set_up,
     )
 
 

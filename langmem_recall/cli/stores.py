@@ -103,7 +103,9 @@ def _open_postgres(address: str, embedder: EmbedderChoice, create: bool) -> Iter
     try:
         with postgres.PostgresStore.from_conn_string(address, index=index) as store:
             if create:
-                store.setup()
+                from langmem_recall.stores.recall import RecallStore
+
+                RecallStore(store).setup()
             yield store
     except psycopg.errors.UndefinedTable as error:
         raise StoreError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
@@ -22,7 +21,7 @@ from langmem_recall.cli.stores import (
     told_namespace,
 )
 from langmem_recall.errors import InputError
-from langmem_recall.lifecycle.housekeeping import STEPS, Step, check_steps
+from langmem_recall.lifecycle.housekeeping import STEPS, Step, check_steps, counts_of
 
 if TYPE_CHECKING:
     from langgraph.store.base import BaseStore
@@ -165,7 +164,7 @@ def _record(reports: Sequence[SweepReport]) -> dict[str, Any]:
         "applied": last.applied,
         "examined": sum(report.examined for report in reports),
         "next": last.next,
-        "counts": dict(Counter(row.action for row in rows)),
+        "counts": counts_of(row.action for row in rows),
         "rows": [_told(row) for row in rows],
     }
 

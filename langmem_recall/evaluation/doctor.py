@@ -108,6 +108,9 @@ def _readings(facts: Facts) -> Iterator[Reading]:
     if survey:
         yield Reading("memories", survey.memories, f"{survey.memories:,}")
         yield _vectors_reading(survey)
+        if survey.is_set_up is not None:
+            told = "of the newest version" if survey.is_set_up else "missing or old"
+            yield Reading("usage_tables", survey.is_set_up, told)
     example = "" if survey else ", as an example"
     yield Reading("searched", facts.searched, f"{facts.searched:,} in one recall{example}")
     if facts.answers:
@@ -175,6 +178,14 @@ def _store_warnings(facts: Facts) -> Iterator[Finding]:
             "store",
             "No memories are stored here, so every recall is empty. Check the namespace, or "
             "remember something first.",
+        )
+    if survey.is_set_up is False:
+        yield Finding(
+            "warn",
+            "usage tables",
+            "The tables for usage are missing or of an older version: counts are exact in one "
+            "process only, and rare words of large namespaces are not found. Call "
+            "RecallStore.setup() once.",
         )
     if survey.without_vectors and facts.calibration.identity:
         yield Finding(

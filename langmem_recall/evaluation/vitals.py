@@ -41,6 +41,8 @@ class Survey(NamedTuple):
     """Whether the words of so many memories are kept, so that the lexical arm can work."""
     without_vectors: int | None = None
     """None where the store does not tell."""
+    is_set_up: bool | None = None
+    """Whether the tables of `RecallStore.setup` are there; None where none are needed."""
 
 
 class Answer(NamedTuple):

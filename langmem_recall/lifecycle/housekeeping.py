@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, get_args
@@ -30,6 +31,12 @@ class Row(NamedTuple):
     reason: str
 
 
+def counts_of(actions: Iterable[Action]) -> dict[str, int]:
+    """How often each occurs, in the order in which a sweep takes them."""
+    found = Counter(actions)
+    return {action: found[action] for action in get_args(Action) if found[action]}
+
+
 @dataclass(frozen=True, slots=True)
 class SweepReport:
     """What a sweep did to a namespace, or would do."""
@@ -48,9 +55,7 @@ class SweepReport:
         return tuple(row.id for row in self.rows if row.action in REMOVALS)
 
     def __str__(self) -> str:
-        counts: dict[str, int] = {}
-        for row in self.rows:
-            counts[row.action] = counts.get(row.action, 0) + 1
+        counts = counts_of(row.action for row in self.rows)
         told = ", ".join(f"{count} {action}" for action, count in counts.items()) or "nothing to do"
         kind = "sweep" if self.applied else "dry run"
         more = "" if self.next is None else f"; go on with after={self.next}"

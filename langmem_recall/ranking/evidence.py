@@ -207,7 +207,7 @@ def match_words(
     if not len(found.rows) or total <= 0:
         return Wording(nothing, nothing, nothing, nothing > 0, nothing)
     shares = masses / total
-    own = np.bincount(found.rows, shares[found.term_of], catalog.rows)
+    own: FloatArray = np.bincount(found.rows, shares[found.term_of], catalog.rows)  # type: ignore[assignment]
     coverage = own
     if catalog.thread_order().has_neighbours:
         coverage = _thread_coverage(catalog, found, shares, model)

@@ -64,6 +64,16 @@ def set_up(database: Database) -> Plan[None]:
     yield database.ask(*(Statement(step, returns=False) for step in steps))
 
 
+def is_set_up(database: Database) -> Plan[bool]:
+    """Whether the database has the newest version."""
+    known = Statement("SELECT to_regclass(%s) IS NOT NULL", (VERSIONS_TABLE,))
+    (((exists,),),) = yield database.ask(known)
+    if not exists:
+        return False
+    (((count,),),) = yield database.ask(Statement(f"SELECT count(*) FROM {VERSIONS_TABLE}"))
+    return bool(count >= len(VERSIONS))
+
+
 def _step(number: int, sql: str) -> str:
     return f"""
 DO $$ BEGIN

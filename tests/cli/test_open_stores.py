@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from command_line import ADA, ON_TOPIC, fill, run, write
 
@@ -99,6 +100,12 @@ def test_memories_move_from_a_file_to_postgres_and_are_recalled_there(
     assert told["readings"]["embedder"] == "wordllama-l2_supercat-256"
     assert told["readings"]["injection_rate"]["mean"] == 1.0
     assert told["readings"]["without_vectors"] is None
+    was_made = told["readings"]["usage_tables"]
+    with psycopg.connect(address, autocommit=True) as database:
+        database.execute("DROP TABLE IF EXISTS langmem_recall_versions")
+    without = run("doctor", address, "-e", "wordllama", "-n", "memories/ada", "--json").json
+    assert (was_made, without["readings"]["usage_tables"]) == (True, False)
+    assert ["warn", "usage tables"] in [[one["level"], one["about"]] for one in without["warnings"]]
     lines = run("export", address, "-n", "memories/ada").stdout.splitlines()
     assert [json.loads(line)["key"] for line in lines] == ["peanuts", "seat", "sister"]
     assert tuple(json.loads(lines[0])["namespace"]) == ADA
