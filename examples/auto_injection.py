@@ -1,4 +1,9 @@
-"""Auto-injection: before each model call, what fits the turn is shown to the model."""
+"""Auto-injection: before each model call, what fits the turn is shown to the model.
+
+    python examples/auto_injection.py
+
+With OPENAI_API_KEY the model is `ChatOpenAI`, else a scripted one.
+"""
 
 from __future__ import annotations
 

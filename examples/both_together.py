@@ -1,4 +1,9 @@
-"""Both together: what fits is injected, and the model can dig deeper with the tools."""
+"""Both together: what fits is injected, and the model can dig deeper with the tools.
+
+    python examples/both_together.py
+
+With OPENAI_API_KEY the model is `ChatOpenAI`, else a scripted one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""A coding assistant: the identifiers of a failing tool find the fix that worked before."""
+"""A coding assistant: the identifiers of a failing tool find the fix that worked before.
+
+    python examples/coding_assistant.py
+
+With OPENAI_API_KEY the model is `ChatOpenAI`, else a scripted one.
+"""
 
 from __future__ import annotations
 

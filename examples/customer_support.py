@@ -1,4 +1,9 @@
-"""Customer support: on the word of a memory nobody verified, no money moves without a human."""
+"""Customer support: on the word of a memory nobody verified, no money moves without a human.
+
+    python examples/customer_support.py
+
+With OPENAI_API_KEY the model is `ChatOpenAI`, else a scripted one.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +47,10 @@ def main() -> None:
         ],
     )
     mail = Screen(agent, customer_id="4711", thread_id="mail")
-    mail.say("Pay order A-100 back, please.")
-    print("A human says no:")
-    mail.say(Command(resume={"decisions": [{"type": "reject"}]}))
+    if mail.say("Pay order A-100 back, please."):
+        print("A human says no:")
+        mail.say(Command(resume={"decisions": [{"type": "reject"}]}))
+    print("In a conversation of its own, the customer's own words are enough:")
     Screen(agent, customer_id="4711", thread_id="call").say("What about my broken parcel B-200?")
 
 

@@ -1,6 +1,9 @@
-"""`make demo`: what one conversation tells an agent another one recalls, and says why.
+"""The demo: what one conversation tells an agent another one recalls, and says why.
 
-Two processes share one file. With OPENAI_API_KEY the model is `ChatOpenAI`, else a scripted one.
+    make demo
+
+or `python examples/demo.py`. Two processes share one file. With OPENAI_API_KEY the model is
+`ChatOpenAI`, else a scripted one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Beside langmem: its tools work over the wrapped store, and recall reads what they wrote."""
+"""Beside langmem: its tools work over the wrapped store, and recall reads what they wrote.
+
+    python examples/langmem_side_by_side.py
+
+Needs `pip install langmem`. With OPENAI_API_KEY the model is `ChatOpenAI`, else a scripted one.
+"""
 
 from __future__ import annotations
 

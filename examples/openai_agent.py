@@ -1,4 +1,9 @@
-"""OpenAI for words and meaning: `ChatOpenAI` and `OpenAIEmbeddings`; without a key, neither."""
+"""OpenAI for words and meaning: `ChatOpenAI` answers, `OpenAIEmbeddings` compares.
+
+    OPENAI_API_KEY=... python examples/openai_agent.py
+
+Without a key the model is a scripted one and the embeddings are those that come with the package.
+"""
 
 from __future__ import annotations
 

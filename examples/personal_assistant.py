@@ -1,4 +1,9 @@
-"""A personal assistant over months: preferences drift, corrections hold, history stays."""
+"""A personal assistant over months: preferences drift, corrections hold, history stays.
+
+    python examples/personal_assistant.py
+
+With OPENAI_API_KEY the model is `ChatOpenAI`, else a scripted one.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +56,14 @@ def main() -> None:
         Screen(agent, user_id="ada").say(said)
 
     coffee = Cue("How do I take my coffee?")
-    for memory in store.history(ADA, store.recall(ADA, coffee).memories[0].key):
-        show_row(f"{memory.written_at:%B}", f"{memory.text} ({memory.status})")
+    print("What was ever said about coffee, newest first:")
+    for memory in store.recall(ADA, coffee).memories[:1]:
+        for version in store.history(ADA, memory.key):
+            show_row(f"{version.written_at:%B}", f"{version.text} ({version.status})")
+    print("The same cue as of March, before the correction:")
     march = Cue(coffee.text, as_of=datetime(2026, 3, 1, tzinfo=UTC))
     for memory in store.recall(ADA, march).memories:
-        show_row("in March", f"it was believed: {memory.text}")
+        show_row(f"{memory.written_at:%B}", memory.text)
 
 
 if __name__ == "__main__":

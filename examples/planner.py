@@ -1,4 +1,9 @@
-"""A long-running planner: recall moves on with its to-do list, within the task at hand."""
+"""A long-running planner: recall moves on with its to-do list, within the task at hand.
+
+    python examples/planner.py
+
+With OPENAI_API_KEY the model is `ChatOpenAI`, else a scripted one.
+"""
 
 from __future__ import annotations
 

@@ -45,36 +45,61 @@ class Screen:
 
     def __init__(self, agent: Any, context: Any = None, **configurable: str) -> None:
         self._agent = agent
-        self._context = context
         self._watcher = Watcher()
-        self._config = {"configurable": configurable, "callbacks": [self._watcher]}
+        self._how: dict[str, Any] = {
+            "config": {"configurable": configurable, "callbacks": [self._watcher]},
+            "context": context,
+            "stream_mode": ["custom", "values"],
+        }
 
-    def say(self, said: str | Command[Any], **state: Any) -> None:
-        """One turn: what is new to the model, its answer, and what was recalled for it."""
-        given = said if isinstance(said, Command) else {"messages": [("user", said)], **state}
-        recalls, reached = self._run(given)
+    def say(self, said: str | Command[Any], **state: Any) -> bool:
+        """One turn: what is new to the model, its answer, and what was recalled for it.
+
+        Returns:
+            Whether the run waits for a human.
+        """
+        turn = Turn()
+        for mode, chunk in self._agent.stream(_given(said, state), **self._how):
+            turn.add(mode, chunk)
+        return self._show(turn)
+
+    async def asay(self, said: str | Command[Any], **state: Any) -> bool:
+        """The async twin of `say`."""
+        turn = Turn()
+        async for mode, chunk in self._agent.astream(_given(said, state), **self._how):
+            turn.add(mode, chunk)
+        return self._show(turn)
+
+    def _show(self, turn: Turn) -> bool:
         show_rule()
-        for message in self._watcher.news(reached["messages"][-1]):
+        for message in self._watcher.news(turn.reached["messages"][-1]):
             show_message(message)
-        for record in recalls:
+        for record in turn.recalls:
             show_row("recall", summary(record))
-        for interrupt in reached.get("__interrupt__", ()):
+        asked = turn.reached.get("__interrupt__", ())
+        for interrupt in asked:
             show_row("human?", interrupt.value["action_requests"][0]["description"])
         print()
+        return bool(asked)
 
-    def _run(self, given: Any) -> tuple[list[Any], dict[str, Any]]:
-        """The recalls that a run streams, and the state it reaches."""
-        recalls: list[Any] = []
-        reached: dict[str, Any] = {}
-        streamed = self._agent.stream(
-            given, self._config, context=self._context, stream_mode=["custom", "values"]
-        )
-        for mode, chunk in streamed:
-            if mode == "values":
-                reached |= chunk
-            elif chunk.get("type") == "recall":
-                recalls.append(chunk)
-        return recalls, reached
+
+class Turn:
+    """What a run streams: its recalls, and the state it reaches."""
+
+    def __init__(self) -> None:
+        self.recalls: list[Any] = []
+        self.reached: dict[str, Any] = {}
+
+    def add(self, mode: str, chunk: Any) -> None:
+        """One part of the stream."""
+        if mode == "values":
+            self.reached |= chunk
+        elif chunk.get("type") == "recall":
+            self.recalls.append(chunk)
+
+
+def _given(said: str | Command[Any], state: Mapping[str, Any]) -> Any:
+    return said if isinstance(said, Command) else {"messages": [("user", said)], **state}
 
 
 def show_message(message: BaseMessage) -> None:

@@ -1,4 +1,9 @@
-"""A plain StateGraph: a recall node, and `recall.messages(state)` for the model's input."""
+"""A plain StateGraph: a recall node, and `recall.messages(state)` for the model's input.
+
+    python examples/state_graph.py
+
+With OPENAI_API_KEY the model is `ChatOpenAI`, else a scripted one.
+"""
 
 from __future__ import annotations
 

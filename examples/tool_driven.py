@@ -1,4 +1,9 @@
-"""Tool-driven: nothing is injected; the model remembers, recalls, corrects, forgets by itself."""
+"""Tool-driven: nothing is injected; the model remembers, recalls, corrects, forgets by itself.
+
+    python examples/tool_driven.py
+
+With OPENAI_API_KEY the model is `ChatOpenAI`, else a scripted one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Two namespaces in one recall: a user's own memories and those of the team, each labelled."""
+"""Two namespaces in one recall: a user's own memories and those of the team, each labelled.
+
+    python examples/user_and_team.py
+
+With OPENAI_API_KEY the model is `ChatOpenAI`, else a scripted one.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,7 @@ class Who:
 
 
 def main() -> None:
-    """The same question from two colleagues."""
+    """The same question from two colleagues and from someone of another team."""
     store = RecallStore(LocalStore())
     store.remember(("teams", "web"), "We deploy on Tuesdays.", source="tool_verified")
     store.remember(("users", "ada"), "I deploy with the canary flag on.", source="user_stated")

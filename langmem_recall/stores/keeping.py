@@ -23,6 +23,8 @@ from langmem_recall.errors import InputError, RecallError
 from langmem_recall.lifecycle.provenance import cleaned, text_of
 from langmem_recall.stores.index import IndexShelf
 from langmem_recall.stores.ledger import Ledger
+from langmem_recall.stores.postgres import database_of
+from langmem_recall.stores.postgres_vectors import check_owner
 from langmem_recall.stores.verdicts import Verdicts
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 
@@ -61,6 +63,14 @@ class Keeper:
         self.verdicts = verdicts
         # Another process may have left some behind.
         self._may_wait = True
+        database = database_of(self.inner)
+        self._unchecked = database if database and database.store.embeddings else None
+
+    def check_vectors(self) -> Plan[None]:
+        """Before the first write: whether the vectors that are there are of the same embedder."""
+        if self._unchecked is not None:
+            yield from check_owner(self._unchecked)
+            self._unchecked = None
 
     def put(self, writes: Sequence[Write]) -> Plan[None]:
         """Store memories; where the embedder fails, without vectors until it works again."""
@@ -71,6 +81,7 @@ class Keeper:
         ]
         for op in ops:
             check_namespace(op.namespace)
+        yield from self.check_vectors()
         for some in _distinct(ops):
             yield from self._put(some)
             for op in some:

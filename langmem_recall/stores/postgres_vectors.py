@@ -84,6 +84,12 @@ def claim(database: Database) -> Plan[None]:
         yield database.ask(_comment("store_vectors", own))
 
 
+def check_owner(database: Database) -> Plan[None]:
+    """Refuse to add vectors of one embedder to those of another."""
+    rows: list[Rows] = yield database.ask(Statement(_MARKS))
+    check_mark(rows[0][0][0], mark_of(database.store))
+
+
 def embed_anew(database: Database, progress: Progress | None, batch: int) -> Plan[int]:
     """Make all vectors with the configured embedder beside the old ones, then put them in place.
 

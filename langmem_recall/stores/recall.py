@@ -138,7 +138,8 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         self._flusher = Flusher(self, flush_interval)
         writing = WriteKnobs(write_policy or WritePolicy(), merge_similarity, summarizer, max_text)
         indexes, words = self._reader.indexes, self._reader.words
-        keeper = Keeper((inner, sidecar), clock, indexes, self._ledger, self._verdicts)
+        stores = inner, sidecar
+        keeper = self._keeper = Keeper(stores, clock, indexes, self._ledger, self._verdicts)
         twins = TwinFinder(words, has_vectors(inner))
         self._writer = Writer(keeper, twins, self._flusher.nudge, writing)
         self._upkeep = Upkeep(keeper, twins, merge_similarity)
@@ -160,8 +161,7 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
         """Store an item, as the inner store does."""
-        if self._verdicts.is_on:
-            run(self._verdicts.judge([PutOp(namespace, key, cast(Any, value))]), self._host)
+        run(self._before_puts([PutOp(namespace, key, cast(Any, value), index)]), self._host)
         self._inner.put(namespace, key, value, index, ttl=ttl)
         self._reader.indexes.note_put(namespace, str(key), value, self._clock())
 
@@ -175,8 +175,7 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
         """Store an item, as the inner store does."""
-        if self._verdicts.is_on:
-            await arun(self._verdicts.judge([PutOp(namespace, key, cast(Any, value))]), self._host)
+        await arun(self._before_puts([PutOp(namespace, key, cast(Any, value), index)]), self._host)
         await self._inner.aput(namespace, key, value, index, ttl=ttl)
         self._reader.indexes.note_put(namespace, str(key), value, self._clock())
 
@@ -342,7 +341,7 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
             else:
                 rest.append(i)
         if rest:
-            yield from self._verdicts.judge(op for op in ops if isinstance(op, PutOp))
+            yield from self._before_puts([op for op in ops if isinstance(op, PutOp)])
             answers = yield Ops([ops[i] for i in rest], as_batch=True)
             for i, answer in zip(rest, answers, strict=True):
                 op = ops[i]
@@ -351,6 +350,11 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
                 results[i] = answer
                 self._note_answer(ops[i], answer)
         return results
+
+    def _before_puts(self, puts: Sequence[PutOp]) -> Plan[None]:
+        if any(op.value is not None and op.index is not False for op in puts):
+            yield from self._keeper.check_vectors()
+        yield from self._verdicts.judge(puts)
 
     def _note_answer(self, op: Op, answer: Any) -> None:
         if isinstance(op, PutOp) and op.value is None:

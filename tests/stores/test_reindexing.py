@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import Clock, CountingEmbeddings
+from conftest import Call, Clock, CountingEmbeddings
 from langgraph.store.base import PutOp
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
@@ -66,6 +66,24 @@ def test_another_embedder_is_refused_and_its_vectors_never_compared(
     assert "made by old" in recall.trace.degraded[0]
     assert all(scored.evidence.dense is None for scored in recall.chosen)
     assert old.recall(NS, "which note is about jazz?").trace.degraded == ()
+
+
+@pytest.mark.parametrize("way", ["put", "batch", "remember"])
+def test_vectors_of_another_embedder_are_not_added(opened: Any, call: Call, way: str) -> None:
+    old = RecallStore(opened(Named("old")))
+    old.setup()
+    old.put(NS, "tea", {"content": "Ada drinks tea"})
+    new = RecallStore(opened(Named("new")))
+    asked: dict[str, Any] = {
+        "put": (NS, "cake", {"content": "Ada eats cake"}),
+        "batch": ([PutOp(NS, "cake", {"content": "Ada eats cake"})],),
+        "remember": (NS, "Ada eats cake"),
+    }
+    with pytest.raises(StoreError, match="made by old, the configured embedder is new"):
+        call(new, way, *asked[way])
+    assert [item.key for item in old.search(NS)] == ["tea"]
+    call(new, "put", NS, "bare", {"content": "no vector"}, False)
+    assert {item.key for item in old.search(NS)} == {"tea", "bare"}
 
 
 def test_reindex_makes_all_vectors_anew_and_takes_up_where_it_stopped(
