@@ -15,7 +15,7 @@ from langmem_recall.lifecycle.provenance import read_memory
 from langmem_recall.loading import loading
 from langmem_recall.pipeline import Likeness
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.arrays import FloatArray
+from langmem_recall.ranking.arrays import FloatArray, IntArray
 from langmem_recall.ranking.calibration import Null, measure
 from langmem_recall.ranking.catalog import Catalog
 from langmem_recall.ranking.evidence import (
@@ -132,9 +132,17 @@ def rescued(catalog: Catalog, wordings: Sequence[Wording], count: int) -> list[i
     coverage = wordings[0].coverage
     for wording in wordings[1:]:
         coverage = np.maximum(coverage, wording.coverage)
-    rows = np.flatnonzero((coverage > 0) & catalog.alive)
+    rows = _above(0.25 * coverage.max(), coverage, catalog)
+    if len(rows) < count:
+        rows = _above(0.0, coverage, catalog)
     best: list[int] = rows[top(coverage[rows], count)].tolist()
     return best
+
+
+def _above(least: float, coverage: FloatArray, catalog: Catalog) -> IntArray:
+    """Live rows with more than that; of many, few have a quarter of what the best has."""
+    rows = np.flatnonzero(coverage > least)
+    return np.asarray(rows[catalog.alive[rows]])
 
 
 def top(values: FloatArray, count: int) -> list[int]:

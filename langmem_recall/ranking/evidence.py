@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -62,7 +62,6 @@ class Wording(NamedTuple):
     coverage: FloatArray
     """The same with the words of its thread."""
     bm25: FloatArray
-    matched: BoolArray
     entity: FloatArray
 
 
@@ -203,19 +202,27 @@ def match_words(
     masses = idfs * np.array(list(part.weights.values()))
     total = masses.sum()
     found = lexical.scan(list(part.weights))
-    nothing = np.zeros(catalog.rows)
+    nothing = _zeros(catalog.rows)
     if not len(found.rows) or total <= 0:
-        return Wording(nothing, nothing, nothing, nothing > 0, nothing)
+        return Wording(nothing, nothing, nothing, nothing)
     shares = masses / total
     own: FloatArray = np.bincount(found.rows, shares[found.term_of], catalog.rows)  # type: ignore[assignment]
     coverage = own
     if catalog.thread_order().has_neighbours:
         coverage = _thread_coverage(catalog, found, shares, model)
     if not detailed:
-        return Wording(own, coverage, nothing, own > 0, nothing)
+        return Wording(own, coverage, nothing, nothing)
     bm25 = lexical.bm25_of(found, idfs * np.array(list(part.repeats.values())))
     entity = lexical.coverage(part.names) if part.names else nothing
-    return Wording(own, coverage, bm25, own > 0, entity)
+    return Wording(own, coverage, bm25, entity)
+
+
+@lru_cache(maxsize=16)
+def _zeros(count: int) -> FloatArray:
+    """Shared and never written to: making a large array takes as long as filling it."""
+    zeros = np.zeros(count)
+    zeros.flags.writeable = False
+    return zeros
 
 
 def sigmoid(score: FloatArray) -> FloatArray:
@@ -292,7 +299,7 @@ def _weigh_part(
         dense=np.full(ground.rows, np.nan) if cosine is None else cosine,
         coverage=wording.coverage,
         bm25=wording.bm25,
-        matched=wording.matched,
+        matched=wording.own > 0,
         entity=wording.entity,
         episode=score - own,
         relevance=sigmoid((score - chance - _penalties(ground, part, model)) / model.softness),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from typing import Any
 
 from langgraph.store.base import Item, SearchItem
 
 from langmem_recall.types import Candidate, Scored, Signals
+
+_PLAIN = (str, int, float, type(None))
 
 
 class RankedItem(SearchItem):
@@ -26,7 +29,7 @@ def ranked_item(item: Item, candidate: Candidate, scored: Scored | None) -> Rank
         namespace=item.namespace,
         key=item.key,
         # A copy, because it may be the very value that a store or an index keeps.
-        value=deepcopy(item.value),
+        value={name: _copied(held) for name, held in item.value.items()},
         created_at=item.created_at,
         updated_at=item.updated_at,
         score=scored.score if scored else None,
@@ -34,3 +37,8 @@ def ranked_item(item: Item, candidate: Candidate, scored: Scored | None) -> Rank
     result.similarity = candidate.similarity
     result.signals = scored.signals if scored else None
     return result
+
+
+def _copied(held: Any) -> Any:
+    """Plain texts and numbers, of which most values consist, cannot be changed by anyone."""
+    return held if isinstance(held, _PLAIN) else deepcopy(held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Coroutine, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 from langgraph.store.base import BaseStore
@@ -116,6 +116,7 @@ def path_of(namespace: Namespace) -> str:
     return ".".join(namespace)
 
 
+@lru_cache(maxsize=4096)
 def namespace_of(path: str) -> Namespace:
     """The namespace that was written so."""
     return tuple(path.split("."))
