@@ -16,7 +16,7 @@ __all__ = ["from_dict", "html", "printable", "recall_id", "table", "to_dict", "t
 _NARROWEST = 40
 _NARROW = 80
 """Below this width a table says less of each memory, so that its text can be read."""
-_KEY_WIDTH = 20
+_KEY_WIDTH = 12
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 

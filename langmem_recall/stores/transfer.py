@@ -17,6 +17,7 @@ from langgraph.store.base import PutOp
 from langmem_recall.errors import InputError, StoreError
 from langmem_recall.lifecycle.guard import default_guard
 from langmem_recall.lifecycle.verdict import Guard, allow_all
+from langmem_recall.stores.calibrations import CALIBRATION
 from langmem_recall.stores.local import LocalStore
 from langmem_recall.stores.local_ops import check_op
 from langmem_recall.stores.local_puts import Put, new_put
@@ -92,8 +93,8 @@ def _sorted_records(connection: sqlite3.Connection, prefix: Namespace) -> Iterat
     )
     # Sorted as labels: the encoded form has quotes in it, which sort differently.
     named = ((decode_namespace(code), key, item_id) for code, key, item_id in rows)
-    # The secret of the store's nonces stays with the store.
-    names = sorted(name for name in named if name[0] != SECRET)
+    # The secret of the store's nonces stays with the store, and what its embedder measures.
+    names = sorted(name for name in named if name[0] not in (SECRET, CALIBRATION))
     for start in range(0, len(names), _CHUNK):
         some = [name[2] for name in names[start : start + _CHUNK]]
         found = find_records(connection, some)

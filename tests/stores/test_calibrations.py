@@ -47,7 +47,7 @@ def test_a_second_process_reads_what_the_first_one_measured(
     first = relevance(call, inner)
     assert asked(embeddings) == PANEL
     assert relevance(call, inner) == first
-    assert asked(embeddings) == 1
+    assert asked(embeddings) == 2
 
 
 def test_a_quick_embedder_is_measured_and_nothing_is_stored(
@@ -58,6 +58,19 @@ def test_a_quick_embedder_is_measured_and_nothing_is_stored(
 ) -> None:
     monkeypatch.setattr(calibrations, "SLOW_S", 1e9)
     assert relevance(call, inner) == relevance(call, inner)
+    assert inner.search(CALIBRATION) == []
+
+
+def test_loading_a_model_does_not_make_it_slow(
+    call: Call,
+    inner: InMemoryStore,
+    embeddings: CountingEmbeddings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readings = iter([0.0, 9.0, 10.0, 10.001])
+    monkeypatch.setattr(calibrations, "SLOW_S", 0.02)
+    monkeypatch.setattr(calibrations, "perf_counter", lambda: next(readings))
+    assert relevance(call, inner) > 0.5
     assert inner.search(CALIBRATION) == []
 
 

@@ -6,8 +6,10 @@ from langchain_core.embeddings import Embeddings
 
 from langmem_recall.errors import InputError, StoreError
 from langmem_recall.lifecycle.verdict import Verdict, allow_all
+from langmem_recall.stores.calibrations import CALIBRATION
 from langmem_recall.stores.local import LocalStore
 from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.recalls import SECRET
 from langmem_recall.stores.transfer import export_jsonl, import_jsonl
 
 ANN, BOB = ("users", "ann"), ("users", "bob")
@@ -232,3 +234,10 @@ def test_what_the_guard_does_not_allow_comes_in_quarantined(now):
     with LocalStore(embeddings=Axes()) as copy:
         import_jsonl(copy, io.StringIO(told), guard=allow_all)
         assert [copy.get(ANN, str(number)).value for number in range(4)] == lines
+
+
+def test_what_belongs_to_the_store_alone_stays_there(store):
+    whole = exported(store)
+    for home in (SECRET, CALIBRATION):
+        store.put(home, "own", {"hex": "00"}, index=False)
+    assert exported(store) == whole
