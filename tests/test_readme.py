@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from langmem_recall import LocalStore, RecallStore
+from langmem_recall.observe.log import TraceLog
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -44,6 +49,53 @@ def test_an_example_prints_what_the_page_says(
     )
     assert done.stderr == ""
     assert done.stdout == printed
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the pages' commands name."""
+    folder = tmp_path_factory.mktemp("files")
+    me = ("memories", "ada")
+    told = {"seat": "I always book an aisle seat on flights", "peanuts": "I am allergic to peanuts"}
+    asked = {"seat": "Which seat for my flight?", "peanuts": "What am I allergic to?"}
+    with (
+        TraceLog(folder / "traces.jsonl") as log,
+        RecallStore(LocalStore(folder / "memory.db"), traces=log) as store,
+    ):
+        for key, text in told.items():
+            store.remember(me, text, key=key)
+        for key, cue in asked.items():
+            store.recall(me, cue)
+            store.feedback(me, key)
+    (folder / "cues.txt").write_text("\n".join(asked.values()))
+    memories = [{"key": key, "content": text} for key, text in told.items()]
+    cues = [{"cue": cue, "relevant": [key]} for key, cue in asked.items()]
+    lines = [json.dumps(line) for line in (*memories, *cues)]
+    (folder / "cases.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+COMMANDS = [
+    pytest.param(line.partition("#")[0].strip(), id=f"{page.name}: {line[:40]}")
+    for page in PAGES
+    for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("langmem-recall")
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_a_page_does_what_it_is_asked_for(command: str, files: Path) -> None:
+    words = shlex.split(command)
+    if "..." in command:
+        # An address that only its reader knows: at least there is such a command.
+        words = [*words[:2], "--help"]
+    script = Path(sys.executable).parent / words[0]
+    done = subprocess.run(
+        [script, *words[1:]], capture_output=True, text=True, cwd=files, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -229,6 +229,8 @@ class Ledger:
         """What is being written, or was not seen to be: then the next flush tries it again."""
         self._name = uuid4().hex
         self._lots = 0
+        self._written = 0
+        """Lots that were seen to be written."""
         self._refresh: set[MemoryId] = set()
 
     def usages(
@@ -237,13 +239,14 @@ class Ledger:
         """Usage of these memories; read anew when the last reading is too old."""
         read_at = self._read_at.get(prefix)
         if read_at is None or now - read_at >= max_age_s:
+            written = self._written
             below = yield from self._book.read_below(prefix)
             if below is None:
                 kept = yield from self._book.read(ids)
                 below = dict(zip(ids, kept, strict=True))
             else:
                 self._read_at[prefix] = now
-            self._keep(below)
+            self._keep(below, written)
         with self._lock:
             if not (self._kept or self._pending or self._in_flight):
                 return [NEVER] * len(ids)
@@ -357,6 +360,7 @@ class Ledger:
         self._keep(after)
         with self._lock:
             self._in_flight = None
+            self._written += 1
 
     def _refresh_all(self) -> Plan[None]:
         with self._lock:
@@ -370,12 +374,17 @@ class Ledger:
                 self._refresh |= refresh
             raise
 
-    def _keep(self, usages: Mapping[MemoryId, Usage]) -> None:
+    def _keep(self, usages: Mapping[MemoryId, Usage], written: int | None = None) -> None:
+        """Keep what was read; `written`, how many lots were when the reading began."""
         with self._lock:
             if len(self._kept) > MOST_KEPT:
                 self._kept.clear()
                 self._read_at.clear()
-            self._kept.update(usages)
+            if written in (None, self._written):
+                self._kept.update(usages)
+            else:
+                # It may be from before what has been written since, and kept then.
+                self._kept = {**usages, **self._kept}
 
     def _overlaid(self, memory_id: MemoryId) -> Usage:
         usage = self._kept.get(memory_id, NEVER)
