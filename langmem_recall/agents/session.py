@@ -10,11 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from langmem_recall.agents.block import (
-    SHORTENED,
     Draft,
     draft,
     packed,
-    scores_of,
     shortened,
     summary_room,
     with_homes,
@@ -29,11 +27,10 @@ from langmem_recall.agents.compaction import (
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options
 from langmem_recall.agents.placement import Block, last_tool_result, message_keys, place
+from langmem_recall.agents.recording import failed_record, record_of, view_of
 from langmem_recall.agents.records import (
     RecallRecord,
-    ShownMemory,
     add_records,
-    digest,
     fingerprint,
     is_unchanged,
     is_within,
@@ -42,7 +39,7 @@ from langmem_recall.agents.records import (
 )
 from langmem_recall.agents.scene import Prepared, Scene, Step, Turn
 from langmem_recall.agents.wrapping import recall_store
-from langmem_recall.cue import human_words, latest_human, words_of
+from langmem_recall.cue import human_words, latest_human
 from langmem_recall.deadline import Breaker, Deadline, TooLate
 from langmem_recall.errors import (
     ConfigurationError,
@@ -115,7 +112,7 @@ class Session:
             raise
         except Exception as fault:
             recall = self._failed(fault, turn)
-            new = [_failed_record(turn, recall)]
+            new = [failed_record(turn, recall)]
         if recall is not None:
             self._record_use(store, recall)
         blocks = [
@@ -201,7 +198,7 @@ class Session:
         policy = self.options.policy
 
         def view(found: Sequence[Memory | None]) -> View:
-            return _view(scene, turn, shown, old, found)
+            return view_of(scene, turn, shown, old, found)
 
         def call() -> Answer:
             found = store.memories(ids) if ids else []
@@ -296,7 +293,7 @@ class Session:
         budget = budget_tokens(self.options.budget, context_window(scene.model))
         drafted = draft(recall, first, budget, self.options.count, human_words(scene.messages))
         after = last_tool_result(scene.messages, turn.place)
-        record = _record(turn, self._fingerprint(cue, turn), after, recall, drafted)
+        record = record_of(turn, self._fingerprint(cue, turn), after, recall, drafted)
         entries, notes = drafted.entries, recall.trace.degraded
         if drafted.rooms and self.options.summarizer is not None:
             try:
@@ -393,70 +390,3 @@ def _keep(kept: OrderedDict[Any, Any], key: Any, held: Any) -> None:
     kept.move_to_end(key)
     while len(kept) > MOST_BLOCKS:
         kept.popitem(last=False)
-
-
-def _view(
-    scene: Scene,
-    turn: Turn,
-    shown: Sequence[RecallRecord],
-    old: Sequence[RecallRecord],
-    found: Sequence[Memory | None],
-) -> View:
-    """What the model sees before this turn's block: earlier messages and blocks that stand."""
-    before = scene.messages[: max(turn.place, 0)]
-    fetched = [one for record in old for one in record["memories"]]
-    changed = {
-        shown_id(one)
-        for one, memory in zip(fetched, found, strict=True)
-        if not is_unchanged(one, memory)
-    }
-    ids = {shown_id(one) for record in shown for one in record["memories"]}
-    return View(
-        texts=tuple(filter(None, map(words_of, before))),
-        ids=frozenset(ids - changed),
-        thread_id=turn.thread_id,
-        turns=frozenset(turn.keys[: max(turn.place, 0)]),
-    )
-
-
-def _record(
-    turn: Turn, cue: str, after: str | None, recall: Recall, drafted: Draft
-) -> RecallRecord:
-    scores = scores_of(recall)
-    at = recall.trace.at.isoformat()
-    memories = [_shown_memory(entry, scores, drafted) for entry in drafted.entries]
-    told = repr((turn.thread_id, turn.key, cue, after, at, [one["key"] for one in memories]))
-    return RecallRecord(
-        id=digest(told),
-        turn=turn.key,
-        cue=cue,
-        after=after,
-        at=at,
-        memories=memories,
-        dropped=recall.drop_counts(),
-        reason=recall.reason,
-        tokens=0,
-        budget=0,
-        degraded=list(recall.trace.degraded),
-    )
-
-
-def _failed_record(turn: Turn, recall: Recall) -> RecallRecord:
-    """One for each turn, the latest: an outage must not crowd out what was recalled before it."""
-    record = _record(turn, "", None, recall, Draft([], {}, []))
-    return {**record, "id": digest(repr((turn.thread_id, turn.key, "failed")))}
-
-
-def _shown_memory(entry: Entry, scores: Mapping[MemoryId, Any], drafted: Draft) -> ShownMemory:
-    memory, scored = entry.memory, scores[entry.memory.id]
-    return ShownMemory(
-        handle=entry.handle,
-        namespace=list(memory.namespace),
-        key=memory.key,
-        source=memory.source,
-        score=round(scored.score, 6),
-        relevance=round(scored.signals.relevance, 6),
-        digest=digest(memory.text),
-        notes=[note for note in entry.notes if note != SHORTENED],
-        room=drafted.rooms.get(entry.handle),
-    )
