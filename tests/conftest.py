@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from langchain_core.embeddings import Embeddings
+from langgraph.store.base import BaseStore
+from langgraph.store.base.batch import AsyncBatchedBaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.embeddings import LocalEmbeddings
@@ -61,6 +63,20 @@ class CountingEmbeddings(Embeddings):
         if self.fault is not None:
             raise self.fault
         return self.spoil(vector)
+
+
+class PlatformStore(AsyncBatchedBaseStore):
+    """A store as a platform may own it: a queue on its loop before another store."""
+
+    def __init__(self, behind: BaseStore) -> None:
+        super().__init__()
+        self.behind = behind
+
+    def batch(self, ops: Any) -> Any:
+        return self.behind.batch(ops)
+
+    async def abatch(self, ops: Any) -> Any:
+        return await self.behind.abatch(ops)
 
 
 Call = Callable[..., Any]

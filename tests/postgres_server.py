@@ -7,7 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -39,17 +39,25 @@ class PostgresServer:
             connection.execute(sql)
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
+Server = TypeVar("Server", bound=PostgresServer)
+
+
+def running(kind: type[Server]) -> Iterator[Server]:
+    """A server of this kind in a folder of its own; without one, a skip that says why."""
     folder = Path(tempfile.mkdtemp(prefix="recall-pg-"))
     try:
-        server = PostgresServer(folder)
+        server = kind(folder)
     except Exception as error:
         shutil.rmtree(folder, ignore_errors=True)
         pytest.skip(f"no Postgres here: {type(error).__name__}: {error}")
     yield server
     server.server.cleanup()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    yield from running(PostgresServer)
 
 
 @pytest.fixture

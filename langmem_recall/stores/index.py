@@ -20,7 +20,7 @@ from langmem_recall.types import Memory, MemoryId, Namespace
 MOST_NAMESPACES = 256
 """Indexes kept in memory; the one searched longest ago goes first."""
 MOST_MEMORIES = 500_000
-"""Memories that all of them may hold, at about three kilobytes each."""
+"""Memories that all of them may hold, at two to three kilobytes each."""
 LONGEST_FILL_S = 1.0
 """Seconds after which a fill is taken for hung, and another reader may begin one."""
 DEAD_SHARE = 0.25

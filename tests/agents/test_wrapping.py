@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from langgraph.store.base import BaseStore
-from langgraph.store.base.batch import AsyncBatchedBaseStore
+from conftest import PlatformStore
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.agents.wrapping import recall_store
@@ -19,20 +18,6 @@ from langmem_recall.stores.local import LocalStore
 from langmem_recall.stores.recall import RecallStore
 
 NS = ("memories", "alice")
-
-
-class PlatformStore(AsyncBatchedBaseStore):
-    """A store as a platform may own it: a queue on its loop before another store."""
-
-    def __init__(self, behind: BaseStore) -> None:
-        super().__init__()
-        self.behind = behind
-
-    def batch(self, ops: Any) -> Any:
-        return self.behind.batch(ops)
-
-    async def abatch(self, ops: Any) -> Any:
-        return await self.behind.abatch(ops)
 
 
 @dataclass

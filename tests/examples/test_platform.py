@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from conftest import PlatformStore
 from langchain_core.callbacks import BaseCallbackHandler
 from langgraph.store.base import BaseStore
-from langgraph.store.base.batch import AsyncBatchedBaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.stores.recall import RecallStore
@@ -26,20 +26,6 @@ TOLD = "I always book an aisle seat on flights."
 ASKED = "Which seat should you book on my flight?"
 RECALLED = f'You told me: "{TOLD}" [m1]'
 NOTHING = "I remember nothing about that."
-
-
-class PlatformStore(AsyncBatchedBaseStore):
-    """A store as a platform may own it: a queue on its loop before another store."""
-
-    def __init__(self, behind: BaseStore) -> None:
-        super().__init__()
-        self.behind = behind
-
-    def batch(self, ops: Any) -> Any:
-        return self.behind.batch(ops)
-
-    async def abatch(self, ops: Any) -> Any:
-        return await self.behind.abatch(ops)
 
 
 class Given(BaseCallbackHandler):

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,7 +25,7 @@ from langgraph.graph import MessagesState, StateGraph
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
-from postgres_server import PostgresServer
+from postgres_server import PostgresServer, running
 
 from langmem_recall.agents.node import recall_node
 from langmem_recall.agents.records import RecallState
@@ -75,15 +73,7 @@ class MortalServer(PostgresServer):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MortalServer]:
-    folder = Path(tempfile.mkdtemp(prefix="recall-pg-"))
-    try:
-        mortal = MortalServer(folder)
-    except Exception as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        pytest.skip(f"no Postgres here: {type(error).__name__}: {error}")
-    yield mortal
-    mortal.server.cleanup()
-    shutil.rmtree(folder, ignore_errors=True)
+    yield from running(MortalServer)
 
 
 class Load:
