@@ -1,5 +1,7 @@
 """Errors a user can meet: each says what is wrong, what we got and what to do."""
 
+from collections.abc import Sequence
+
 
 class RecallError(Exception):
     """Base of every error raised by `langmem_recall`."""
@@ -15,6 +17,24 @@ class PolicyError(RecallError, ValueError):
 
 class ConfigurationError(RecallError, ValueError):
     """Something is wired up wrongly; raised at once, never treated as a fault of a turn."""
+
+
+class RejectedError(RecallError):
+    """The guard rejects a text: nothing was stored, and the words are in `text`.
+
+    Args:
+        text: The words that were to be stored.
+        reasons: What the guard found.
+    """
+
+    def __init__(self, text: str, reasons: Sequence[str]) -> None:
+        self.text, self.reasons = text, tuple(reasons)
+        super().__init__(
+            f"The guard rejected this memory: {', '.join(reasons) or 'no reason given'}. Nothing "
+            "was stored. If the words are as they should be, remember them through a RecallStore "
+            "whose guard quarantines instead, such as RuleGuard(reject_at=math.inf), and approve "
+            f"them. The words (whole in `.text`): {text[:500]}"
+        )
 
 
 class MissingExtraError(RecallError, ImportError):

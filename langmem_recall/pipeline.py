@@ -54,10 +54,11 @@ def rank(
     policy: RecallPolicy,
     now: datetime,
     boundaries: tuple[Namespace, ...],
+    include: frozenset[str] = frozenset(),
 ) -> Ranking:
     """Hard gates, signals, blend, order: what `search` returns."""
     task = cue.task if policy.task_filter else None
-    admitted, dropped = _admit(candidates, Moment(now, boundaries, task))
+    admitted, dropped = _admit(candidates, Moment(now, boundaries, task, include))
     scored = _scored(admitted, cue, policy, now)
     return Ranking(scored if policy.blend == "similarity" else deferring(scored), dropped)
 

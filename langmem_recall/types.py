@@ -101,6 +101,11 @@ class Memory:
         return TRUST[self.source]
 
     @property
+    def authority(self) -> float:
+        """The trust that another source needs to put it out of force."""
+        return self.trust if self.confirmed_at is None else 1.0
+
+    @property
     def lacks_authority(self) -> bool:
         """Whether it rests on an inference or on external text that nobody has confirmed."""
         return self.source in NO_AUTHORITY and self.confirmed_at is None
@@ -229,6 +234,8 @@ class Candidate(NamedTuple):
     """Cosine of the literal cue, or None where it was not measured."""
     standing: str | None = None
     """Why other memories put this one out of force, or None."""
+    blockers: tuple[MemoryId, ...] = ()
+    """The memories that do so."""
 
 
 class Signals(NamedTuple):

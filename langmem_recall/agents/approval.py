@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain.tools.tool_node import ToolCallRequest
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.types import interrupt
 
-from langmem_recall.agents.placement import message_keys
-from langmem_recall.agents.records import RecallRecord, records_of
-from langmem_recall.agents.thread import artifact_of
-from langmem_recall.cue import latest_human
+from langmem_recall.agents.thread import messages_of
 from langmem_recall.errors import ConfigurationError
-from langmem_recall.types import TRUST, VERIFIED_TRUST
 
 CHECKPOINTER = "__pregel_checkpointer"
+CALL = "__pregel_call"
+MARK = "langmem_recall_unverified"
+"""Where a model's message tells what its call was shown; metadata is sent to no provider."""
+UNKNOWN = "what the model was shown is not on record"
 
 
 def check_checkpointer(config: Mapping[str, Any]) -> None:
@@ -28,19 +29,32 @@ def check_checkpointer(config: Mapping[str, Any]) -> None:
         )
 
 
-def approve(request: ToolCallRequest, gated: Collection[str], replay: bool) -> ToolMessage | None:
+def marked(message: BaseMessage, unverified: Sequence[str]) -> BaseMessage:
+    """A model's message with what its call was shown that nobody vouches for.
+
+    The mark goes where the message goes: into checkpoints, other workers, replays and hand-offs. So
+    approval reads what stood in this very call, whatever else the state has kept or lost.
+    """
+    if not isinstance(message, AIMessage):
+        return message
+    held = message.response_metadata.get(MARK)
+    shown = list(dict.fromkeys((*(held if isinstance(held, list) else ()), *unverified)))
+    metadata = {**message.response_metadata, MARK: shown}
+    return message.model_copy(update={"response_metadata": metadata})
+
+
+def approve(request: ToolCallRequest, gated: Collection[str]) -> ToolMessage | None:
     """Ask a human where it is needed; a message in the tool's place when the answer is no.
 
     Args:
         request: The call that is about to be made.
         gated: Names of the tools that need approval.
-        replay: Whether the model sees the blocks of past turns too.
     """
     call = request.tool_call
     if call["name"] not in gated:
         return None
-    doubtful = _doubtful(request.state, replay)
-    if not doubtful:
+    doubtful = _doubtful(request)
+    if not doubtful or _is_reviewed(request):
         return None
     answer = interrupt(_question(call["name"], call["args"], doubtful))
     if _is_yes(answer):
@@ -54,37 +68,43 @@ def approve(request: ToolCallRequest, gated: Collection[str], replay: bool) -> T
     )
 
 
-def _doubtful(state: Any, replay: bool) -> list[str]:
-    """Memories the model sees, in blocks or from the recall tool, that nobody vouches for."""
-    messages = _messages(state)
-    shown: list[Mapping[str, Any]] = [
-        memory
-        for record in _in_view(records_of(state), messages, replay)
-        for memory in record["memories"]
-    ]
-    shown += [memory for message in messages for memory in artifact_of(message)]
-    told = [
-        f"{memory['key']} ({memory['source']})"
-        for memory in shown
-        if TRUST.get(memory["source"], 0.0) < VERIFIED_TRUST
-    ]
-    return list(dict.fromkeys(told))
+def _doubtful(request: ToolCallRequest) -> list[str]:
+    """What the model was shown, when it asked for this call, that nobody vouches for."""
+    for message in reversed(messages_of(request.state)):
+        if isinstance(message, AIMessage) and _asked(message, request.tool_call["id"]):
+            shown = message.response_metadata.get(MARK)
+            return [str(one) for one in shown] if isinstance(shown, list) else [UNKNOWN]
+    return [UNKNOWN]
 
 
-def _in_view(
-    records: Sequence[RecallRecord], messages: Sequence[BaseMessage], replay: bool
-) -> list[RecallRecord]:
-    place = latest_human(messages)
-    keys = message_keys(messages)
-    # Where the turn's beginning was summarised away, the latest record tells which turn this is.
-    latest = [record["turn"] for record in records[-1:]] if place is None else [keys[place]]
-    turns = {*latest, *(keys if replay else ())}
-    return [record for record in records if record["turn"] in turns]
+def _asked(message: AIMessage, call_id: str | None) -> bool:
+    return any(call["id"] == call_id for call in message.tool_calls)
 
 
-def _messages(state: Any) -> Sequence[BaseMessage]:
-    held = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", ())
-    return held or ()
+def _is_reviewed(request: ToolCallRequest) -> bool:
+    """Whether LangChain's own middleware asks a human about this call, in this very agent.
+
+    LangGraph does not tell a tool which agent it runs in, but its running loop has the agent's
+    nodes. Where that cannot be found out, a human is asked by us as well.
+    """
+    configurable = request.runtime.config.get("configurable") or {}
+    try:
+        nodes = configurable[CALL].keywords["schedule_task"].__self__.nodes.values()
+        hooks = [getattr(node.bound, name, None) for node in nodes for name in ("func", "afunc")]
+        owners = [getattr(hook, "__self__", None) for hook in hooks]
+        return any(
+            isinstance(one, HumanInTheLoopMiddleware) and _reviews(one, request) for one in owners
+        )
+    except Exception:
+        return False
+
+
+def _reviews(middleware: HumanInTheLoopMiddleware[Any, Any, Any], request: ToolCallRequest) -> bool:
+    config = middleware.interrupt_on.get(request.tool_call["name"])
+    if config is None:
+        return False
+    when = config.get("when")
+    return when is None or bool(when(request))
 
 
 def _question(name: str, args: Mapping[str, Any], doubtful: Sequence[str]) -> Any:

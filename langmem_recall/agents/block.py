@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from langmem_recall.agents.compaction import CompactionError, shorten
+from langmem_recall.agents.records import DENIED
 from langmem_recall.lifecycle.conflicts import is_denied
 from langmem_recall.ranking.budget import pack
 from langmem_recall.rendering import SENTENCE, Entry, label, line_of
@@ -17,7 +18,6 @@ Count = Callable[[str], int]
 Renderer = Callable[[Sequence[Entry], str, datetime], str]
 """Makes the block from its lines, its nonce and the time of the recall."""
 
-DENIED = "the user has said otherwise in this conversation which wins"
 LEAST_TEXT = 60
 """Characters of a memory that are worth showing."""
 SHORTENED = "shortened"

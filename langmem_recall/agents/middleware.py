@@ -21,11 +21,11 @@ from langgraph.types import Command
 from typing_extensions import Unpack
 
 from langmem_recall.agents.announcing import aannounce, announce
-from langmem_recall.agents.approval import approve, check_checkpointer
+from langmem_recall.agents.approval import approve, check_checkpointer, marked
 from langmem_recall.agents.citations import cited_memories, without_handles
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, RecallOptions
-from langmem_recall.agents.records import RecallRecord, add_records, records_of
+from langmem_recall.agents.records import RecallRecord, add_records, read_records
 from langmem_recall.agents.scene import STEPS, Prepared, Scene, Step
 from langmem_recall.agents.session import Session
 from langmem_recall.agents.tools import memory_tools
@@ -52,8 +52,9 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
             context, else from its configuration; several tuples are recalled together.
         tools: Memory tools for the agent, as ("remember", "recall").
         trusted_tools: Tools whose output leaves what is remembered after it trustworthy.
-        gate_tools: Names of tools with side effects: where the model sees a memory that no
-            trusted source vouches for, a human is asked before they run.
+        gate_tools: Names of tools with side effects: where the model call that asks for one was
+            shown a memory that no trusted source vouches for, a human is asked before it runs;
+            once, where LangChain's HumanInTheLoopMiddleware asks about the same tool.
         feedback: Count a memory that an answer cites as [m1] as useful.
         keep_citations: Leave the citations in the answer.
         **options: See `langmem_recall.agents.options.Options`: store, policy, cue, placement,
@@ -119,7 +120,7 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
     ) -> ToolMessage | Command[Any]:
         """Ask a human before a gated tool runs on the word of an untrusted memory."""
-        refused = approve(request, self._gate_tools, self._session.options.replay)
+        refused = approve(request, self._gate_tools)
         return handler(request) if refused is None else refused
 
     async def awrap_tool_call(
@@ -128,17 +129,19 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
         """The async twin of `wrap_tool_call`."""
-        refused = approve(request, self._gate_tools, self._session.options.replay)
+        refused = approve(request, self._gate_tools)
         return await handler(request) if refused is None else refused
 
     def _scene(self, request: ModelRequest[Any]) -> Scene:
         config = get_config()
         if self._gate_tools:
             check_checkpointer(config)
+        records, damaged = read_records(request.state)
         return Scene(
             state=request.state,
             messages=request.messages,
-            records=records_of(request.state),
+            records=records,
+            damaged=damaged,
             context=request.runtime.context,
             config=config,
             store=request.runtime.store,
@@ -164,10 +167,11 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
     def _answered(
         self, response: ModelResponse[Any], prepared: Prepared
     ) -> ExtendedModelResponse[Any]:
+        response.result = [marked(message, prepared.unverified) for message in response.result]
         if not self._keep_citations:
             response.result = [without_handles(message) for message in response.result]
-        command: Command[Any] = Command(update={"recalls": prepared.records})
-        return ExtendedModelResponse(response, command if prepared.records else None)
+        command: Command[Any] = Command(update={"recalls": prepared.update})
+        return ExtendedModelResponse(response, command if prepared.update else None)
 
 
 def _shown(request: ModelRequest[Any], prepared: Prepared) -> ModelRequest[Any]:

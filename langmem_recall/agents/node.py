@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 from langmem_recall.agents.announcing import aannounce, announce
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, RecallOptions
-from langmem_recall.agents.records import records_of
+from langmem_recall.agents.records import read_records
 from langmem_recall.agents.scene import STEPS, Prepared, Scene
 from langmem_recall.agents.session import Session
 from langmem_recall.drive import arun, run
@@ -36,13 +36,13 @@ class RecallNode(Runnable[Any, dict[str, Any]]):
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         """Recall for the state's turn; the update for its `recalls`."""
-        return {"recalls": self._prepared(input, None).records}
+        return {"recalls": self._prepared(input, None).update}
 
     async def ainvoke(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         """The async twin of `invoke`."""
-        return {"recalls": (await self._aprepared(input, None)).records}
+        return {"recalls": (await self._aprepared(input, None)).update}
 
     def messages(self, state: Any, model: Any = None) -> list[BaseMessage]:
         """The state's messages with the block among them, for a model's `invoke`.
@@ -71,10 +71,12 @@ class RecallNode(Runnable[Any, dict[str, Any]]):
 
     def _scene(self, state: Any, model: Any) -> Scene:
         runtime = get_runtime()
+        records, damaged = read_records(state)
         return Scene(
             state=state,
             messages=_messages(state),
-            records=records_of(state),
+            records=records,
+            damaged=damaged,
             context=runtime.context,
             config=get_config(),
             store=runtime.store,

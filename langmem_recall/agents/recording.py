@@ -84,4 +84,5 @@ def _shown_memory(entry: Entry, scores: Mapping[MemoryId, Any], drafted: Draft) 
         digest=digest(memory.text),
         notes=[note for note in entry.notes if note != SHORTENED],
         room=drafted.rooms.get(entry.handle),
+        verified=not memory.needs_verification,
     )

@@ -48,6 +48,8 @@ class Scene(NamedTuple):
     config: Mapping[str, Any]
     store: BaseStore | None
     model: Any = None
+    damaged: Sequence[str] = ()
+    """Entries of the state's records that cannot be read."""
 
 
 class Prepared(NamedTuple):
@@ -60,6 +62,10 @@ class Prepared(NamedTuple):
     """The recall that was made for this call, if one was."""
     handles: list[RecallRecord]
     """All records that an answer may cite."""
+    update: list[RecallRecord]
+    """Records of the blocks in the messages that the state does not have yet."""
+    unverified: list[str]
+    """What these messages show, in blocks or results of tools, that nobody vouches for."""
 
 
 class Turn(NamedTuple):

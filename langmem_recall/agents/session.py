@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from asyncio import to_thread
 from collections import OrderedDict
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
+
+from langchain_core.messages import BaseMessage
 
 from langmem_recall.agents.block import (
     Draft,
@@ -22,6 +25,7 @@ from langmem_recall.agents.compaction import (
     asummarise,
     budget_tokens,
     context_window,
+    count_tokens,
     summarise,
 )
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
@@ -34,12 +38,14 @@ from langmem_recall.agents.records import (
     fingerprint,
     is_unchanged,
     is_within,
+    needs_verification,
     next_handle,
     shown_id,
 )
 from langmem_recall.agents.scene import Prepared, Scene, Step, Turn
+from langmem_recall.agents.thread import artifact_of
 from langmem_recall.agents.wrapping import recall_store
-from langmem_recall.cue import human_words, latest_human
+from langmem_recall.cue import build_cue, human_words, latest_human
 from langmem_recall.deadline import Breaker, Deadline, TooLate
 from langmem_recall.errors import (
     ConfigurationError,
@@ -48,15 +54,23 @@ from langmem_recall.errors import (
     PolicyError,
 )
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.rendering import Entry, make_nonce
+from langmem_recall.rendering import Entry, make_nonce, render_block
 from langmem_recall.stores.recall import RecallStore
 from langmem_recall.types import Cue, Memory, MemoryId, Recall, Trace, View
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 MOST_BLOCKS = 2_000
 """Blocks kept in memory so that a turn shows the same bytes in each of its model calls."""
 NO_TURN = "no human message"
+
+
+class ShownBlock(NamedTuple):
+    """A rendered block, and which of its memories nobody vouches for."""
+
+    text: str = ""
+    unverified: tuple[str, ...] = ()
 
 
 Place = tuple[int, str | None, str]
@@ -80,7 +94,7 @@ class Session:
         self._summarizer_deadline = Deadline(options.summarizer_limit, options.summarizer_limit)
         self._breaker = Breaker()
         self._writing = Breaker()
-        self._blocks: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._blocks: OrderedDict[tuple[str, str], ShownBlock] = OrderedDict()
         self._fresh: OrderedDict[Place, list[RecallRecord]] = OrderedDict()
         self._late: OrderedDict[Place, Breaker] = OrderedDict()
         self._secrets: dict[int, bytes] = {}
@@ -100,7 +114,7 @@ class Session:
         new: list[RecallRecord] = []
         recall: Recall | None = None
         try:
-            cue = self._cue(scene.state)
+            cue = yield from self._cue(scene.state)
             known = self._known(cue, turn, shown)
             if known is None or not self._has_blocks(shown, turn):
                 recall = yield from self._read(scene, turn, store, cue, shown, known)
@@ -113,15 +127,28 @@ class Session:
         except Exception as fault:
             recall = self._failed(fault, turn)
             new = [failed_record(turn, recall)]
+        if scene.damaged:
+            logger.warning("Entries of `recalls` that cannot be read: %s", scene.damaged)
         if recall is not None:
             self._record_use(store, recall)
-        blocks = [
-            Block(text, record["turn"], record["after"])
+        placed = [
+            (record, block)
             for record in (*shown, *new)
-            if (text := self._blocks.get((record["id"], turn.key)))
+            if (block := self._blocks.get((record["id"], turn.key))) is not None and block.text
         ]
-        messages = place(scene.messages, blocks, self.options.placement)
-        return Prepared(messages, new, recall, [*readable, *new])
+        blocks = [Block(block.text, one["turn"], one["after"]) for one, block in placed]
+        in_state = {record["id"] for record in scene.records}
+        return Prepared(
+            place(scene.messages, blocks, self.options.placement),
+            new,
+            recall,
+            [*readable, *new],
+            update=[record for record in (*shown, *new) if record["id"] not in in_state],
+            unverified=[
+                *(one for _, block in placed for one in block.unverified),
+                *_unverified_results(scene.messages),
+            ],
+        )
 
     # --- reading the situation ---------------------------------------------------------------
 
@@ -141,13 +168,22 @@ class Session:
             keys,
         )
 
-    def _cue(self, state: Any) -> Cue:
-        told = self.options.cue(state)
+    def _cue(self, state: Any) -> Generator[Step, Any, Cue]:
+        told = yield from self._timed(
+            self.options.cue is build_cue, lambda: self.options.cue(state)
+        )
         if isinstance(told, str):
             return Cue(told)
         if isinstance(told, Cue):
             return told
         raise InputError(f"A cue builder must return a Cue or a text, got {told!r:.80}.")
+
+    def _timed(self, is_ours: bool, call: Callable[[], T]) -> Generator[Step, Any, T]:
+        """A call within the deadline, off the event loop, where it is to a caller's function."""
+        if is_ours:
+            return call()
+        answer: T = yield Step(call, lambda: to_thread(call), self.deadline)
+        return answer
 
     def _records(self, scene: Scene, turn: Turn, store: RecallStore) -> list[RecallRecord]:
         """The thread's records, with those made moments ago that its state does not have."""
@@ -264,7 +300,7 @@ class Session:
         found: Mapping[MemoryId, Memory | None],
         turn: Turn,
         secret: bytes,
-    ) -> str:
+    ) -> ShownBlock:
         """A block of an earlier call, without what has changed since or is gone."""
         standing = {
             one["handle"]: memory
@@ -282,7 +318,7 @@ class Session:
                 if one["room"] is not None:
                     entry = shortened(entry, one["room"], at, len(turn.namespaces) > 1, count)
                 entries.append(entry)
-        return self._rendered(entries, record, turn, at, secret)
+        return self._rendered(entries, standing.values(), record, turn, at, secret)
 
     # --- showing -----------------------------------------------------------------------------
 
@@ -291,7 +327,9 @@ class Session:
     ) -> Generator[Step, Any, tuple[RecallRecord, Recall]]:
         """The recall within its budget, its block kept for the turn."""
         budget = budget_tokens(self.options.budget, context_window(scene.model))
-        drafted = draft(recall, first, budget, self.options.count, human_words(scene.messages))
+        count, said = self.options.count, human_words(scene.messages)
+        is_ours = count is count_tokens and self.options.renderer is render_block
+        drafted = yield from self._timed(is_ours, lambda: draft(recall, first, budget, count, said))
         after = last_tool_result(scene.messages, turn.place)
         record = record_of(turn, self._fingerprint(cue, turn), after, recall, drafted)
         entries, notes = drafted.entries, recall.trace.degraded
@@ -300,12 +338,19 @@ class Session:
                 entries = yield from self._summarised(drafted, recall)
             except Exception as fault:
                 notes = (*notes, f"summarizer failed ({_told(fault)}); sentences were picked")
-        at = recall.trace.at
-        block = self._rendered(entries, record, turn, at, self._secrets[id(store.inner)])
-        tokens = self.options.count(block)
+        if scene.damaged:
+            notes = (*notes, f"dropped entries of recalls that cannot be read: {scene.damaged}")
+        at, secret = recall.trace.at, self._secrets[id(store.inner)]
+
+        def render() -> tuple[ShownBlock, int]:
+            memories = [entry.memory for entry in drafted.entries]
+            block = self._rendered(entries, memories, record, turn, at, secret)
+            return block, count(block.text)
+
+        block, tokens = yield from self._timed(is_ours, render)
         self._keep_block(record, turn, block)
         recall = packed(recall, drafted, budget, tokens)
-        trace = replace(recall.trace, degraded=notes, block=block)
+        trace = replace(recall.trace, degraded=notes, block=block.text)
         recall = replace(recall, trace=trace)
         record = {**record, "tokens": tokens, "budget": budget, "degraded": list(notes)}
         record["dropped"] = recall.drop_counts()
@@ -329,17 +374,20 @@ class Session:
     def _rendered(
         self,
         entries: Sequence[Entry],
+        memories: Iterable[Memory],
         record: RecallRecord,
         turn: Turn,
         at: datetime,
         secret: bytes,
-    ) -> str:
+    ) -> ShownBlock:
+        """The block of some lines; a summary is one line for several of the memories."""
         if not entries:
-            return ""
+            return ShownBlock()
         nonce = make_nonce(secret, turn.thread_id or "", record["turn"], record["id"])
-        return self.options.renderer(with_homes(entries, len(turn.namespaces) > 1), nonce, at)
+        text = self.options.renderer(with_homes(entries, len(turn.namespaces) > 1), nonce, at)
+        return ShownBlock(text, tuple(_named(one) for one in memories if one.needs_verification))
 
-    def _keep_block(self, record: RecallRecord, turn: Turn, block: str) -> None:
+    def _keep_block(self, record: RecallRecord, turn: Turn, block: ShownBlock) -> None:
         _keep(self._blocks, (record["id"], turn.key), block)
 
     # --- faults ------------------------------------------------------------------------------
@@ -379,6 +427,16 @@ class Session:
             self._writing.failed()
             raise
         self._writing.succeeded()
+
+
+def _unverified_results(messages: Sequence[BaseMessage]) -> list[str]:
+    """Memories in results of the recall tool that nobody vouches for."""
+    shown = (one for message in messages for one in artifact_of(message))
+    return [f"{one['key']} ({one['source']})" for one in shown if needs_verification(one)]
+
+
+def _named(memory: Memory) -> str:
+    return f"{memory.key} ({memory.source})"
 
 
 def _told(fault: Exception) -> str:

@@ -45,7 +45,7 @@ class Thread:
     def source_of(self, text: str) -> Source:
         """Who said it; what only a memory or a tool says is trusted no more than these."""
         humans = [words_of(message) for message in _humans(self.messages)]
-        source = source_of(text, humans[::-1], self._is_untrusted())
+        source = source_of(text, humans[::-1], self.is_untrusted)
         if source != "agent_inferred":
             return source
         others = [other for shown, other in self._others() if is_carried(text, [shown])]
@@ -61,7 +61,8 @@ class Thread:
                 return namespace, one["key"]
         return home, name
 
-    def _is_untrusted(self) -> bool:
+    @property
+    def is_untrusted(self) -> bool:
         """Whether this turn has seen words that nobody vouches for."""
         place, turn = latest_human(self.messages), self.turn
         called = _called(self.messages)
@@ -102,17 +103,26 @@ class Thread:
 
 def thread_of(state: Any, own: frozenset[str], trusted: frozenset[str]) -> Thread:
     """The thread in a graph's state: a mapping, an object, or a bare list of messages."""
+    return Thread(messages_of(state), records_of(state), own, trusted)
+
+
+def messages_of(state: Any) -> list[BaseMessage]:
+    """The messages in a graph's state: a mapping, an object, or a bare list of messages."""
     held = state.get("messages") if isinstance(state, Mapping) else state
     if not isinstance(held, list | tuple):
         held = getattr(held, "messages", None) or ()
-    messages = [message for message in held if isinstance(message, BaseMessage)]
-    return Thread(messages, records_of(state), own, trusted)
+    return [message for message in held if isinstance(message, BaseMessage)]
 
 
 def artifact(memories: Sequence[Memory]) -> list[dict[str, Any]]:
     """What the `recall` tool leaves beside its answer, unseen by the model."""
     return [
-        {"namespace": list(memory.namespace), "key": memory.key, "source": memory.source}
+        {
+            "namespace": list(memory.namespace),
+            "key": memory.key,
+            "source": memory.source,
+            "verified": not memory.needs_verification,
+        }
         for memory in memories
     ]
 

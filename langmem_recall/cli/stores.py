@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import typer
 
 from langmem_recall.errors import InputError, MissingExtraError, StoreError
-from langmem_recall.types import SIDECAR_ROOT, Candidate, Evidence, Memory, Namespace, Usage
+from langmem_recall.types import SIDECAR_ROOT, Memory, Namespace, Usage
 
 if TYPE_CHECKING:
     from langchain_core.embeddings import Embeddings
@@ -159,12 +159,14 @@ def all_memories(store: BaseStore, namespace: Namespace = ()) -> list[Memory]:
     from langmem_recall.drive import Host, run
     from langmem_recall.lifecycle.guard import default_guard
     from langmem_recall.plans.asks import memory_of
-    from langmem_recall.stores.verdicts import Verdicts
+    from langmem_recall.stores.quarantine import Quarantine, withheld
 
-    lot = [Candidate(memory_of(item), Evidence()) for item in all_items(store, namespace)]
-    rulings = Verdicts(default_guard, max_age_s=0.0).applied(namespace, [lot], time())
-    (judged,) = run(rulings, Host(store, store))
-    return [candidate.memory for candidate in judged]
+    memories = [memory_of(item) for item in all_items(store, namespace)]
+    barred = run(Quarantine(default_guard, 0.0).barred(memories, time()), Host(store, store))
+    return [
+        withheld(memory) if memory.id in barred or memory.status == "quarantined" else memory
+        for memory in memories
+    ]
 
 
 def usages_of(store: BaseStore, memories: Sequence[Memory]) -> list[Usage]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, cast
+from typing import IO, TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
 from langmem_recall.cli.inputs import EmbeddingsChoice, load_embedder
 from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
 from langmem_recall.cli.stores import (
-    EVERYTHING,
     Target,
     Within,
     all_items,
@@ -22,10 +21,12 @@ from langmem_recall.cli.stores import (
     shown,
 )
 from langmem_recall.errors import InputError
-from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
+from langmem_recall.types import SIDECAR_ROOT, Namespace
 
 if TYPE_CHECKING:
-    from langgraph.store.base import BaseStore, PutOp, SearchItem
+    from langgraph.store.base import BaseStore
+
+    from langmem_recall.stores.local_puts import Put
 
 STDIN = "-"
 PUTS_PER_BATCH = 256
@@ -70,6 +71,10 @@ def import_command(
     create: Annotated[
         bool, typer.Option("--create", help="Make the store where there is none.")
     ] = False,
+    judge_anew: Annotated[
+        bool,
+        typer.Option("--judge-anew", help="Take no decisions and approvals over from the file."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Read memories from JSON lines; one of the same namespace and key is replaced.
@@ -80,7 +85,7 @@ def import_command(
     lines = _read_lines(source)
     embedder = load_embedder(embeddings)
     with open_store(store, embedder, create) as opened, progress("importing") as tick:
-        count = _import(opened, lines, tick)
+        count = _import(opened, lines, not judge_anew, tick)
     record = {"store": shown(store), "memories": count, "input": source}
     told = f"{count:,} memories were imported into {shown(store)}."
     deliver(record, lambda screen: screen.print(told, soft_wrap=True), as_json)
@@ -97,26 +102,18 @@ def _export(
         return export_jsonl(store, cast(IO[str], lines), namespace, vectors)
     if vectors:
         raise InputError("--vectors is for the file of a LocalStore. Leave it out: import embeds.")
-    memories = all_items(store, namespace)
-    for item in sorted([*memories, *_verdicts(store, namespace)], key=_name):
-        lines.write(json.dumps(_told(item), ensure_ascii=False, sort_keys=True) + "\n")
+    from langmem_recall.drive import Host, run
+    from langmem_recall.lifecycle.guard import default_guard
+    from langmem_recall.stores.quarantine import Quarantine
+
+    decisions = run(Quarantine(default_guard, 0.0).below(namespace), Host(store, store))
+    memories = sorted(all_items(store, namespace), key=lambda item: (item.namespace, item.key))
+    for item in memories:
+        told = {name: held for name, held in item.dict().items() if name != "score"}
+        if decision := decisions.get((item.namespace, item.key)):
+            told["decision"] = decision.to_dict()
+        lines.write(json.dumps(told, ensure_ascii=False, sort_keys=True) + "\n")
     return len(memories)
-
-
-def _verdicts(store: BaseStore, namespace: Namespace) -> list[SearchItem]:
-    """What the guard said of the memories: without it, what it barred would be shown again."""
-    from langmem_recall.stores.verdicts import VERDICT
-
-    return store.search((*VERDICT, *namespace), limit=EVERYTHING, refresh_ttl=False)
-
-
-def _name(item: SearchItem) -> MemoryId:
-    return item.namespace, item.key
-
-
-def _told(item: SearchItem) -> dict[str, Any]:
-    told = {name: held for name, held in item.dict().items() if name != "score"}
-    return told | ({"index": False} if item.namespace[0] == SIDECAR_ROOT else {})
 
 
 class _Counted:
@@ -143,16 +140,31 @@ def _read_lines(source: str) -> list[str]:
         raise InputError(f"{source} cannot be read: {error}. Pass what export wrote.") from error
 
 
-def _import(store: BaseStore, lines: Sequence[str], tick: Tick) -> int:
-    from langmem_recall.stores.local import LocalStore
-    from langmem_recall.stores.transfer import import_jsonl
+def _import(store: BaseStore, lines: Sequence[str], decisions: bool, tick: Tick) -> int:
+    from langgraph.store.base import PutOp
 
+    from langmem_recall.lifecycle.guard import default_guard
+    from langmem_recall.stores.local import LocalStore
+    from langmem_recall.stores.transfer import import_jsonl, read_jsonl
+
+    told = cast(IO[str], iter(lines))
     if isinstance(store, LocalStore):
-        return import_jsonl(store, cast(IO[str], iter(lines)))
+        return import_jsonl(store, told, decisions=decisions)
     with LocalStore(index=False) as scratch:
         # Every line is checked before the first is stored.
-        count = import_jsonl(scratch, cast(IO[str], iter(lines)))
-    puts = list(_puts(lines))
+        read = read_jsonl(scratch, told, default_guard, decisions).values()
+    # Decisions before the memories that they are about.
+    puts = [
+        PutOp(
+            put.namespace,
+            put.key,
+            dict(put.value),
+            list(put.indexed) if put.indexed else _text_path(put),
+            put.ttl_minutes,
+        )
+        for put in sorted(read, key=lambda put: put.namespace[0] != SIDECAR_ROOT)
+    ]
+    count = sum(put.namespace[0] != SIDECAR_ROOT for put in puts)
     for start in range(0, len(puts), PUTS_PER_BATCH):
         store.batch(puts[start : start + PUTS_PER_BATCH])
         tick(min(start + PUTS_PER_BATCH, len(puts)), len(puts))
@@ -160,19 +172,11 @@ def _import(store: BaseStore, lines: Sequence[str], tick: Tick) -> int:
     return count
 
 
-def _puts(lines: Sequence[str]) -> Iterator[PutOp]:
-    from langgraph.store.base import PutOp
-
-    records = (json.loads(line) for line in lines if line.strip())
-    for told in records:
-        index = told.get("index", _text_path(told["value"]))
-        namespace = tuple(told["namespace"])
-        yield PutOp(namespace, told["key"], told["value"], index, told.get("ttl_minutes"))
-
-
-def _text_path(value: dict[str, Any]) -> list[str] | None:
-    """The field a memory's text is in; None leaves the choice to the store."""
+def _text_path(put: Put) -> list[str] | Literal[False] | None:
+    """The field a memory's text is in; None leaves the choice to the store, False: none."""
     from langmem_recall.lifecycle.provenance import TEXT_FIELDS
 
-    found = [name for name in TEXT_FIELDS if isinstance(value.get(name), str)]
+    if put.indexed is False:
+        return False
+    found = [name for name in TEXT_FIELDS if isinstance(put.value.get(name), str)]
     return found[:1] or None

@@ -112,6 +112,22 @@ def text_of(value: Mapping[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
 
 
+def content_of(value: Mapping[str, Any]) -> Any:
+    """What the words of a stored value are made from: a text, a nested content, else all of it."""
+    for name in TEXT_FIELDS:
+        if isinstance(value.get(name), str | Mapping):
+            return value[name]
+    return value
+
+
+def labels_of(memory: Memory) -> str:
+    """What a writer says in other places than the text: key, speaker, turn and tags with words."""
+    labels = (memory.key, memory.speaker, memory.turn, *memory.tags)
+    return "\n".join(
+        one for one in labels if isinstance(one, str) and (not one.isascii() or _WORDY.search(one))
+    )
+
+
 def write_value(memory: Memory) -> dict[str, Any]:
     """The flat JSON of a memory; defaults that say nothing are left out."""
     value: dict[str, Any] = {"content": memory.text}
@@ -346,6 +362,8 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
 }
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_WORDY = re.compile(r"[^\W\d_]{3,}[\W\d_].*[^\W\d_]{3,}", re.DOTALL)
+"""Two words at least: an id or a single name tells a reader nothing."""
 _WORD = re.compile(r"(\w[\w.:/'\u2019-]*)(\W*)")
 _JOINTS = ".:/'\u2019-"
 _SENTENCE_ENDS = frozenset(".!?:\n")

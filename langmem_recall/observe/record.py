@@ -219,7 +219,7 @@ def _memory(memory: Memory, with_text: bool) -> str:
 
 def _found(candidate: Candidate) -> str:
     """What a candidate has besides its evidence, where it has any of it."""
-    _, _, _, dense_rank, lexical_rank, similarity, standing = candidate
+    _, _, _, dense_rank, lexical_rank, similarity, standing, _ = candidate
     told = ""
     if dense_rank is not None:
         told += f', "dense_rank": {dense_rank}'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -52,6 +52,8 @@ class Ask(NamedTuple):
     required: tuple[MemoryId, ...] = ()
     """Memories that must be among the candidates."""
     with_pinned: bool = False
+    include: frozenset[str] = frozenset()
+    """Statuses besides "active" that the reader asked for."""
     detailed: bool = True
     """Whether BM25 and ranks are wanted, for a trace or for rank fusion."""
 
@@ -183,7 +185,8 @@ def beyond(catalog: Catalog, item: Item, cosine: float | None) -> Candidate:
     """An item that lies beyond the head: judged by the hard gates alone."""
     memory = memory_of(item)
     known = float(cosine) if cosine is not None and cosine == cosine else None
-    return Candidate(memory, Evidence(), similarity=known, standing=_standing(catalog, memory))
+    candidate = Candidate(memory, Evidence(), similarity=known)
+    return _with_standing(candidate, catalog) if catalog.supersedes_any else candidate
 
 
 def make_candidates(
@@ -203,10 +206,7 @@ def make_candidates(
     )
     cosines = [None if value != value else value for value in dense]
     scores = [score if hit else None for score, hit in zip(bm25, matched, strict=True)]
-    standing: Iterable[str | None] = repeat(None)
-    if catalog.supersedes_any:
-        standing = [_standing(catalog, memory) for memory in memories]
-    return list(
+    candidates = list(
         map(
             Candidate,
             memories,
@@ -215,9 +215,11 @@ def make_candidates(
             _ranks(cosines) if ask.detailed else repeat(None),
             _ranks(scores) if ask.detailed else repeat(None),
             cosines if is_literal(parts) else repeat(None),
-            standing,
         )
     )
+    if catalog.supersedes_any:
+        return [_with_standing(candidate, catalog) for candidate in candidates]
+    return candidates
 
 
 def _ranks(values: Sequence[float | None]) -> list[int | None]:
@@ -229,10 +231,13 @@ def _ranks(values: Sequence[float | None]) -> list[int | None]:
     return ranks
 
 
-def _standing(catalog: Catalog, memory: Memory) -> str | None:
-    if catalog.is_superseded(memory.id):
-        return "superseded"
+def _with_standing(candidate: Candidate, catalog: Catalog) -> Candidate:
+    """The candidate with the memories that put it, or what it was derived from, out of force."""
+    memory = candidate.memory
+    if blockers := catalog.superseders(memory.id):
+        return candidate._replace(standing="superseded", blockers=blockers)
     for parent in memory.derived_from:
-        if catalog.is_superseded((memory.namespace, parent)):
-            return f"derived from {parent}, which is superseded"
-    return None
+        if blockers := catalog.superseders((memory.namespace, parent)):
+            reason = f"derived from {parent}, which is superseded"
+            return candidate._replace(standing=reason, blockers=blockers)
+    return candidate

@@ -305,6 +305,10 @@ class Catalog:
         """Whether a live memory puts this one out of force, or it says so itself."""
         return bool(self._superseders.get(memory_id))
 
+    def superseders(self, memory_id: MemoryId) -> tuple[MemoryId, ...]:
+        """The live memories that put this one out of force, itself where it says so."""
+        return tuple(self._ids[row] for row in sorted(self._superseders.get(memory_id, ())))
+
     def thread_order(self) -> ThreadOrder:
         """The layout by threads; computed on first use after a write."""
         if self._order is None:

@@ -23,6 +23,8 @@ class Moment(NamedTuple):
     """Namespaces the reader may see, each with all below it."""
     task: str | None = None
     """Only memories with this tag, where a task filter is on."""
+    include: frozenset[str] = frozenset()
+    """Statuses besides "active" that the reader asked for."""
 
 
 HardGate = Callable[[Candidate, Moment], str | None]
@@ -37,10 +39,12 @@ def outside_tenant(candidate: Candidate, moment: Moment) -> str | None:
     return "outside the namespace asked for"
 
 
-def out_of_force(candidate: Candidate, _: Moment) -> str | None:
-    """Quarantined, superseded, or derived from something superseded."""
+def out_of_force(candidate: Candidate, moment: Moment) -> str | None:
+    """Quarantined, superseded, or derived from something superseded, and not asked for."""
     status = candidate.memory.status
-    return candidate.standing if status == "active" else status
+    if status != "active":
+        return None if status in moment.include else status
+    return None if "superseded" in moment.include else candidate.standing
 
 
 def outside_validity(candidate: Candidate, moment: Moment) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
@@ -15,7 +15,6 @@ from langmem_recall.loading import loading
 from langmem_recall.stores.index import IndexShelf, NamespaceIndex
 from langmem_recall.stores.ledger import listing
 from langmem_recall.stores.postgres_search import PostgresReads
-from langmem_recall.stores.verdicts import VERDICT, Verdicts
 from langmem_recall.types import SIDECAR_ROOT, Namespace
 
 LARGE_RECHECK = 20
@@ -33,14 +32,12 @@ class Filler:
         limit: int,
         max_age_s: float,
         reads: PostgresReads | None,
-        verdicts: Verdicts | None,
     ) -> None:
         self._indexes = indexes
         self._clock = clock
         self._limit = limit
         self._max_age_s = max_age_s
         self._reads = reads
-        self._verdicts = verdicts
 
     def ready(self, prefix: Namespace) -> Plan[NamespaceIndex]:
         """The words of a namespace, listed anew when old; an empty index where none is kept."""
@@ -70,7 +67,7 @@ class Filler:
         now = self._clock().timestamp()
         if (yield from self._take_changes(prefix, index, now)):
             return
-        items = yield from self._listed(prefix, now)
+        items = yield from self._listed(prefix)
         visible = [item for item in items if item.namespace[0] != SIDECAR_ROOT]
         index.too_large = len(visible) > self._limit
         with loading():
@@ -83,31 +80,12 @@ class Filler:
         newest = index.newest if self._reads is not None and prefix else None
         if self._reads is None or newest is None:
             return False
-        notes = self._notes()
-        changed, rulings, count = yield from self._reads.changes(
-            prefix, (*VERDICT, *prefix), newest
-        )
-        self._take_rulings(prefix, rulings, now, notes)
+        changed, count = yield from self._reads.changes(prefix, newest)
         is_whole: bool = yield Call(lambda: index.take_changes(changed, count, now))
         return is_whole and count <= self._limit
 
-    def _listed(self, prefix: Namespace, now: float) -> Plan[list[Item]]:
+    def _listed(self, prefix: Namespace) -> Plan[list[Item]]:
         if self._reads is None or not prefix:
             return (yield from listing(prefix, self._limit))
-        notes = self._notes()
         with loading():
-            items, rulings = yield from self._reads.listing(
-                prefix, (*VERDICT, *prefix), self._limit
-            )
-        self._take_rulings(prefix, rulings, now, notes)
-        return items
-
-    def _notes(self) -> int:
-        return 0 if self._verdicts is None else self._verdicts.notes
-
-    def _take_rulings(
-        self, prefix: Namespace, items: Sequence[Item], now: float, notes: int
-    ) -> None:
-        """Spare the verdicts a round trip, where they lie beside the memories."""
-        if self._verdicts is not None:
-            self._verdicts.take(prefix, items, now, notes)
+            return (yield from self._reads.listing(prefix, self._limit))

@@ -1,4 +1,4 @@
-"""Putting and removing memories with all that belongs to them: index, vectors, usage, rulings."""
+"""Putting and removing memories with all that belongs to them: index, vectors, usage, decisions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from langmem_recall.stores.index import IndexShelf
 from langmem_recall.stores.ledger import Ledger
 from langmem_recall.stores.postgres import database_of
 from langmem_recall.stores.postgres_vectors import check_owner
-from langmem_recall.stores.verdicts import Verdicts
+from langmem_recall.stores.quarantine import Quarantine
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 
 logger = logging.getLogger(__name__)
@@ -54,13 +54,13 @@ class Keeper:
         clock: Callable[[], datetime],
         indexes: IndexShelf,
         ledger: Ledger,
-        verdicts: Verdicts,
+        quarantine: Quarantine,
     ) -> None:
         self.inner, self.sidecar = stores
         self.clock = clock
         self.indexes = indexes
         self.ledger = ledger
-        self.verdicts = verdicts
+        self.quarantine = quarantine
         # Another process may have left some behind.
         self._may_wait = True
         database = database_of(self.inner)
@@ -88,7 +88,7 @@ class Keeper:
                 self.indexes.note_put(op.namespace, op.key, op.value or {}, self.clock())
 
     def remove(self, ids: Sequence[MemoryId]) -> Plan[None]:
-        """Delete memories with their vectors, words, usage and rulings."""
+        """Delete memories with their vectors, words, usage and decisions."""
         if not ids:
             return
         # Sorted, because unsorted batches dead-lock on Postgres.
@@ -96,7 +96,7 @@ class Keeper:
         for memory_id in ids:
             self.indexes.note_delete(*memory_id)
         yield from self.ledger.forget(ids)
-        yield from self.verdicts.forget(ids)
+        yield from self.quarantine.forget(ids)
 
     def catch_up(self) -> Plan[list[MemoryId]]:
         """Index some of the memories that an embedder failed on; returns which."""

@@ -78,7 +78,8 @@ class MemoryMethods:
             The memory as stored, with its key and status.
 
         Raises:
-            RecallError: The guard rejects the text, or the write policy the observation.
+            RecallError: The guard rejects the text, which is then in the error's `text`; or the
+                write policy rejects the observation.
         """
         plan = self._writer.remember(namespace, text, key, ttl, observation, fields)
         return run(plan, self._host)
@@ -100,7 +101,11 @@ class MemoryMethods:
     def correct(
         self, namespace: Namespace, key: str, text: str, *, source: Source = "user_correction"
     ) -> Memory:
-        """Put a corrected text in a memory's place; the former one is kept as history."""
+        """Put a corrected text in a memory's place; the former one is kept as history.
+
+        A source that is less trusted than the memory only proposes it: what is returned then has
+        the status "quarantined" and a key of its own, and `confirm` carries it out.
+        """
         return run(self._writer.correct(namespace, key, text, source), self._host)
 
     async def acorrect(
@@ -110,20 +115,30 @@ class MemoryMethods:
         return await arun(self._writer.correct(namespace, key, text, source), self._host)
 
     def confirm(self, namespace: Namespace, key: str) -> Memory:
-        """Vouch for a memory: full confidence, and it no longer needs verification."""
+        """Vouch for a memory: full confidence, and it no longer needs verification.
+
+        What a less trusted source proposed (`quarantined` lists it) is carried out with this.
+        """
         return run(self._writer.confirm(namespace, key), self._host)
 
     async def aconfirm(self, namespace: Namespace, key: str) -> Memory:
         """The async twin of `confirm`."""
         return await arun(self._writer.confirm(namespace, key), self._host)
 
-    def approve(self, namespace: Namespace, key: str) -> Memory:
-        """Let a quarantined memory be recalled."""
-        return run(self._writer.approve(namespace, key), self._host)
+    def approve(self, namespace: Namespace, key: str, *, text: str | None = None) -> Memory:
+        """Let a quarantined memory be recalled, in the place of the one it waited beside.
 
-    async def aapprove(self, namespace: Namespace, key: str) -> Memory:
+        Args:
+            namespace: Whose memory it is.
+            key: Its key, as `quarantined` lists it.
+            text: The words that were reviewed, where that happened in another process: others are
+                not approved. What this process has listed it compares by itself.
+        """
+        return run(self._writer.approve(namespace, key, text), self._host)
+
+    async def aapprove(self, namespace: Namespace, key: str, *, text: str | None = None) -> Memory:
         """The async twin of `approve`."""
-        return await arun(self._writer.approve(namespace, key), self._host)
+        return await arun(self._writer.approve(namespace, key, text), self._host)
 
     def quarantined(self, namespace: Namespace) -> list[Memory]:
         """Memories at or below a namespace that wait for approval.
@@ -153,16 +168,27 @@ class MemoryMethods:
         self._writer.feedback(namespace, key, good)
         told_outcome(self._traces, namespace, key, good)
 
-    def forget(self, namespace: Namespace, key: str) -> bool:
-        """Delete a memory with its history, vectors, words and usage; False when there was none.
+    def forget(self, namespace: Namespace, key: str, *, source: Source = "user_stated") -> bool:
+        """Delete a memory with its history, vectors, words and usage.
 
         A store's file may keep deleted bytes until it is rewritten: `compact()` of a LocalStore.
-        """
-        return run(self._forget(namespace, key), self._host)
 
-    async def aforget(self, namespace: Namespace, key: str) -> bool:
+        Args:
+            namespace: Whose memory it is.
+            key: Its key.
+            source: Who wants it forgotten. One that is less trusted than the memory only proposes
+                it: `quarantined` lists the proposal, and `confirm` carries it out.
+
+        Returns:
+            Whether it was deleted: False when there was none, or it was only proposed.
+        """
+        return run(self._forget(namespace, key, source), self._host)
+
+    async def aforget(
+        self, namespace: Namespace, key: str, *, source: Source = "user_stated"
+    ) -> bool:
         """The async twin of `forget`."""
-        return await arun(self._forget(namespace, key), self._host)
+        return await arun(self._forget(namespace, key, source), self._host)
 
     def history(self, namespace: Namespace, key: str) -> list[Memory]:
         """A memory and the values it had before, newest first, each with its time and source."""
@@ -172,10 +198,11 @@ class MemoryMethods:
         """The async twin of `history`."""
         return await arun(self._writer.history(namespace, key), self._host)
 
-    def _forget(self, namespace: Namespace, key: str) -> Plan[bool]:
-        gone = yield from self._writer.forget(namespace, key)
-        yield from erased(self._traces, namespace, key)
-        return gone
+    def _forget(self, namespace: Namespace, key: str, source: Source) -> Plan[bool]:
+        gone = yield from self._writer.forget(namespace, key, source)
+        if gone is not None:
+            yield from erased(self._traces, namespace, key)
+        return bool(gone)
 
 
 class UpkeepMethods:

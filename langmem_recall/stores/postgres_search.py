@@ -195,34 +195,26 @@ class PostgresReads:
         """Let the clock of the store's next statement be right."""
         yield from self._database.settle()
 
-    def listing(
-        self, prefix: Namespace, beside: Namespace, most: int
-    ) -> Plan[tuple[list[Item], list[Item]]]:
-        """Every item below two namespaces, of the first one more than `most`; and the survey."""
-        rows, others, survey = yield self._database.ask(
-            self._all_below(prefix, most + 1), self._all_below(beside), _SURVEY_STATEMENT
+    def listing(self, prefix: Namespace, most: int) -> Plan[list[Item]]:
+        """Every item below a namespace, one more than `most` at most; and the survey."""
+        sql = f"SELECT {_WHOLE} FROM store s WHERE {below('s.prefix')}{self._unexpired()} LIMIT %s"
+        rows, survey = yield self._database.ask(
+            Statement(sql, (*bounds(prefix), most + 1)), _SURVEY_STATEMENT
         )
         self._take_survey(survey)
         self._note_versions(rows)
-        return self._items(rows), self._items(others)
+        return self._items(rows)
 
-    def changes(
-        self, prefix: Namespace, beside: Namespace, since: datetime
-    ) -> Plan[tuple[list[Item], list[Item], int]]:
-        """What was written below a namespace since then, all beside it, and how many it has."""
+    def changes(self, prefix: Namespace, since: datetime) -> Plan[tuple[list[Item], int]]:
+        """What was written below a namespace since then, and how many items it has."""
         place = f"FROM store s WHERE {below('s.prefix')}{self._unexpired()}"
         recent = f"SELECT {_WHOLE} {place} AND s.updated_at >= %s"
-        rows, others, ((count,),) = yield self._database.ask(
+        rows, ((count,),) = yield self._database.ask(
             Statement(recent, (*bounds(prefix), since - OVERLAP)),
-            self._all_below(beside),
             Statement(f"SELECT count(*) {place}", bounds(prefix)),
         )
         self._note_versions(rows)
-        return self._items(rows), self._items(others), count
-
-    def _all_below(self, prefix: Namespace, most: int | None = None) -> Statement:
-        sql = f"SELECT {_WHOLE} FROM store s WHERE {below('s.prefix')}{self._unexpired()} LIMIT %s"
-        return Statement(sql, (*bounds(prefix), most))
+        return self._items(rows), count
 
     def _can_search(self, searches: Sequence[SearchOp]) -> bool:
         """Whether statements of our own can say the same as the store's, and better."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import (
     BaseStore,
+    GetOp,
     ListNamespacesOp,
     SearchItem,
     SearchOp,
@@ -27,7 +28,7 @@ from langmem_recall.errors import InputError, RecallError
 from langmem_recall.filters import check_filter
 from langmem_recall.lifecycle.conflicts import conflicts
 from langmem_recall.pipeline import Likeness, rank, select, spread
-from langmem_recall.plans.asks import Ask, Found, joint_likeness
+from langmem_recall.plans.asks import Ask, Found, id_of, joint_likeness, memory_of
 from langmem_recall.plans.rerank import Reranker
 from langmem_recall.plans.search import Look, by_operations, find_by_search
 from langmem_recall.plans.shelf import find_on_shelf
@@ -44,14 +45,15 @@ from langmem_recall.stores.ledger import NEVER, Ledger
 from langmem_recall.stores.pages import PageKeeper
 from langmem_recall.stores.postgres import database_of
 from langmem_recall.stores.postgres_search import PostgresReads
+from langmem_recall.stores.quarantine import Decisions, Quarantine, memories_at, withheld
 from langmem_recall.stores.twins import Words
-from langmem_recall.stores.verdicts import Verdicts
 from langmem_recall.temporal import read_as_of, read_temporal
 from langmem_recall.types import (
     SIDECAR_ROOT,
     Candidate,
     Cue,
     Explanation,
+    Memory,
     MemoryId,
     Namespace,
     Recall,
@@ -69,8 +71,6 @@ class Knobs(NamedTuple):
     index_limit: int
     index_max_age: float
     allow_empty_namespace: bool
-    has_sidecar_inside: bool
-    """Whether what is kept about memories lies in the store that holds them."""
 
 
 class Reader:
@@ -80,7 +80,7 @@ class Reader:
         self,
         inner: BaseStore,
         ledger: Ledger,
-        verdicts: Verdicts,
+        quarantine: Quarantine,
         clock: Callable[[], datetime],
         knobs: Knobs,
         reranker: Reranker | None = None,
@@ -91,7 +91,7 @@ class Reader:
         self._source = inner if isinstance(inner, EvidenceSource) else None
         self._has_vectors = has_vectors(inner)
         self._ledger = ledger
-        self._verdicts = verdicts
+        self._quarantine = quarantine
         self._clock = clock
         self._knobs = knobs
         self._pages = PageKeeper()
@@ -99,25 +99,54 @@ class Reader:
         database = database_of(inner)
         self._reads = None if database is None else PostgresReads(database)
         limit, max_age = knobs.index_limit, knobs.index_max_age
-        beside = verdicts if knobs.has_sidecar_inside else None
-        self._filler = Filler(self.indexes, clock, limit, max_age, self._reads, beside)
+        self._filler = Filler(self.indexes, clock, limit, max_age, self._reads)
         self._calibrations = Calibrations()
         self._reported: tuple[str, ...] = ()
 
-    def plain_search(self, op: SearchOp) -> Plan[list[SearchItem]]:
-        """The inner store's own answer, without our side-car."""
+    def plain_search(self, op: SearchOp, include: frozenset[str]) -> Plan[list[SearchItem]]:
+        """The inner store's own answer, without our side-car and what no reader may see."""
+        self.check_prefix(op.namespace_prefix)
         if self._reads is not None and op.refresh_ttl:
             yield from self._reads.settle()
-        if op.namespace_prefix:
-            (items,) = yield Ops([op])
-            return within(op.namespace_prefix, items)
         fetch, end = op.offset + op.limit, op.offset + op.limit
+        # Earlier pages are fetched again to count what is left out; they must not live longer.
+        refresh = op.refresh_ttl and not op.offset
         while True:
-            (items,) = yield Ops([op._replace(offset=0, limit=fetch)])
-            visible = [item for item in items if item.namespace[0] != SIDECAR_ROOT]
+            asked = op._replace(offset=0, limit=fetch, refresh_ttl=refresh)
+            (items,) = yield Ops([asked])
+            inside = within(op.namespace_prefix, items)
+            visible = yield from self._readable(inside, include)
             if len(visible) >= end or len(items) < fetch:
-                return visible[op.offset : end]
+                break
             fetch = 2 * fetch + len(items) - len(visible)
+        page = visible[op.offset : end]
+        if op.refresh_ttl and not refresh and page:
+            yield Ops([GetOp(*one, refresh_ttl=True) for one in sorted(map(id_of, page))])
+        return page
+
+    def _readable(
+        self, items: Sequence[SearchItem], include: frozenset[str]
+    ) -> Plan[list[SearchItem]]:
+        """Items of memories in force, and of those that the reader asked for besides."""
+        memories = {id_of(item): memory_of(item) for item in items}
+        barred = yield from self._barred(memories.values())
+        shown = {"active", *include}
+        return [
+            item
+            for item in items
+            if ("quarantined" if id_of(item) in barred else memories[id_of(item)].status) in shown
+        ]
+
+    def memories(self, ids: Sequence[MemoryId]) -> Plan[list[Memory | None]]:
+        """Memories by their names; None for one that is gone, or that no reader may see."""
+        found = yield from memories_at(ids)
+        barred = yield from self._barred(found.values())
+        readable = (None if one in barred else found.get(one) for one in ids)
+        return [one if one is None or one.status != "quarantined" else None for one in readable]
+
+    def _barred(self, memories: Iterable[Memory]) -> Plan[Decisions]:
+        waiting = [memory for memory in memories if memory.status != "quarantined"]
+        return (yield from self._quarantine.barred(waiting, self._clock().timestamp()))
 
     def namespaces(self, op: ListNamespacesOp) -> Plan[list[Namespace]]:
         """Namespaces as the inner store lists them, without our side-car."""
@@ -129,9 +158,12 @@ class Reader:
                 return visible[op.offset : end]
             fetch = 2 * fetch + len(found) - len(visible)
 
-    def search(self, op: SearchOp, policy: RecallPolicy) -> Plan[list[SearchItem]]:
+    def search(
+        self, op: SearchOp, policy: RecallPolicy, include: frozenset[str]
+    ) -> Plan[list[SearchItem]]:
         """One page of the ranking."""
         _check_search(op)
+        self.check_prefix(op.namespace_prefix)
         if not op.limit:
             return []
         now = self._clock()
@@ -145,10 +177,11 @@ class Reader:
                 now,
                 op.filter,
                 wanted,
+                include=include,
                 detailed=policy.fuses_ranks,
             )
             found, candidates = yield from self._gather(ask)
-            ranked = rank(cue, candidates, policy, now, (ask.prefix,)).ranked
+            ranked = rank(cue, candidates, policy, now, (ask.prefix,), include).ranked
             rest = _admitted(found.tail, ask)
             if len(ranked) + len(rest) >= end or found.exhausted:
                 break
@@ -225,8 +258,41 @@ class Reader:
         found = yield from self._find(ask)
         now = self._clock().timestamp()
         used, failed = yield from self._used(ask.prefix, found.candidates, now)
-        head, tail = yield from self._verdicts.applied(ask.prefix, (used, found.tail), now)
+        judged = yield from self._judged([*used, *found.tail], ask.include)
+        head, tail = judged[: len(used)], judged[len(used) :]
         return found._replace(tail=tail, degraded=(*found.degraded, *failed)), head
+
+    def _judged(
+        self, candidates: Sequence[Candidate], include: frozenset[str]
+    ) -> Plan[list[Candidate]]:
+        """Candidates as they stand: what the guard bars without its words, the rest in force.
+
+        A memory is put out of force by another one only if that one is neither barred nor less
+        trusted.
+        """
+        memories = {one.memory.id: one.memory for one in candidates}
+        blockers = {one for candidate in candidates for one in candidate.blockers}
+        others = yield from memories_at(sorted(blockers - memories.keys()))
+        memories |= others
+        barred = yield from self._barred(memories.values())
+
+        def blocks(blocker: MemoryId, memory: Memory) -> bool:
+            other = memories.get(blocker)
+            if other is None or blocker in barred or other.status == "quarantined":
+                return False
+            return blocker == memory.id or other.authority >= memory.authority
+
+        judged = []
+        for candidate in candidates:
+            memory = candidate.memory
+            if memory.id in barred or memory.status == "quarantined":
+                is_wanted = "quarantined" in include
+                held = replace(memory, status="quarantined") if is_wanted else withheld(memory)
+                candidate = candidate._replace(memory=held)
+            elif candidate.standing and not any(blocks(one, memory) for one in candidate.blockers):
+                candidate = candidate._replace(standing=None, blockers=())
+            judged.append(candidate)
+        return judged
 
     def _used(
         self, prefix: Namespace, candidates: list[Candidate], now: float
@@ -300,17 +366,24 @@ class Reader:
             raise InputError("recall needs a namespace, got none. Pass a tuple of labels.")
         for namespace in namespaces:
             _check_labels(namespace)
-            if not namespace and not self._knobs.allow_empty_namespace:
-                raise InputError(
-                    "The empty namespace means every tenant's memories. Name a namespace, or make "
-                    "the store with allow_empty_namespace=True."
-                )
+            self.check_prefix(namespace)
+
+    def check_prefix(self, prefix: Namespace) -> None:
+        """Refuse to read all tenants at once, unless the store was made for that."""
+        if not prefix and not self._knobs.allow_empty_namespace:
+            raise InputError(
+                "The empty namespace means every tenant's memories. Name a namespace, or make "
+                "the store with allow_empty_namespace=True."
+            )
 
 
 def within(prefix: Namespace, items: Sequence[SearchItem]) -> list[SearchItem]:
-    """What lies at or below a namespace, element by element, whatever the store returned."""
-    prefix = tuple(prefix)
-    return [item for item in items if item.namespace[: len(prefix)] == prefix]
+    """Memories at or below a namespace, element by element, whatever the store returned."""
+    return [
+        item
+        for item in items
+        if item.namespace[: len(prefix)] == prefix and item.namespace[0] != SIDECAR_ROOT
+    ]
 
 
 def embeddings_of(store: BaseStore) -> Embeddings | None:
@@ -369,7 +442,7 @@ def _told(error: Exception) -> str:
 
 def _admitted(tail: Sequence[Candidate], ask: Ask) -> list[Candidate]:
     """What lies beyond the head and no hard gate drops."""
-    moment = Moment(ask.now, (ask.prefix,))
+    moment = Moment(ask.now, (ask.prefix,), include=ask.include)
     return [candidate for candidate in tail if hard_drop(candidate, moment) is None]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from asyncio import to_thread
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from inspect import isawaitable
@@ -42,15 +42,16 @@ from langmem_recall.stores.keeping import Keeper
 from langmem_recall.stores.ledger import Ledger
 from langmem_recall.stores.memories import MemoryMethods, UpkeepMethods
 from langmem_recall.stores.policies import PolicyShelf
+from langmem_recall.stores.quarantine import Quarantine
 from langmem_recall.stores.quiet import is_quiet, quiet
-from langmem_recall.stores.reads import Knobs, Reader, embeddings_of, has_vectors, within
+from langmem_recall.stores.reads import Knobs, Reader, embeddings_of, has_vectors
 from langmem_recall.stores.recalls import RecallMethods
 from langmem_recall.stores.twins import TwinFinder
 from langmem_recall.stores.upkeep import Upkeep
-from langmem_recall.stores.verdicts import Verdicts
 from langmem_recall.stores.wrapper import StoreWrapper
 from langmem_recall.stores.writes import WriteKnobs, Writer
 from langmem_recall.types import (
+    STATUSES,
     Memory,
     Namespace,
     Recall,
@@ -74,8 +75,9 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
     Args:
         inner: The store that holds the memories. All it has stays reachable through this one.
         policy: How to rank; `RecallPolicy.default()` when absent.
-        guard: Judges every text given to `remember` and `correct`; of what is put as it is, its
-            verdict is kept beside the item, and search and recall heed it.
+        guard: Judges every text given to `remember` and `correct`. About what is put as it is, or
+            written past this store, its decision is kept beside the item; every read but `get`,
+            `history`, `quarantined` and an export heeds it.
         write_policy: What `remember` stores when it is told the kind of observation.
         merge_similarity: How alike a text under a generated key must be to a memory to reinforce
             it instead of being stored, if names, numbers and negation agree; 2: never.
@@ -90,7 +92,7 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         index_max_age: Seconds after which a namespace is listed again, because another process
             may have written. Deletions elsewhere never surface, whatever the age.
         flush_interval: Seconds between a read and the writing of its usage.
-        allow_empty_namespace: Let `recall` search all namespaces at once.
+        allow_empty_namespace: Let `recall` and `search` read all namespaces at once.
         stored_policies: Use the policy that `set_policy` stored for a namespace, where there is
             one, in place of `policy`.
         reranker: A LangChain document compressor that orders the best 20 anew within 0.2 s, or a
@@ -131,15 +133,15 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         self._ledger = Ledger(self._book, self.policy.count_fade_per_day, adding)
         self._host = Host(inner, sidecar, embeddings_of(inner))
         limit = index_limit if index == "auto" else 0
-        knobs = Knobs(limit, index_max_age, allow_empty_namespace, sidecar is inner)
-        self._verdicts = Verdicts(guard, index_max_age)
+        knobs = Knobs(limit, index_max_age, allow_empty_namespace)
+        self._quarantine = Quarantine(guard, index_max_age)
         rerank = reranker if isinstance(reranker, Reranker | None) else Reranker(reranker)
-        self._reader = Reader(inner, self._ledger, self._verdicts, clock, knobs, rerank)
+        self._reader = Reader(inner, self._ledger, self._quarantine, clock, knobs, rerank)
         self._flusher = Flusher(self, flush_interval)
         writing = WriteKnobs(write_policy or WritePolicy(), merge_similarity, summarizer, max_text)
         indexes, words = self._reader.indexes, self._reader.words
         stores = inner, sidecar
-        keeper = self._keeper = Keeper(stores, clock, indexes, self._ledger, self._verdicts)
+        keeper = self._keeper = Keeper(stores, clock, indexes, self._ledger, self._quarantine)
         twins = TwinFinder(words, has_vectors(inner))
         self._writer = Writer(keeper, twins, self._flusher.nudge, writing)
         self._upkeep = Upkeep(keeper, twins, merge_similarity)
@@ -200,14 +202,16 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         offset: int = 0,
         refresh_ttl: bool | None = None,
         policy: RecallPolicy | None = None,
+        include: Collection[str] | str = (),
     ) -> list[SearchItem]:
         """Ranked memories for a query, or a plain listing without one.
 
         Limit, offset and filter mean what they mean in any store. Results carry `.score`,
-        `.similarity` and `.signals`, and count as used.
+        `.similarity` and `.signals`, and count as used. What is quarantined or superseded is left
+        out unless `include` names it: "quarantined", "superseded" or both.
         """
         op = self._search_op(namespace_prefix, query, filter, limit, offset, refresh_ttl)
-        return run(self._search(op, policy), self._host)
+        return run(self._search(op, policy, _included(include)), self._host)
 
     async def asearch(
         self,
@@ -220,10 +224,11 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         offset: int = 0,
         refresh_ttl: bool | None = None,
         policy: RecallPolicy | None = None,
+        include: Collection[str] | str = (),
     ) -> list[SearchItem]:
         """The async twin of `search`."""
         op = self._search_op(namespace_prefix, query, filter, limit, offset, refresh_ttl)
-        return await arun(self._search(op, policy), self._host)
+        return await arun(self._search(op, policy, _included(include)), self._host)
 
     def list_namespaces(
         self,
@@ -313,17 +318,23 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
 
     # --- plans ------------------------------------------------------------------------------
 
-    def _search(self, op: SearchOp, policy: RecallPolicy | None) -> Plan[list[SearchItem]]:
+    def _search(
+        self,
+        op: SearchOp,
+        policy: RecallPolicy | None = None,
+        include: frozenset[str] = frozenset(),
+    ) -> Plan[list[SearchItem]]:
         # Callers write lists too, as the stores let them.
         op = op._replace(namespace_prefix=tuple(op.namespace_prefix))
         policy = yield from self._policy_at(op.namespace_prefix, policy)
-        if not self._is_ranked(op, policy):
-            op = op._replace(refresh_ttl=op.refresh_ttl and not is_quiet())
-            items = yield from self._reader.plain_search(op)
+        is_ranked = bool(op.query) and policy.blend != "similarity"
+        if is_ranked:
+            items = yield from self._reader.search(op, policy, include)
         else:
-            items = yield from self._reader.search(op, policy)
+            op = op._replace(refresh_ttl=op.refresh_ttl and not is_quiet())
+            items = yield from self._reader.plain_search(op, include)
         if op.query:
-            self._note_use(items, policy, op.refresh_ttl and self._is_ranked(op, policy))
+            self._note_use(items, policy, op.refresh_ttl and is_ranked)
         return items
 
     def _batch(self, ops: Sequence[Op]) -> Plan[list[Result]]:
@@ -332,10 +343,8 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         results: list[Any] = [None] * len(ops)
         rest = []
         for i, op in enumerate(ops):
-            if isinstance(op, SearchOp) and (
-                self._is_ranked(op, self.policy) or not op.namespace_prefix
-            ):
-                results[i] = yield from self._search(op, None)
+            if isinstance(op, SearchOp):
+                results[i] = yield from self._search(op)
             elif isinstance(op, ListNamespacesOp):
                 results[i] = yield from self._reader.namespaces(op)
             else:
@@ -344,25 +353,17 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
             yield from self._before_puts([op for op in ops if isinstance(op, PutOp)])
             answers = yield Ops([ops[i] for i in rest], as_batch=True)
             for i, answer in zip(rest, answers, strict=True):
-                op = ops[i]
-                if isinstance(op, SearchOp):
-                    answer = within(op.namespace_prefix, answer)
-                results[i] = answer
-                self._note_answer(ops[i], answer)
+                op, results[i] = ops[i], answer
+                if isinstance(op, PutOp) and op.value is None:
+                    self._reader.indexes.note_delete(op.namespace, op.key)
+                elif isinstance(op, PutOp) and op.value is not None:
+                    self._reader.indexes.note_put(op.namespace, op.key, op.value, self._clock())
         return results
 
     def _before_puts(self, puts: Sequence[PutOp]) -> Plan[None]:
         if any(op.value is not None and op.index is not False for op in puts):
             yield from self._keeper.check_vectors()
-        yield from self._verdicts.judge(puts)
-
-    def _note_answer(self, op: Op, answer: Any) -> None:
-        if isinstance(op, PutOp) and op.value is None:
-            self._reader.indexes.note_delete(op.namespace, op.key)
-        elif isinstance(op, PutOp) and op.value is not None:
-            self._reader.indexes.note_put(op.namespace, op.key, op.value, self._clock())
-        elif isinstance(op, SearchOp) and op.query:
-            self._note_use(answer, self.policy, refresh_ttl=False)
+        yield from self._writer.judge_puts(puts)
 
     def _note_use(
         self, used: Sequence[Memory | SearchItem], policy: RecallPolicy, refresh_ttl: bool
@@ -376,9 +377,6 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
             self._ledger.refresh_ttl(ids)
         if self._ledger.has_pending:
             self._flusher.nudge()
-
-    def _is_ranked(self, op: SearchOp, policy: RecallPolicy) -> bool:
-        return bool(op.query) and policy.blend != "similarity"
 
     def _search_op(
         self,
@@ -394,6 +392,17 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         op = SearchOp(prefix, filter, limit, offset, query, refresh_ttl)
         validate_op_namespace(op)
         return op
+
+
+def _included(include: Collection[str] | str) -> frozenset[str]:
+    """The statuses that a search shows besides "active"."""
+    asked = frozenset([include] if isinstance(include, str) else include)
+    if unknown := asked - set(STATUSES):
+        raise InputError(
+            f"include names statuses: {', '.join(STATUSES)}; got {sorted(map(str, unknown))}. "
+            'Write include=("quarantined", "superseded").'
+        )
+    return asked
 
 
 def _list_op(

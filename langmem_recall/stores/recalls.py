@@ -8,11 +8,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from langgraph.store.base import GetOp, Item, PutOp, SearchItem
+from langgraph.store.base import GetOp, PutOp, SearchItem
 
 from langmem_recall.drive import Host, Ops, Plan, arun, run
 from langmem_recall.errors import InputError
-from langmem_recall.plans.asks import memory_of
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.policies import PolicyShelf
 from langmem_recall.stores.quiet import is_quiet
@@ -106,12 +105,12 @@ class RecallMethods:
         return await arun(self._policy_at(namespace, None), self._host)
 
     def memories(self, ids: Sequence[MemoryId]) -> list[Memory | None]:
-        """Memories by namespace and key, None for one that is gone; leaves no trace."""
-        return run(_memories(ids), self._host)
+        """Memories by namespace and key, None for one that is gone or barred; leaves no trace."""
+        return run(self._reader.memories(ids), self._host)
 
     async def amemories(self, ids: Sequence[MemoryId]) -> list[Memory | None]:
         """The async twin of `memories`."""
-        return await arun(_memories(ids), self._host)
+        return await arun(self._reader.memories(ids), self._host)
 
     def secret(self) -> bytes:
         """Random bytes that the side-car keeps, for nonces that no writer of memories can know."""
@@ -183,13 +182,6 @@ class RecallMethods:
         if record:
             self.record_recall(recall, policy)
         return recall
-
-
-def _memories(ids: Sequence[MemoryId]) -> Plan[list[Memory | None]]:
-    items: list[Item | None] = yield Ops(
-        [GetOp(namespace, key, refresh_ttl=False) for namespace, key in ids]
-    )
-    return [item if item is None else memory_of(item) for item in items]
 
 
 def _kept_secret() -> Plan[bytes]:

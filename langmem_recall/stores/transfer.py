@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,6 @@ from langgraph.store.base import PutOp
 from langmem_recall.errors import InputError, StoreError
 from langmem_recall.lifecycle.guard import default_guard
 from langmem_recall.lifecycle.verdict import Guard, allow_all
-from langmem_recall.stores.calibrations import CALIBRATION
 from langmem_recall.stores.local import LocalStore
 from langmem_recall.stores.local_ops import check_op
 from langmem_recall.stores.local_puts import Put, new_put
@@ -30,9 +29,16 @@ from langmem_recall.stores.local_rows import (
     to_datetime,
     to_microseconds,
 )
-from langmem_recall.stores.recalls import SECRET
-from langmem_recall.stores.verdicts import judge_value, quarantined_value
-from langmem_recall.types import MemoryId, Namespace
+from langmem_recall.stores.policies import POLICIES
+from langmem_recall.stores.quarantine import (
+    VERDICT,
+    Decision,
+    decide,
+    digest_of,
+    quarantined_value,
+)
+from langmem_recall.stores.writes import WAITING
+from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 
 FORMAT = "langmem-recall"
 VERSION = 1
@@ -47,7 +53,9 @@ def export_jsonl(
     namespace: Namespace | None = None,
     vectors: bool = False,
 ) -> int:
-    """Write all memories at or below a namespace, sorted by name; returns how many.
+    """Write all memories at or below a namespace, sorted by name; returns how many lines.
+
+    What the guard bars is written too, each with the decision about it.
 
     Args:
         store: The store to read, as it stands at one moment.
@@ -55,35 +63,113 @@ def export_jsonl(
         namespace: None: the whole store.
         vectors: Also write vectors, with a first line that names their embedder.
     """
+    prefix = tuple(namespace or ())
     with store._file.loading() as connection, _opened(target, "w") as lines:
         if vectors:
             lines.write(_line(_header(read_meta(connection))))
+        decisions = {
+            (decode_namespace(record.namespace)[len(VERDICT) :], record.key): record.decoded()
+            for record in _sorted_records(connection, (*VERDICT, *prefix))
+        }
         count = 0
-        for record in _sorted_records(connection, tuple(namespace or ())):
-            lines.write(_line(_told(record) | _told_vectors(connection, record, vectors)))
+        for record in _sorted_records(connection, prefix):
+            home = decode_namespace(record.namespace)
+            # The secret of nonces and what the embedder measures stay with the store; decisions go
+            # with the memories they are about.
+            if home[:1] == (SIDECAR_ROOT,) and home[: len(POLICIES)] != POLICIES:
+                continue
+            told = _told(record) | _told_vectors(connection, record, vectors)
+            if decision := decisions.get((home, record.key)):
+                told["decision"] = decision
+            lines.write(_line(told))
             count += 1
     return count
 
 
-def import_jsonl(store: LocalStore, source: PathOrFile, guard: Guard = default_guard) -> int:
+def import_jsonl(
+    store: LocalStore,
+    source: PathOrFile,
+    guard: Guard = default_guard,
+    *,
+    decisions: bool = True,
+) -> int:
     """Read what `export_jsonl` wrote, all or nothing; returns how many memories came in.
 
-    A memory of the same namespace and key is replaced. Vectors are taken over when their embedder
-    is the store's, and refused otherwise; without vectors the texts are embedded. What the guard
-    does not allow comes in quarantined, so that nothing is lost.
+    A memory of the same namespace and key is replaced, unless the guard bars the new text: that
+    one waits beside it. Vectors are taken over when their embedder is the store's, and refused
+    otherwise; without vectors the texts are embedded.
+
+    Args:
+        store: The store to write to.
+        source: A path or an open text file.
+        guard: Judges every text about which the file brings no decision. What it does not allow
+            comes in quarantined, so that nothing is lost.
+        decisions: Take over what was decided and approved where the file was written. False for a
+            file that you do not trust as you trust the store: everything is judged anew.
     """
+    puts = read_jsonl(store, source, guard, decisions)
+    store._commit(list(puts.values()), [])
+    return sum(home[:1] != (SIDECAR_ROOT,) for home, _ in puts)
+
+
+def read_jsonl(
+    store: LocalStore, source: PathOrFile, guard: Guard, decisions: bool = True
+) -> dict[MemoryId, Put]:
+    """What an import would write; InputError for a line that cannot be read."""
     dims: int | None = None
-    puts: dict[MemoryId, Put] = {}
+    told: dict[MemoryId, tuple[int, dict[str, Any]]] = {}
     with _opened(source, "r") as lines:
         for number, line in enumerate(lines, 1):
-            told = _parsed(line, number)
-            if number == 1 and told.get("format") == FORMAT:
-                dims = _accepted_dims(store, told)
-            elif told:
-                put = _read_put(told, number, dims, guard)
-                puts[put.id] = put
-    store._commit(list(puts.values()), [])
-    return len(puts)
+            record = _parsed(line, number)
+            if number == 1 and record.get("format") == FORMAT:
+                dims = _accepted_dims(store, record)
+            elif record:
+                told[_id(record, number)] = number, record
+    puts: dict[MemoryId, Put] = {}
+    for memory_id, (number, record) in told.items():
+        home, key = memory_id
+        if home[: len(VERDICT)] == VERDICT:
+            continue
+        if home[:1] == (SIDECAR_ROOT,) and home[: len(POLICIES)] != POLICIES:
+            raise _malformed(number, f"{home!r} is the store's own and cannot be imported")
+        put = _read_put(record, number, dims)
+        puts[memory_id] = put
+        if home[:1] != (SIDECAR_ROOT,) and guard is not allow_all:
+            # Version 0.1 wrote decisions as lines of their own.
+            _, apart = told.get(((*VERDICT, *home), key), (0, {}))
+            brought = record.get("decision", apart.get("value")) if decisions else None
+            _judge(put, brought, guard, store, puts)
+    return puts
+
+
+def _judge(
+    put: Put, brought: Any, guard: Guard, store: LocalStore, puts: dict[MemoryId, Put]
+) -> None:
+    """Add the decision about a memory; a barred one waits beside the memory it would replace."""
+    memory = put.memory(put.created_at)
+    decision = Decision.from_dict(brought) if isinstance(brought, Mapping) else None
+    if decision is None or decision.digest != digest_of(memory):
+        decision, _ = decide(guard, memory)
+    present = store.get(put.namespace, put.key, refresh_ttl=False) if decision.bars else None
+    if present is not None and present.value != put.value:
+        del puts[put.id]
+        number = 1
+        while (home := (put.namespace, f"{put.key}{WAITING}{number}")) in puts or store.get(*home):
+            number += 1
+        value = quarantined_value(put.value, decision.reasons, replaces=put.key)
+        waiting = new_put(PutOp(*home, value, False), put.updated_at)
+        waiting.is_import = True
+        puts[home] = waiting
+    elif decision.bars or brought is not None:
+        op = PutOp((*VERDICT, *put.namespace), put.key, decision.to_dict(), False)
+        puts[op.namespace, op.key] = new_put(op, put.updated_at)
+
+
+def _id(told: dict[str, Any], number: int) -> MemoryId:
+    try:
+        return tuple(told["namespace"]), told["key"]
+    except (KeyError, TypeError) as error:
+        raise _malformed(number, error) from error
 
 
 def _sorted_records(connection: sqlite3.Connection, prefix: Namespace) -> Iterator[Record]:
@@ -93,8 +179,7 @@ def _sorted_records(connection: sqlite3.Connection, prefix: Namespace) -> Iterat
     )
     # Sorted as labels: the encoded form has quotes in it, which sort differently.
     named = ((decode_namespace(code), key, item_id) for code, key, item_id in rows)
-    # The secret of the store's nonces stays with the store, and what its embedder measures.
-    names = sorted(name for name in named if name[0] not in (SECRET, CALIBRATION))
+    names = sorted(named)
     for start in range(0, len(names), _CHUNK):
         some = [name[2] for name in names[start : start + _CHUNK]]
         found = find_records(connection, some)
@@ -167,10 +252,9 @@ def _accepted_dims(store: LocalStore, header: dict[str, Any]) -> int | None:
     return dims
 
 
-def _read_put(told: dict[str, Any], number: int, dims: int | None, guard: Guard) -> Put:
+def _read_put(told: dict[str, Any], number: int, dims: int | None) -> Put:
     try:
-        value = _guarded(told["value"], guard)
-        op = PutOp(tuple(told["namespace"]), told["key"], value, told.get("index"))
+        op = PutOp(tuple(told["namespace"]), told["key"], told["value"], told.get("index"))
         check_op(op)
         put = new_put(op._replace(ttl=told.get("ttl_minutes")), now=0)
         put.created_at = _moment(told["created_at"])
@@ -183,14 +267,6 @@ def _read_put(told: dict[str, Any], number: int, dims: int | None, guard: Guard)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _malformed(number, error) from error
     return put
-
-
-def _guarded(value: Any, guard: Guard) -> Any:
-    """The value as it comes in; history too, because a recall may ask for what was believed."""
-    if guard is allow_all or not isinstance(value, dict):
-        return value
-    verdict = judge_value(guard, value)
-    return value if verdict.action == "allow" else quarantined_value(value, verdict)
 
 
 def _moment(told: str) -> int:

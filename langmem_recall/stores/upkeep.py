@@ -121,7 +121,7 @@ class Upkeep:
     ) -> None:
         self._keeper = keeper
         self._twins = twins
-        self._verdicts = keeper.verdicts
+        self._quarantine = keeper.quarantine
         self._ledger = keeper.ledger
         self._merge_similarity = merge_similarity
 
@@ -129,9 +129,11 @@ class Upkeep:
         """Look at some memories, say what is to become of them, and do it where asked to."""
         now, offset = self._keeper.clock(), ask.after or 0
         items, places = yield from self._page(ask.namespace, offset, ask.limit)
-        lot = [Candidate(memory_of(item), Evidence()) for item in items]
-        (lot,) = yield from self._verdicts.applied(ask.namespace, [lot], now.timestamp())
-        findings = Findings({one.memory.id: one.memory for one in lot})
+        memories = {memory.id: memory for memory in map(memory_of, items)}
+        for barred in (yield from self._quarantine.barred(memories.values(), now.timestamp())):
+            if memories[barred].status == "active":
+                memories[barred] = replace(memories[barred], status="quarantined")
+        findings = Findings(memories)
         _age(findings, ask, policy, now)
         if "merge" in ask.steps and self._merge_similarity <= 1:
             yield from self._merge(findings, ask, now)
@@ -158,7 +160,7 @@ class Upkeep:
         traces = yield from self._ledger.forget_below(namespace)
         for beside in (yield from self._beside(namespace)):
             traces += yield from self._erase(beside, sidecar=True)
-        self._verdicts.reset()
+        self._quarantine.reset()
         compacted: bool = yield Call(self._compact)
         return Forgotten(namespace, count, traces, compacted)
 
@@ -182,9 +184,8 @@ class Upkeep:
         usable = [memory for memory in findings.left() if is_in_force(memory, now)]
         twins = yield from self._twins.of_memories(ask.namespace, usable)
         others = [twin.memory for lot in twins for twin in lot]
-        lot = [Candidate(memory, Evidence()) for memory in others]
-        (lot,) = yield from self._verdicts.applied(ask.namespace, [lot], now.timestamp())
-        barred = {one.memory.id for one in lot if not is_in_force(one.memory, now)}
+        barred = set((yield from self._quarantine.barred(others, now.timestamp())))
+        barred |= {memory.id for memory in others if not is_in_force(memory, now)}
         for memory, near in zip(usable, twins, strict=True):
             _merge_one(findings, memory.id, near, barred, self._merge_similarity)
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from langgraph.store.base import GetOp, Item
+from langgraph.store.base import GetOp, Item, PutOp
 
 from langmem_recall.drive import Call, Ops, Plan
-from langmem_recall.errors import ConfigurationError, InputError, RecallError
+from langmem_recall.errors import ConfigurationError, InputError, RejectedError
 from langmem_recall.lifecycle.conflicts import is_same
 from langmem_recall.lifecycle.housekeeping import is_in_force
 from langmem_recall.lifecycle.provenance import (
@@ -31,16 +31,27 @@ from langmem_recall.lifecycle.verdict import Verdict
 from langmem_recall.plans.asks import memory_of
 from langmem_recall.stores.keeping import Keeper, Write, check_namespace
 from langmem_recall.stores.ledger import listing
+from langmem_recall.stores.quarantine import (
+    QUARANTINE,
+    Decision,
+    Decisions,
+    Quarantine,
+    digest_of,
+    memories_at,
+    pending_of,
+    quarantined_value,
+)
 from langmem_recall.stores.summaries import summarise
 from langmem_recall.stores.twins import Twin, TwinFinder
-from langmem_recall.stores.verdicts import QUARANTINE, quarantined_value
-from langmem_recall.types import Candidate, Evidence, Memory, Namespace, Source
+from langmem_recall.types import TRUST, Memory, Namespace, Source
 from langmem_recall.write_policy import WritePolicy
 
 logger = logging.getLogger(__name__)
 
 FORMER = "@"
 """A former value of `key` is kept under `key@1`, `key@2` and so on."""
+WAITING = "?"
+"""What would take the place of `key` waits for a person's word under `key?1`, `key?2` and so on."""
 LONGEST_TTL = timedelta(days=365_000)
 FIELDS = frozenset(MEMORY_FIELDS) - {"content", "status", "confirmed_at", "superseded_at"}
 """What a caller may say of a memory."""
@@ -87,7 +98,7 @@ class Writer:
         knobs.check()
         self._keeper = keeper
         self._twins = twins
-        self._verdicts = keeper.verdicts
+        self._quarantine: Quarantine = keeper.quarantine
         self._ledger = keeper.ledger
         self._clock = keeper.clock
         self._nudge = nudge
@@ -105,20 +116,23 @@ class Writer:
         """Guard, write policy, provenance, put; what is there already is reinforced instead."""
         now = self._clock()
         memory = self._told(namespace, text, key, fields, now)
-        verdict = yield from self._admitted(memory.text)
+        verdict = yield from self._admitted(memory)
         memory = replace(
             memory,
             text=_shown(verdict, memory.text),
             valid_until=self._end(memory, ttl, observation, now),
         )
+        formers = list[Memory]()
         for superseded in memory.supersedes:
-            yield from self._required(namespace, superseded)
+            formers.append((yield from self._required(namespace, superseded)))
         if verdict.action == "allow":
             memory = yield from self._summarised(memory)
         if fields.get("entities") is None:
             memory = replace(memory, entities=find_entities(memory.text))
         if verdict.action == "quarantine":
-            return (yield from self._put_aside(memory, verdict))
+            return (yield from self._put_aside(memory, verdict.reasons))
+        if any(memory.authority < former.authority for former in formers):
+            return (yield from self._put_aside(memory, LESS_TRUSTED, is_proposal=True))
         if key is None and not memory.supersedes:
             twin = yield from self._twin(memory, now)
             if twin is not None:
@@ -126,7 +140,11 @@ class Writer:
         return (yield from self._put(memory, now))
 
     def correct(self, namespace: Namespace, key: str, text: str, source: Source) -> Plan[Memory]:
-        """The corrected memory under its old key, the former one as history beside it."""
+        """The corrected memory under its old key, the former one as history beside it.
+
+        What the guard does not trust, or comes from a less trusted source, waits beside it instead:
+        it must not put a good memory out of force.
+        """
         now = self._clock()
         current = yield from self._required(namespace, key)
         if current.superseded_at is not None or current.status == "superseded":
@@ -134,14 +152,7 @@ class Writer:
         told = new_memory(
             namespace, key, text, max_text=self._knobs.max_text, source=source, written_at=now
         )
-        verdict = yield from self._admitted(told.text)
-        if verdict.action != "allow":
-            # Neither would be recalled then: a suspect text must not put a good one out of force.
-            raise RecallError(
-                f"The guard does not trust this correction: {_reasons(verdict)}. {key!r} stays as "
-                "it was; remember the text on its own, and approve it."
-            )
-        former_key = yield from self._free_former(current)
+        verdict = yield from self._admitted(told)
         words = _shown(verdict, told.text)
         kept = tuple(entity for entity in current.entities if entity in words)
         corrected = replace(
@@ -154,55 +165,90 @@ class Writer:
             entities=tuple(dict.fromkeys((*kept, *find_entities(words)))),
             tags=current.tags,
             pinned=current.pinned,
-            supersedes=(former_key,),
         )
-        former = _put_out_of_force(current, now)
-        value = write_value(corrected)
-        yield from self._verdicts.hand_down(current.id, (namespace, former_key), current.text)
-        yield from self._keeper.put(
-            [Write((namespace, former_key), former, indexed=False), Write(corrected.id, value)]
-        )
-        return replace(corrected, value=value)
+        if verdict.action != "allow":
+            return (yield from self._put_aside(corrected, verdict.reasons))
+        if corrected.authority < current.authority:
+            return (yield from self._put_aside(corrected, LESS_TRUSTED, is_proposal=True))
+        return (yield from self._replace(current, corrected, now))
 
     def confirm(self, namespace: Namespace, key: str) -> Plan[Memory]:
-        """Somebody vouches for a memory: full confidence from now on."""
+        """Somebody vouches for a memory, or for what was proposed to change in one."""
         current = yield from self._required(namespace, key)
-        return (yield from self._revise(current, confirmed_at=self._clock(), confidence=1.0))
+        now = self._clock()
+        if current.status == "quarantined" and pending_of(current).get("proposal"):
+            return (yield from self._accept(current, confirmed_at=now, confidence=1.0))
+        return (yield from self._revise(current, confirmed_at=now, confidence=1.0))
 
-    def approve(self, namespace: Namespace, key: str) -> Plan[Memory]:
-        """Let a quarantined memory be recalled."""
+    def approve(self, namespace: Namespace, key: str, text: str | None) -> Plan[Memory]:
+        """Let a quarantined memory be recalled, if its text is the one that was reviewed."""
         current = yield from self._required(namespace, key)
-        ruling = yield from self._verdicts.of_item(current.id)
-        if ruling is not None and ruling.bars(current.text):
-            yield from self._verdicts.approve(current.id, ruling)
-        if current.status != "quarantined":
-            return current
-        held = current.value.get(QUARANTINE)
-        superseded = held.get("supersedes", ()) if isinstance(held, Mapping) else ()
-        value = revised_value(
-            current,
-            status="active" if current.superseded_at is None else "superseded",
-            supersedes=tuple(superseded) or current.supersedes,
-        )
-        value.pop(QUARANTINE, None)
-        approved = read_memory(namespace, key, value, current.created_at)
-        return (yield from self._put(approved, self._clock(), value))
+        is_other = text is not None and text != current.text
+        if is_other or not self._quarantine.is_as_reviewed(current):
+            raise InputError(
+                f"The text of {key!r} is not the one that was reviewed: it has changed since. "
+                "Nothing was approved; list `quarantined` again and look at it."
+            )
+        if current.status == "quarantined":
+            return (yield from self._accept(current))
+        now = self._clock()
+        decision = (yield from self._quarantine.barred([current], now.timestamp())).get(current.id)
+        if decision is not None:
+            former = yield from self._former(current, decision)
+            if former is not None:
+                yield from self._keeper.put([_as_history(former, now)])
+            approved = decision._replace(action="approve")
+            yield from self._quarantine.write({current.id: approved}, now.timestamp())
+        return current
 
     def quarantined(self, namespace: Namespace) -> Plan[list[Memory]]:
         """Memories at or below a namespace that wait for approval, by their names."""
         check_namespace(namespace)
         items = yield from listing(namespace, filter={"status": "quarantined"})
         found = {one.id: one for one in map(memory_of, items) if one.superseded_at is None}
-        if self._verdicts.is_on:
-            rulings = yield from self._verdicts.below(namespace)
-            ids = sorted(rulings)
-            put: list[Item | None] = yield Ops([GetOp(*one, refresh_ttl=False) for one in ids])
-            for memory in (memory_of(item) for item in put if item is not None):
-                ruling = rulings[memory.id]
-                if ruling.bars(memory.text):
-                    told = {**memory.value, QUARANTINE: {"reasons": list(ruling.reasons)}}
-                    found[memory.id] = replace(memory, status="quarantined", value=told)
-        return [found[memory_id] for memory_id in sorted(found)]
+        if self._quarantine.is_on:
+            decisions = yield from self._quarantine.below(namespace)
+            put = yield from memories_at(sorted(one for one in decisions if decisions[one].bars))
+            for memory in put.values():
+                decision = decisions[memory.id]
+                is_history = memory.superseded_at is not None or memory.status == "superseded"
+                if not is_history and decision.digest == digest_of(memory):
+                    value = quarantined_value(
+                        memory.value, decision.reasons, former=decision.former
+                    )
+                    found[memory.id] = replace(memory, status="quarantined", value=value)
+        waiting = [found[memory_id] for memory_id in sorted(found)]
+        self._quarantine.show_to_reviewer(waiting)
+        return waiting
+
+    def judge_puts(self, puts: Sequence[PutOp]) -> Plan[None]:
+        """Decide about values that are put as they are, before they are.
+
+        What a barred value takes the place of stays in force, as history beside it, until somebody
+        approves the new one or puts another.
+        """
+        decisions, kept = yield from self._quarantine.judge(puts)
+        changing = [one for one in decisions if decisions[one].bars or _stands_in(kept.get(one))]
+        if not changing and not any(map(self._quarantine.is_lasting, decisions.values())):
+            return
+        now = self._clock()
+        current = yield from memories_at(changing)
+        barred = yield from self._quarantine.barred(current.values(), now.timestamp())
+        writes, lasting = list[Write](), Decisions()
+        for memory_id, decision in decisions.items():
+            former, held = _stands_in(kept.get(memory_id)), current.get(memory_id)
+            is_in_force = held is not None and held.status == "active" and memory_id not in barred
+            if decision.bars and former is None and held is not None and is_in_force:
+                former = yield from self._free_key(held, FORMER)
+                writes.append(Write((held.namespace, former), revised_value(held)))
+            elif not decision.bars and former is not None and held is not None:
+                before = yield from self._former(held, kept[memory_id])
+                writes += [] if before is None else [_as_history(before, now)]
+            decision = decision if former is None else decision._replace(former=former)
+            if self._quarantine.is_lasting(decision):
+                lasting[memory_id] = decision
+        yield from self._keeper.put(writes)
+        yield from self._quarantine.write(lasting, now.timestamp())
 
     def feedback(self, namespace: Namespace, keys: Sequence[str] | str, good: bool) -> None:
         """A step up or down for each of these memories, written behind like a use."""
@@ -216,13 +262,26 @@ class Writer:
         if names:
             self._nudge()
 
-    def forget(self, namespace: Namespace, key: str) -> Plan[bool]:
-        """Delete a memory, the values it had before, and all that was kept about them."""
+    def forget(self, namespace: Namespace, key: str, source: Source) -> Plan[bool | None]:
+        """Delete a memory, the values it had before, and all that was kept about them.
+
+        None where it was only proposed, because the source is less trusted than the memory.
+        """
+        if source not in TRUST:
+            raise InputError(f"source must be one of {', '.join(TRUST)}, got {source!r:.80}.")
         chain = yield from self.history(namespace, key)
         if not chain:
             return False
+        if chain[0].status == "active" and TRUST[source] < chain[0].authority:
+            proposal = replace(
+                chain[0], text=f"Forget {key}", source=source, value={}, written_at=self._clock()
+            )
+            yield from self._put_aside(proposal, LESS_TRUSTED, is_proposal=True, forgets=key)
+            return None
+        decision = (yield from self._quarantine.kept([chain[0].id])).get(chain[0].id)
+        own = {key, decision.former if decision else None}
         # Whatever else a value claims to supersede is still somebody's memory.
-        gone = [memory for memory in chain if memory.key == key or memory.status != "active"]
+        gone = [memory for memory in chain if memory.key in own or memory.status != "active"]
         yield from self._keeper.remove([memory.id for memory in gone])
         return True
 
@@ -230,16 +289,15 @@ class Writer:
         """A memory and the values it had before, newest first."""
         check_namespace(namespace)
         chain: list[Memory] = []
+        decisions = yield from self._quarantine.kept([(namespace, key)])
+        formers = [one.former for one in decisions.values() if one.former is not None]
         keys = [key]
         while keys:
-            items: list[Item | None] = yield Ops(
-                [GetOp(namespace, each, refresh_ttl=False) for each in keys]
-            )
-            found = [memory_of(item) for item in items if item is not None]
+            found = list((yield from memories_at([(namespace, each) for each in keys])).values())
             chain += found
             seen = {memory.key for memory in chain}
-            further = (each for memory in found for each in memory.supersedes)
-            keys = [each for each in dict.fromkeys(further) if each not in seen]
+            further = [*formers, *(each for memory in found for each in memory.supersedes)]
+            keys = [each for each in dict.fromkeys(further) if found and each not in seen]
         return chain
 
     def _told(
@@ -272,12 +330,10 @@ class Writer:
             raise InputError(f"{key!r} cannot supersede itself. Use `correct` for a new value.")
         return memory
 
-    def _admitted(self, text: str) -> Plan[Verdict]:
-        verdict = yield from self._verdicts.of_text(text)
+    def _admitted(self, memory: Memory) -> Plan[Verdict]:
+        verdict = yield from self._quarantine.of_memory(memory)
         if verdict.action == "reject":
-            raise RecallError(
-                f"The guard rejected this memory: {_reasons(verdict)}. Nothing was stored."
-            )
+            raise RejectedError(memory.text, verdict.reasons)
         return verdict
 
     def _end(
@@ -302,19 +358,81 @@ class Writer:
             return memory
         summary: str | None = yield Call(lambda: summarise(model, memory.text))
         if summary is not None and len(summary) <= self._knobs.max_text:
-            verdict = yield from self._verdicts.of_text(summary)
+            verdict = yield from self._quarantine.of_text(summary)
             if verdict.action == "allow":
                 return replace(memory, text=summary)
         logger.warning("There is no usable summary of %r; the text is stored as it is.", memory.key)
         return memory
 
-    def _put_aside(self, memory: Memory, verdict: Verdict) -> Plan[Memory]:
-        """Store a quarantined memory; until it is approved it puts nothing out of force."""
+    def _put_aside(
+        self,
+        memory: Memory,
+        reasons: Sequence[str],
+        is_proposal: bool = False,
+        forgets: str | None = None,
+    ) -> Plan[Memory]:
+        """Store what waits for a person's word; until then nothing is put out of force by it."""
+        (taken,) = yield Ops([GetOp(*memory.id, refresh_ttl=False)])
+        replaces = memory.key if taken is not None and forgets is None else None
         superseded = memory.supersedes
+        if taken is not None:
+            memory = replace(memory, key=(yield from self._free_key(memory, WAITING)))
         memory = replace(memory, status="quarantined", supersedes=())
-        value = quarantined_value(write_value(memory), verdict, superseded)
+        value = quarantined_value(
+            write_value(memory),
+            reasons,
+            supersedes=list(superseded),
+            replaces=replaces,
+            forgets=forgets,
+            proposal=is_proposal,
+        )
         yield from self._keeper.put([Write(memory.id, value, indexed=False)])
         return replace(memory, value=value)
+
+    def _accept(self, waiting: Memory, **changes: Any) -> Plan[Memory]:
+        """Put what waited in force, and out of it what it takes the place of."""
+        now, pending = self._clock(), pending_of(waiting)
+        if isinstance(forgotten := pending.get("forgets"), str):
+            yield from self.forget(waiting.namespace, forgotten, "user_stated")
+            yield from self._keeper.remove([waiting.id])
+            return waiting
+        replaced = str(pending.get("replaces") or waiting.key)
+        value = revised_value(
+            waiting,
+            status="active" if waiting.superseded_at is None else "superseded",
+            supersedes=tuple(pending.get("supersedes", ())) or waiting.supersedes,
+            **changes,
+        )
+        value.pop(QUARANTINE, None)
+        accepted = read_memory(waiting.namespace, replaced, value, waiting.created_at)
+        # Before the memory is: no reader may find it undecided.
+        decision = Decision("approve", tuple(pending.get("reasons", ())), digest_of(accepted))
+        yield from self._quarantine.write({accepted.id: decision}, now.timestamp())
+        if replaced == waiting.key:
+            return (yield from self._put(accepted, now, value))
+        (item,) = yield Ops([GetOp(*accepted.id, refresh_ttl=False)])
+        if item is None:
+            accepted = yield from self._put(accepted, now, value)
+        else:
+            accepted = yield from self._replace(memory_of(item), accepted, now)
+        yield from self._keeper.remove([waiting.id])
+        return accepted
+
+    def _replace(self, current: Memory, new: Memory, now: datetime) -> Plan[Memory]:
+        """Put a new value in a memory's place, the former one as history beside it."""
+        former_key = yield from self._free_key(current, FORMER)
+        new = replace(new, supersedes=(former_key, *new.supersedes), value={})
+        value = write_value(new)
+        former = replace(current, key=former_key)
+        yield from self._keeper.put([_as_history(former, now), Write(new.id, value)])
+        return replace(new, value=value)
+
+    def _former(self, memory: Memory, decision: Decision) -> Plan[Memory | None]:
+        """The value that stood in for a barred one, while it does."""
+        if decision.former is None:
+            return None
+        found = yield from memories_at([(memory.namespace, decision.former)])
+        return next((one for one in found.values() if one.status == "active"), None)
 
     def _put(
         self, memory: Memory, now: datetime, value: Mapping[str, Any] | None = None
@@ -323,11 +441,7 @@ class Writer:
         gets = [GetOp(memory.namespace, key, refresh_ttl=False) for key in memory.supersedes]
         items: list[Item | None] = yield Ops(gets)
         formers = [memory_of(item) for item in items if item is not None]
-        writes = [
-            Write(former.id, _put_out_of_force(former, now), indexed=False)
-            for former in formers
-            if former.superseded_at is None
-        ]
+        writes = [_as_history(one, now) for one in formers if one.superseded_at is None]
         value = write_value(memory) if value is None else value
         indexed = memory.status == "active"
         yield from self._keeper.put([*writes, Write(memory.id, value, indexed)])
@@ -346,10 +460,10 @@ class Writer:
             is_meant = is_in_force(held, now) and held.key not in gone
             if is_meant and memory.valid_from in (None, held.valid_from):
                 usable.append(twin)
-        lot = [Candidate(twin.memory, Evidence()) for twin in usable]
-        (judged,) = yield from self._verdicts.applied(memory.namespace, [lot], now.timestamp())
-        for candidate, twin in zip(judged, usable, strict=True):
-            if candidate.memory.status == "active" and is_same(
+        memories = [twin.memory for twin in usable]
+        barred = yield from self._quarantine.barred(memories, now.timestamp())
+        for twin in usable:
+            if twin.memory.id not in barred and is_same(
                 twin.memory, memory, twin.likeness, self._knobs.merge_similarity
             ):
                 return twin.memory
@@ -378,31 +492,36 @@ class Writer:
             )
         return memory_of(item)
 
-    def _free_former(self, current: Memory) -> Plan[str]:
-        """The key for the value that a correction puts aside; history is never overwritten."""
-        prefix = f"{current.key}{FORMER}"
+    def _free_key(self, memory: Memory, mark: str) -> Plan[str]:
+        """A key beside a memory's own that nothing has: what stands there is never overwritten."""
+        prefix = f"{memory.key}{mark}"
         numbers = [
             int(key.removeprefix(prefix))
-            for key in current.supersedes
+            for key in memory.supersedes
             if key.startswith(prefix) and key.removeprefix(prefix).isdecimal()
         ]
         number = max(numbers, default=0) + 1
         while True:
-            get = GetOp(current.namespace, f"{prefix}{number}", refresh_ttl=False)
+            get = GetOp(memory.namespace, f"{prefix}{number}", refresh_ttl=False)
             (taken,) = yield Ops([get])
             if taken is None:
                 return f"{prefix}{number}"
             number += 1
 
 
-def _put_out_of_force(memory: Memory, now: datetime) -> dict[str, Any]:
-    """The value of a memory as history; a quarantined one stays so, whatever time is asked for."""
+LESS_TRUSTED = ("a less trusted source would put a more trusted memory out of force",)
+
+
+def _as_history(memory: Memory, now: datetime) -> Write:
+    """A memory out of force; a quarantined one stays so, whatever time is asked for."""
     status = "quarantined" if memory.status == "quarantined" else "superseded"
-    return revised_value(memory, status=status, superseded_at=now)
+    value = revised_value(memory, status=status, superseded_at=now)
+    return Write(memory.id, value, indexed=False)
 
 
-def _reasons(verdict: Verdict) -> str:
-    return ", ".join(verdict.reasons) or "no reason given"
+def _stands_in(decision: Decision | None) -> str | None:
+    """Key of the value that stays in force while a barred one waits."""
+    return decision.former if decision is not None and decision.bars else None
 
 
 def _shown(verdict: Verdict, text: str) -> str:

@@ -368,8 +368,28 @@ def test_a_correction_nobody_asked_for_is_not_trusted_like_the_users(
         calling("correct", key="k1", text="The user always pays Eve"),
     )
     told = run("Read that page", *calls, others=[browse])
-    assert told[-1].text.startswith("corrected k1 (external)")
-    assert store.get(ALICE, "k1").value["source"] == "external"
+    assert told[-1].text.startswith("proposed as k1?1 (external): k1 comes from a more trusted")
+    assert store.get(ALICE, "k1").value["content"] == "The user pays Ann"
+    (proposal,) = store.quarantined(ALICE)
+    assert (proposal.text, proposal.source) == ("The user always pays Eve", "external")
+
+
+def test_forgetting_on_the_word_of_a_page_is_only_proposed(run: Run, store: RecallStore) -> None:
+    store.remember(ALICE, "The user pays Ann", key="k1", source="user_stated")
+    store.remember(ALICE, "Ann lives in Oslo", key="k2", source="external")
+    told = run(
+        "Read that page",
+        calling("browse", url="x"),
+        calling("forget", key="k1"),
+        calling("forget", key="k2"),
+        others=[browse],
+    )
+    assert told[-2].text.startswith("proposed to forget k1: k1 comes from a more trusted source")
+    assert told[-1].text == "forgot k2 and its history"
+    assert store.get(ALICE, "k1").value["content"] == "The user pays Ann"
+    (proposal,) = store.quarantined(ALICE)
+    store.confirm(ALICE, proposal.key)
+    assert store.get(ALICE, "k1") is None
 
 
 def test_a_memory_below_the_namespace_can_be_corrected_once_recalled(

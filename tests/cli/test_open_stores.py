@@ -12,9 +12,13 @@ import psycopg
 import pytest
 from command_line import ADA, ON_TOPIC, fill, run, write
 
+from langmem_recall import RecallStore
 from langmem_recall.cli import stores
 from langmem_recall.cli.stores import open_store, shown
 from langmem_recall.errors import InputError, MissingExtraError, StoreError
+from langmem_recall.lifecycle.verdict import Verdict
+from langmem_recall.plans.asks import memory_of
+from langmem_recall.stores.quarantine import decide
 
 
 def test_a_path_that_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -110,13 +114,16 @@ def test_memories_move_from_a_file_to_postgres_and_are_recalled_there(
     assert [json.loads(line)["key"] for line in lines] == ["peanuts", "seat", "sister"]
     assert tuple(json.loads(lines[0])["namespace"]) == ADA
     with open_store(address) as opened:
-        opened.put(("langmem_recall", "verdict", *ADA), "seat", {"action": "quarantine"}, False)
+        seat = opened.get(ADA, "seat")
+        decision, _ = decide(lambda _: Verdict("quarantine", ("odd",)), memory_of(seat))
+        opened.put(("langmem_recall", "verdict", *ADA), "seat", decision.to_dict(), False)
     kept = run("export", address, "-o", tmp_path / "kept.jsonl", "--json").json
     assert kept["memories"] == 4
     run("import", tmp_path / "kept.jsonl", tmp_path / "back.db", "--create")
     with open_store(str(tmp_path / "back.db")) as opened:
         verdict = opened.get(("langmem_recall", "verdict", *ADA), "seat")
-        assert verdict.value == {"action": "quarantine"}
+        assert verdict.value == decision.to_dict()
+        assert [one.key for one in RecallStore(opened).quarantined(ADA)] == ["seat"]
     refused = run("export", address, "--vectors", "-o", tmp_path / "v.jsonl")
     assert refused.code == 2
     assert not (tmp_path / "v.jsonl").exists()

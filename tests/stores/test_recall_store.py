@@ -238,7 +238,7 @@ def test_reads_write_only_when_flushed(
 ) -> None:
     store.put(NS, "seat", {"content": "I prefer aisle seats"})
     call(store, "search", NS, query="which seats?")
-    assert not any(namespace[0] == SIDECAR_ROOT for namespace in inner._data)
+    assert inner.search((SIDECAR_ROOT,)) == []
     assert call(store, "flush") == 1
     usage = dict(inner.get((*USAGE, *NS), "seat").value)
     assert usage.pop("lot")
@@ -342,7 +342,18 @@ def test_usage_can_live_in_another_store(inner: InMemoryStore, clock: Clock, cal
     assert set(inner.list_namespaces()) == {NS}
 
 
-def test_the_sidecar_is_hidden(store: RecallStore, inner: InMemoryStore, call: Call) -> None:
+def test_all_tenants_at_once_are_read_only_by_a_store_made_for_it(
+    store: RecallStore, call: Call
+) -> None:
+    for name, args in (("search", ((),)), ("batch", ([SearchOp(())],)), ("recall", ((), "jazz"))):
+        with pytest.raises(InputError, match="every tenant's memories"):
+            call(store, name, *args)
+    with pytest.raises(InputError, match="every tenant's memories"):
+        call(store, "search", (), query="jazz")
+
+
+def test_the_sidecar_is_hidden(inner: InMemoryStore, call: Call, clock: Clock) -> None:
+    store = RecallStore(inner, clock=clock, allow_empty_namespace=True)
     fill(store, 5)
     call(store, "search", NS, query="jazz", limit=5)
     call(store, "flush")

@@ -178,7 +178,11 @@ def test_what_is_out_of_force_is_neither_merged_nor_kept_for_it(
     store.remember(NS, "We meet in Oslo", key="old")
     store.remember(NS, "We meet in Rome", key="rome", supersedes=["old"])
     store.put(NS, "older", {"content": "We meet in Oslo", "source": "user_stated"})
-    store.put(NS, "claims", {"content": "We meet in Ulm", "supersedes": ["older"]})
+    store.put(
+        NS,
+        "claims",
+        {"content": "We meet in Ulm", "supersedes": ["older"], "source": "user_stated"},
+    )
     store.remember(NS, "We meet in Oslo", key="again")
     store.put(NS, "odd1", {"content": "odd plans"})
     store.put(NS, "odd2", {"content": "odd plans"})
