@@ -145,9 +145,13 @@ class Quarantine:
                 decisions[memory_id] = before
         return decisions, kept
 
-    def is_lasting(self, decision: Decision) -> bool:
-        """Whether a decision is to be written down: what rules allow they allow again."""
-        return decision.bars or self._keeps_all or decision.former is not None
+    def is_lasting(self, decision: Decision, before: Decision | None) -> bool:
+        """Whether a decision is to be written down: what rules allow they allow again.
+
+        An approval is kept beside what is allowed anyway: the text may come back.
+        """
+        is_approved = before is not None and before.action == "approve"
+        return decision.bars or (self._keeps_all and not is_approved)
 
     def kept(self, ids: Iterable[MemoryId]) -> Plan[Decisions]:
         """Decisions about these items as the side-car has them, whatever text they are about."""
@@ -248,7 +252,7 @@ class Quarantine:
             else said[memory.id][0]
             for memory in missing
             # A guard that failed has decided nothing: the next reader asks it again.
-            if not said[memory.id][1]
+            if not said[memory.id][1] and self.is_lasting(said[memory.id][0], kept.get(memory.id))
         }
         try:
             yield from self.write(lasting, now)

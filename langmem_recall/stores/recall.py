@@ -183,11 +183,13 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
 
     def delete(self, namespace: Namespace, key: str) -> None:
         """Delete an item; its usage stays until `forget`."""
+        run(self._writer.forget_stand_ins([(namespace, key)]), self._host)
         self._inner.delete(namespace, key)
         self._reader.indexes.note_delete(namespace, key)
 
     async def adelete(self, namespace: Namespace, key: str) -> None:
         """Delete an item; its usage stays until `forget`."""
+        await arun(self._writer.forget_stand_ins([(namespace, key)]), self._host)
         await self._inner.adelete(namespace, key)
         self._reader.indexes.note_delete(namespace, key)
 
@@ -364,6 +366,9 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         if any(op.value is not None and op.index is not False for op in puts):
             yield from self._keeper.check_vectors()
         yield from self._writer.judge_puts(puts)
+        deleted = [(op.namespace, op.key) for op in puts if op.value is None]
+        if deleted:
+            yield from self._writer.forget_stand_ins(deleted)
 
     def _note_use(
         self, used: Sequence[Memory | SearchItem], policy: RecallPolicy, refresh_ttl: bool

@@ -43,7 +43,7 @@ from langmem_recall.stores.quarantine import (
 )
 from langmem_recall.stores.summaries import summarise
 from langmem_recall.stores.twins import Twin, TwinFinder
-from langmem_recall.types import TRUST, Memory, Namespace, Source
+from langmem_recall.types import TRUST, Memory, MemoryId, Namespace, Source
 from langmem_recall.write_policy import WritePolicy
 
 logger = logging.getLogger(__name__)
@@ -137,6 +137,8 @@ class Writer:
             twin = yield from self._twin(memory, now)
             if twin is not None:
                 return (yield from self._restate(twin, memory, now))
+        if key is not None and self._quarantine.is_on:
+            yield from self._settle(memory.id, now)
         return (yield from self._put(memory, now))
 
     def correct(self, namespace: Namespace, key: str, text: str, source: Source) -> Plan[Memory]:
@@ -194,9 +196,7 @@ class Writer:
         now = self._clock()
         decision = (yield from self._quarantine.barred([current], now.timestamp())).get(current.id)
         if decision is not None:
-            former = yield from self._former(current, decision)
-            if former is not None:
-                yield from self._keeper.put([_as_history(former, now)])
+            yield from self._retire_stand_in(current.id, decision, now)
             approved = decision._replace(action="approve")
             yield from self._quarantine.write({current.id: approved}, now.timestamp())
         return current
@@ -228,27 +228,43 @@ class Writer:
         approves the new one or puts another.
         """
         decisions, kept = yield from self._quarantine.judge(puts)
-        changing = [one for one in decisions if decisions[one].bars or _stands_in(kept.get(one))]
-        if not changing and not any(map(self._quarantine.is_lasting, decisions.values())):
-            return
-        now = self._clock()
-        current = yield from memories_at(changing)
+        now, lasting = self._clock(), Decisions()
+        current = yield from memories_at([one for one in decisions if decisions[one].bars])
         barred = yield from self._quarantine.barred(current.values(), now.timestamp())
-        writes, lasting = list[Write](), Decisions()
         for memory_id, decision in decisions.items():
-            former, held = _stands_in(kept.get(memory_id)), current.get(memory_id)
+            before, held = kept.get(memory_id), current.get(memory_id)
             is_in_force = held is not None and held.status == "active" and memory_id not in barred
-            if decision.bars and former is None and held is not None and is_in_force:
+            if decision.bars and held is not None and is_in_force:
                 former = yield from self._free_key(held, FORMER)
-                writes.append(Write((held.namespace, former), revised_value(held)))
-            elif not decision.bars and former is not None and held is not None:
-                before = yield from self._former(held, kept[memory_id])
-                writes += [] if before is None else [_as_history(before, now)]
-            decision = decision if former is None else decision._replace(former=former)
-            if self._quarantine.is_lasting(decision):
-                lasting[memory_id] = decision
-        yield from self._keeper.put(writes)
+                older = before.former if before is not None else None
+                supersedes = tuple(filter(None, (*held.supersedes, older)))
+                value = revised_value(held, supersedes=supersedes)
+                yield from self._keeper.put([Write((held.namespace, former), value)])
+                lasting[memory_id] = decision._replace(former=former)
+            elif not decision.bars and before is not None and before.bars:
+                yield from self._retire_stand_in(memory_id, before, now)
+            elif self._quarantine.is_lasting(decision, before):
+                former = None if before is None else before.former
+                lasting[memory_id] = decision._replace(former=former)
         yield from self._quarantine.write(lasting, now.timestamp())
+
+    def forget_stand_ins(self, ids: Sequence[MemoryId]) -> Plan[None]:
+        """What stood in for items that are being deleted goes with them."""
+        if self._quarantine.is_on:
+            kept = yield from self._quarantine.kept(ids)
+            gone = [(one[0], former) for one in kept if (former := _stands_in(kept[one]))]
+            yield from self._keeper.remove(gone)
+
+    def _retire_stand_in(self, memory_id: MemoryId, before: Decision, now: datetime) -> Plan[None]:
+        """What stood in for a barred value is history once another one is in its place."""
+        if (former := before.former) is not None:
+            found = yield from memories_at([(memory_id[0], former)])
+            yield from self._keeper.put(
+                [_as_history(one, now) for one in found.values() if one.status == "active"]
+            )
+        # Bound to no text, it only tells where the history is.
+        settled = Decision("allow", (), "", former)
+        yield from self._quarantine.write({memory_id: settled}, now.timestamp())
 
     def feedback(self, namespace: Namespace, keys: Sequence[str] | str, good: bool) -> None:
         """A step up or down for each of these memories, written behind like a use."""
@@ -424,15 +440,15 @@ class Writer:
         new = replace(new, supersedes=(former_key, *new.supersedes), value={})
         value = write_value(new)
         former = replace(current, key=former_key)
+        yield from self._settle(new.id, now)
         yield from self._keeper.put([_as_history(former, now), Write(new.id, value)])
         return replace(new, value=value)
 
-    def _former(self, memory: Memory, decision: Decision) -> Plan[Memory | None]:
-        """The value that stood in for a barred one, while it does."""
-        if decision.former is None:
-            return None
-        found = yield from memories_at([(memory.namespace, decision.former)])
-        return next((one for one in found.values() if one.status == "active"), None)
+    def _settle(self, memory_id: MemoryId, now: datetime) -> Plan[None]:
+        """Retire what stands in for a barred value that is about to be replaced."""
+        before = (yield from self._quarantine.kept([memory_id])).get(memory_id)
+        if before is not None and before.bars:
+            yield from self._retire_stand_in(memory_id, before, now)
 
     def _put(
         self, memory: Memory, now: datetime, value: Mapping[str, Any] | None = None

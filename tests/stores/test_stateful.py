@@ -33,7 +33,7 @@ from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 
 from langmem_recall.drive import run
 from langmem_recall.embeddings import LocalEmbeddings
-from langmem_recall.errors import InputError, RecallError
+from langmem_recall.errors import InputError
 from langmem_recall.lifecycle.verdict import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local import LocalStore
@@ -197,7 +197,9 @@ class Model:
         self.values: dict[MemoryId, dict[str, Any]] = {}
         self.indexed: set[MemoryId] = set()
         self.created: dict[MemoryId, datetime] = {}
-        self.rulings: dict[MemoryId, tuple[str, str]] = {}
+        self.approved: dict[MemoryId, str] = {}
+        self.formers: dict[MemoryId, str] = {}
+        """Keys of the values that barred ones were put over."""
         self.uses: dict[MemoryId, int] = {}
         self.last_used: dict[MemoryId, float] = {}
         self.merits: dict[MemoryId, int] = {}
@@ -208,9 +210,15 @@ class Model:
         self.created.pop(memory_id, None)
         (self.indexed.add if indexed else self.indexed.discard)(memory_id)
 
-    def judge(self, memory_id: MemoryId, text: str) -> None:
-        if "odd" in text and self.rulings.get(memory_id) != ("approve", text):
-            self.rulings[memory_id] = ("quarantine", text)
+    def is_barred(self, memory_id: MemoryId, text: str) -> bool:
+        return "odd" in text and self.approved.get(memory_id) != text
+
+    def stand_in(self, memory_id: MemoryId) -> MemoryId | None:
+        """What is in force while the value under a key is barred."""
+        held, former = self.values.get(memory_id), self.formers.get(memory_id)
+        if held is None or former is None or not self.is_barred(memory_id, held["content"]):
+            return None
+        return memory_id[0], former
 
     def delete(self, memory_id: MemoryId) -> None:
         self.values.pop(memory_id, None)
@@ -220,14 +228,28 @@ class Model:
     def forget(self, ids: set[MemoryId]) -> None:
         for memory_id in ids:
             self.delete(memory_id)
-            for kept in (self.rulings, self.uses, self.last_used, self.merits, self.outcomes):
+            for kept in (
+                self.approved,
+                self.formers,
+                self.uses,
+                self.last_used,
+                self.merits,
+                self.outcomes,
+            ):
                 kept.pop(memory_id, None)
 
     def below(self, prefix: Namespace) -> set[MemoryId]:
         return {one for one in self.values if one[0][: len(prefix)] == prefix}
 
     def known_below(self, prefix: Namespace) -> set[MemoryId]:
-        known = {*self.values, *self.rulings, *self.uses, *self.outcomes, *self.merits}
+        known = {
+            *self.values,
+            *self.approved,
+            *self.formers,
+            *self.uses,
+            *self.outcomes,
+            *self.merits,
+        }
         return {one for one in known if one[0][: len(prefix)] == prefix}
 
     def matching(self, prefix: Namespace, filter: dict[str, Any] | None) -> set[MemoryId]:
@@ -244,7 +266,7 @@ class Model:
         return (
             value.get("status", "active") == "active"
             and (until is None or now < datetime.fromisoformat(until))
-            and self.rulings.get(memory_id) != ("quarantine", value["content"])
+            and not self.is_barred(memory_id, value["content"])
         )
 
     def use(self, ids: set[MemoryId], now: float, floor: float = REFRESH_FLOOR_S) -> None:
@@ -280,7 +302,11 @@ class Machine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.store = RecallStore(
-            self.backend.open(), clock=self.clock, guard=quarantines_odd, flush_interval=1_000
+            self.backend.open(),
+            clock=self.clock,
+            guard=quarantines_odd,
+            flush_interval=1_000,
+            allow_empty_namespace=True,
         )
 
     def teardown(self) -> None:
@@ -299,6 +325,15 @@ class Machine(RuleBasedStateMachine):
     def visible(self, ids: set[MemoryId]) -> set[MemoryId]:
         return {one for one in ids if self.model.is_visible(one, self.clock())}
 
+    def in_force(self, ids: set[MemoryId]) -> set[MemoryId]:
+        """What a listing shows: neither barred nor superseded, expired or not."""
+        return {
+            one
+            for one in ids
+            if self.model.values[one].get("status", "active") == "active"
+            and not self.model.is_barred(one, self.model.values[one]["content"])
+        }
+
     def check_items(self, items: list[SearchItem]) -> set[MemoryId]:
         """No repeats, nothing altered; the ids."""
         ids = [(item.namespace, item.key) for item in items]
@@ -315,14 +350,57 @@ class Machine(RuleBasedStateMachine):
         self, mode: str, space: Namespace, key: str, text: str, topic: int, is_indexed: bool
     ) -> None:
         value = {"content": text, "topic": topic}
+        before = self.model.values.get((space, key))
+        stand_in = self.model.stand_in((space, key))
         self.call(mode, "put", space, key, value, None if is_indexed else False)
-        self.model.judge((space, key), text)
+        self.check_former((space, key), text, before, stand_in)
         self.model.put((space, key), value, is_indexed)
+
+    def check_former(
+        self,
+        memory_id: MemoryId,
+        text: str,
+        before: dict[str, Any] | None,
+        stand_in: MemoryId | None,
+    ) -> None:
+        """A barred put leaves the former value in force, any other retires what stood in."""
+        space, key = memory_id
+        was_in_force = (
+            before is not None
+            and before.get("status", "active") == "active"
+            and not self.model.is_barred(memory_id, before["content"])
+        )
+        if not self.model.is_barred(memory_id, text):
+            self.retire(stand_in)
+            return
+        self.model.approved.pop(memory_id, None)
+        if was_in_force:
+            number = 1
+            while (space, f"{key}@{number}") in self.model.values:
+                number += 1
+            value = self.store.get(space, f"{key}@{number}").value
+            assert value["content"] == before["content"]
+            self.model.put((space, f"{key}@{number}"), value, True)
+            self.model.approved.pop((space, f"{key}@{number}"), None)
+            self.model.formers[memory_id] = f"{key}@{number}"
+
+    def retire(self, stand_in: MemoryId | None) -> None:
+        if stand_in is not None and stand_in in self.model.values:
+            value = self.store.get(*stand_in).value
+            assert value["status"] == "superseded"
+            self.model.put(stand_in, value, False)
 
     @rule(mode=modes, space=spaces, key=keys)
     def delete(self, mode: str, space: Namespace, key: str) -> None:
+        stand_in = self.model.stand_in((space, key))
         self.call(mode, "delete", space, key)
+        self.forget_stand_in((space, key), stand_in)
         self.model.delete((space, key))
+
+    def forget_stand_in(self, memory_id: MemoryId, stand_in: MemoryId | None) -> None:
+        if stand_in is not None:
+            assert self.store.get(*stand_in) is None
+            self.model.forget({stand_in})
 
     @rule(
         mode=modes,
@@ -334,11 +412,19 @@ class Machine(RuleBasedStateMachine):
     def remember(
         self, mode: str, space: Namespace, key: str, text: str, ttl: timedelta | None
     ) -> None:
+        stand_in = self.model.stand_in((space, key))
         memory = self.call(mode, "remember", space, text, key=key, ttl=ttl)
-        assert memory.id == (space, key)
         assert memory.value["content"] == text
         is_active = "odd" not in text
         assert memory.status == ("active" if is_active else "quarantined")
+        if is_active or (space, key) not in self.model.values:
+            assert memory.id == (space, key)
+        else:
+            # It waits beside what it would replace.
+            assert memory.key.startswith(f"{key}?")
+            assert memory.id not in self.model.values
+        if is_active:
+            self.retire(stand_in)
         self.model.put(memory.id, dict(memory.value), is_active)
 
     @rule(mode=modes, space=spaces, text=texts)
@@ -358,19 +444,23 @@ class Machine(RuleBasedStateMachine):
     @rule(mode=modes, space=spaces, key=keys, text=texts)
     def correct(self, mode: str, space: Namespace, key: str, text: str) -> None:
         held = self.model.values.get((space, key))
-        is_allowed = held is not None and "odd" not in text
-        if not is_allowed:
-            with pytest.raises(RecallError if held else InputError):
+        if held is None:
+            with pytest.raises(InputError):
                 self.call(mode, "correct", space, key, text)
             return
+        stand_in = self.model.stand_in((space, key))
         memory = self.call(mode, "correct", space, key, text)
+        if "odd" in text:
+            assert memory.status == "quarantined"
+            assert memory.id not in self.model.values
+            self.model.put(memory.id, dict(memory.value), False)
+            return
+        self.retire(stand_in)
         (former,) = memory.supersedes
         assert (space, former) not in self.model.values
         value = self.store.get(space, former).value
         assert value["content"] == held["content"]
         assert value["status"] in ("superseded", held.get("status"))
-        if self.model.rulings.get((space, key)) == ("quarantine", held["content"]):
-            self.model.rulings[space, former] = ("quarantine", held["content"])
         self.model.put((space, former), value, False)
         self.model.put((space, key), dict(memory.value), True)
 
@@ -381,10 +471,11 @@ class Machine(RuleBasedStateMachine):
             with pytest.raises(InputError):
                 self.call(mode, "approve", space, key)
             return
+        held, stand_in = self.model.values[memory_id], self.model.stand_in(memory_id)
         memory = self.call(mode, "approve", space, key)
-        held = self.model.values[memory_id]
-        if self.model.rulings.get(memory_id) == ("quarantine", held["content"]):
-            self.model.rulings[memory_id] = ("approve", held["content"])
+        self.retire(stand_in)
+        if "odd" in held["content"]:
+            self.model.approved[memory_id] = held["content"]
         if held.get("status") == "quarantined":
             self.model.put(memory_id, dict(memory.value), True)
 
@@ -397,6 +488,7 @@ class Machine(RuleBasedStateMachine):
             if memory_id in self.model.values and memory_id not in gone:
                 gone.add(memory_id)
                 due += self.model.values[memory_id].get("supersedes", [])
+                due += [self.model.formers[memory_id]] if memory_id in self.model.formers else []
         assert self.call(mode, "forget", space, key) is bool(gone)
         self.model.forget(gone)
 
@@ -432,16 +524,18 @@ class Machine(RuleBasedStateMachine):
         reads = [GetOp(*got), SearchOp(prefix, limit=100), SearchOp(prefix, query=query, limit=100)]
         item, listed, found = self.call(mode, "batch", [*writes, *reads])[len(writes) :]
         assert (item.value if item else None) == self.model.values.get(got)
-        assert self.check_items(listed) == self.model.below(prefix)
+        assert self.check_items(listed) == self.in_force(self.model.below(prefix))
         ids = self.check_items(found)
         assert ids <= self.visible(self.model.below(prefix))
         self.model.use(ids, self.now)
         for op in writes:
             memory_id = (op.namespace, op.key)
+            before, stand_in = self.model.values.get(memory_id), self.model.stand_in(memory_id)
             if op.value is None:
+                self.forget_stand_in(memory_id, stand_in)
                 self.model.delete(memory_id)
             else:
-                self.model.judge(memory_id, op.value["content"])
+                self.check_former(memory_id, op.value["content"], before, stand_in)
                 self.model.put(memory_id, dict(op.value), True)
 
     # --- reading ------------------------------------------------------------------------------
@@ -478,7 +572,7 @@ class Machine(RuleBasedStateMachine):
         ids = self.check_items(pages)
         assert ids == whole
         if query is None:
-            assert ids == self.model.below(prefix)
+            assert ids == self.in_force(self.model.below(prefix))
         else:
             self.model.use(ids, self.now)
 
@@ -590,6 +684,9 @@ class Machine(RuleBasedStateMachine):
         """And nothing of the side-car is seen from the root."""
         type(self).steps += 1
         found = self.check_items(self.store.search((), limit=1_000))
+        assert found == self.in_force(set(self.model.values))
+        every = ("quarantined", "superseded")
+        found = self.check_items(self.store.search((), limit=1_000, include=every))
         assert found == set(self.model.values)
 
 
