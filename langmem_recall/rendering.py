@@ -26,6 +26,19 @@ SOURCE_WORDS = {
     "recalled": "recalled earlier",
     "external": "from an external source",
 }
+LABEL_WORDS = (
+    "recalled",
+    "memory",
+    "(?:un)?verified",
+    "needs verification",
+    "(?:un)?confirmed(?: since)?",
+    "corrects an earlier value",
+    "valid until",
+    "source unknown",
+    "system",
+    "the user",
+)
+"""What else a label says about a memory: no name may say it in its place."""
 STALE_AFTER = timedelta(days=7)
 STALE_CONFIDENCE = 0.8
 """A fact held with less confidence than this grows stale."""
@@ -116,8 +129,8 @@ def label(memory: Memory, at: datetime, shared: bool = False) -> str:
         f"recalled {kind}memory",
         SOURCE_WORDS.get(memory.source, "source unknown"),
         _written(memory),
-        f"said by {_word(memory.speaker)}" if memory.speaker else "",
-        f"from {_word('/'.join(memory.namespace))}" if shared else "",
+        f"said by {_name(memory.speaker)}" if memory.speaker else "",
+        f"from {_name('/'.join(memory.namespace))}" if shared else "",
         "corrects an earlier value" if memory.supersedes else "",
         f"valid until {_day(memory.valid_until)}" if memory.valid_until else "",
         *_doubts(memory, at),
@@ -128,7 +141,7 @@ def label(memory: Memory, at: datetime, shared: bool = False) -> str:
 def _written(memory: Memory) -> str:
     # An id says nothing to a reader and costs tokens.
     is_short = isinstance(memory.turn, int) or len(memory.turn or "") <= SHORT_TURN
-    turn = f"turn {_word(memory.turn)}" if memory.turn is not None and is_short else ""
+    turn = f"turn {_name(memory.turn)}" if memory.turn is not None and is_short else ""
     when = ", ".join(filter(None, (turn, _day(memory.written_at))))
     return f"written {when}" if when else ""
 
@@ -160,8 +173,20 @@ def _day(moment: datetime | None) -> str:
         return zoned.date().isoformat()
 
 
+def _name(held: object) -> str:
+    """What a writer calls somebody, in a label: a name, never an item or a claim of its own.
+
+    Whatever could pass for the end of an item goes, and so do the words that labels themselves use
+    to say how far a memory can be trusted.
+    """
+    words = " ".join(_PUNCTUATION.sub(" ", visible(str(held))).split())
+    while (plain := " ".join(_CLAIMS.sub(" ", words).split())) != words:
+        words = plain
+    return _word(words or "somebody")
+
+
 def _word(held: object) -> str:
-    """Metadata as one short item of a label: a comma would let it pass for several."""
+    """A short item of a label."""
     words = " ".join(_COMMAS.sub(" ", visible(str(held))).split())
     if len(words) <= WORD_CHARS:
         return words
@@ -169,6 +194,9 @@ def _word(held: object) -> str:
 
 
 _COMMAS = re.compile("[,\u055d\u060c\u07f8\u1363\u1802\u3001\ufe10\ufe50\ufe51\uff0c\uff64]")
+# Inside a word these belong to names and ids, as in O'Neil, ada@x.org or 2-b; all else ends one.
+_PUNCTUATION = re.compile(r"(?!(?<=\w)[-.'\u2019@/%+](?=\w))[^\w\s]")
+_CLAIMS = re.compile(rf"\b(?:{'|'.join((*SOURCE_WORDS.values(), *LABEL_WORDS))})\b", re.IGNORECASE)
 
 
 # --- Quoting: what is read back from the JSON is the visible text, whatever it was ---

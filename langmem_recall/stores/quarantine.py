@@ -111,7 +111,10 @@ class Quarantine:
         if verdict.action != "allow" or not labels:
             return verdict
         of_labels = yield from self.of_text(labels)
-        return verdict if of_labels.action == "allow" else of_labels._replace(text=verdict.text)
+        if of_labels.action == "allow":
+            return verdict
+        # The text itself is not to be lost for what is said beside it.
+        return Verdict("quarantine", of_labels.reasons, verdict.text)
 
     def barred(self, memories: Iterable[Memory], now: float) -> Plan[Decisions]:
         """Decisions about those of some memories that no reader may see."""

@@ -235,12 +235,11 @@ class Writer:
             before, held = kept.get(memory_id), current.get(memory_id)
             is_in_force = held is not None and held.status == "active" and memory_id not in barred
             if decision.bars and held is not None and is_in_force:
-                former = yield from self._free_key(held, FORMER)
-                older = before.former if before is not None else None
-                supersedes = tuple(filter(None, (*held.supersedes, older)))
+                key = yield from self._free_key(held, FORMER)
+                supersedes = tuple(filter(None, (*held.supersedes, before and before.former)))
                 value = revised_value(held, supersedes=supersedes)
-                yield from self._keeper.put([Write((held.namespace, former), value)])
-                lasting[memory_id] = decision._replace(former=former)
+                yield from self._keeper.put([Write((held.namespace, key), value)])
+                lasting[memory_id] = decision._replace(former=key)
             elif not decision.bars and before is not None and before.bars:
                 yield from self._retire_stand_in(memory_id, before, now)
             elif self._quarantine.is_lasting(decision, before):
