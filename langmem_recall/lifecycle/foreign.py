@@ -17,8 +17,8 @@ from langmem_recall.lifecycle import foreign_words as marks
 
 LONGEST = 20_000
 """Characters of a message that are looked at; what lies beyond carries nothing."""
-LAST = 2_000
-"""Characters at the end of a longer message in which a request about it is looked for."""
+LAST = 300
+"""Characters of a block, or at the end of a too long message, that may be a request about it."""
 QUOTED_WORDS = 4
 """Quotations of as many words are somebody's; shorter ones are names and titles."""
 AFTERTHOUGHT = 3
@@ -99,8 +99,8 @@ def parts_of(text: str, *attached: str) -> Parts:
         attached: Further blocks of text, which are from outside whatever they say.
     """
     read, outside = text[:LONGEST], [*attached, text[LONGEST:][:LONGEST]]
-    # A request stands at either end of what it is about, so it may stand behind all that is read.
-    ends = [each[-LAST:] for each in (*attached, text[LONGEST:]) if each]
+    # A request may stand behind what it is about, and so behind all that is read.
+    ends = [*(each for each in attached if len(each) <= LAST), text[LONGEST:][-LAST:]]
     if any(sentence.asks for each in ends for sentence in _sentences(each)):
         return Parts("", (read, *filter(None, outside)))
     plain = textwrap.dedent(unicodedata.normalize("NFKC", read)[:LONGEST])
@@ -111,10 +111,11 @@ def parts_of(text: str, *attached: str) -> Parts:
     stop = max(start, mark.place)
     own = [each.text for each in sentences[start:stop]]
     own += [mark.before] if start <= mark.place else []
-    shown = [
-        each.text for each in (*sentences[meant_from:start], *sentences[stop:]) if not each.asks
-    ]
-    foreign = [*removed, "\n".join(shown), mark.after, *outside]
+    shown = [*sentences[meant_from:start], *sentences[stop:]]
+    asking = next(iter(sentences[mark.place : mark.place + 1]), None)
+    # The first request is about a text, and is none.
+    texts = [each.text for each in shown if not (each.asks and each is asking)]
+    foreign = [*removed, "\n".join(texts), mark.after, *outside]
     foreign = [each for each in foreign if any(map(str.isalnum, each))]
     if not foreign and start == 0:
         return Parts(read, ())

@@ -37,8 +37,9 @@ _OBJECT = re.compile(
     rf"|\b(?:l')?{_NOUN}\b"
 )
 # "A poem" is still to be written; "the poem" is there.
+_POINTS_AT = re.compile(rf"\b(?:the|that|{_THIS})\b")
 _INDEFINITE = re.compile(rf"\b(?:an?|some|eine?n?|une?|un[ao]?|uma?) (?:\w+ )?{_NOUN}\b")
-OF_THE_USER = re.compile(
+_OF_THE_USER = re.compile(
     r"\b(?:my|our|about me|mein\w{0,2}|unser\w{0,2}|mon|ma|mes|notre|nos|mis?|nuestr[oa]s?"
     r"|mi[oa]|miei|mie|meus?|minhas?)\b"
 )
@@ -102,13 +103,20 @@ _SHOWING = re.compile(
     r"|\b(?:forwarded|pasted|copied|screenshot)\b|\bwhat (?:i|we) (?:found|got|received|read|saw)\b"
     r"|\b(?:found|saw|read|seen|spotted)\b[^,]{0,40}\b(?:online|reddit|twitter|facebook|wikipedia"
     r"|internet|web|forum|website|blog|newspaper|news)\b"
-    r"|\b(?:folgendes|ceci|lo siguiente|quanto segue|o seguinte)\W*$"
+    r"|\b(?:the following|as follows)\b|^\W*source\b|\b(?:folgendes|ceci|lo siguiente"
+    r"|quanto segue|o seguinte)\W*$"
 )
 _POINTS_ON = re.compile(
     r"\b(?:following|below|attached|here|folgend\w{0,2}|unten\w{0,4}|anbei|hier|ci-dessous"
     r"|suivante?s?"
     r"|voici|siguientes?|abajo|aquí|seguent[ei]|ecco|sotto|seguintes?|abaixo|segue)\b|:\W*$"
 )
+# Whatever is said of a text that is there, it may stand beside.
+_SPEAKS_OF_TEXT = re.compile(
+    rf"\b(?:this|that|these|those|the|dies\w{{1,2}}|cett?e?|est[ae]|quest[ao]|ess[ae])"
+    rf" (?:\w+ )?{_NOUN}\b|^\W*{_NOUN}\b|\bthe above\b"
+)
+_CIVIL = re.compile(rf"^{LIGHT}(?:thanks|thank you|thx|sorry|apologies|cheers) for\b|^sorry for\b")
 _FIRST_PERSON = re.compile(
     rf"^{LIGHT}(?:my|our|mein\w{{0,2}}|i(?:'m|'ve|'ll)?|we(?:'re|'ve)?|ich|wir|je|j'\w+|nous"
     rf"|yo|nosotros|io|noi|eu"
@@ -128,7 +136,8 @@ def asks_about_a_text(sentence: str) -> bool:
         return False
     asking = _ASKING.search(sentence) or _POLITE.search(sentence)
     if asking is None:
-        return False
+        is_own = _CIVIL.search(sentence) or is_own_lead(sentence)
+        return _SPEAKS_OF_TEXT.search(sentence) is not None and not is_own
     rest = sentence[asking.end() :].strip(" .!?:")
     if not rest:
         return True
@@ -148,14 +157,16 @@ def points_on(sentence: str) -> bool:
 
 
 def _is_of_the_user(words: str) -> bool:
-    return OF_THE_USER.search(words) is not None and re.search(rf"\b{_THIS}\b", words) is None
+    owner = _OF_THE_USER.search(words)
+    # "The message from our supplier" is not ours.
+    return owner is not None and not _POINTS_AT.search(words[: owner.start()])
 
 
 # --- The words of somebody else, suppositions, and what is taken back ---
 
 _REPORTS = re.compile(
     r"\b(?:said|says|wrote|told|tells|texted|tweeted|emailed|mailed|messaged|posted|quoth"
-    r"|keeps saying|to tell you|sagt|sagte|sagten|gesagt|schrieb"
+    r"|overheard|gemeint|used to say|keeps \w+ing|to tell you|sagt|sagte|sagten|gesagt|schrieb"
     r"|schrieben|geschrieben|meint|meinte|meinten|behauptet|behauptete|erzählt|erzählte"
     r"|(?:a|ont|avait|m'a|t'a|nous a|il|elle|on) (?:dit|écrit|raconté)|(?:dit|écrit|dice|diz"
     r"|escribe"
@@ -166,7 +177,7 @@ _REPORTS = re.compile(
     r"|note[sd]|writes|reads|insist(?:s|ed)|announce[sd]|replie[sd]|answer(?:s|ed)|warn(?:s|ed)"
     r"|explain(?:s|ed)|inform(?:s|ed)|confirm(?:s|ed)|add(?:s|ed)|think(?:s)?|believe[sd]"
     r"|suggest(?:s|ed)|argue[sd]|swears|swore|promise[sd]|goes|went|stood|stand(?:s)?)"
-    r"(?=[:,]? ?(?:that|i|my|we|our|me|us|like|the user)\b|[:,]? ?$|:))"
+    r"(?=[:,]? ?(?:that|i|my|we|our|me|us|like|the user|it|this|so|with|as)\b|[:,]? ?$|:))"
 )
 _ONE_SAYS = re.compile(
     r"\b(?:i|we) (?:\w+ )?(?:heard|read|saw|learned|gather|understand) (?:that|somewhere|online"
@@ -204,7 +215,8 @@ _POINTS_BACK = re.compile(
 )
 _NOT_MINE = re.compile(
     r"\b(?:not (?:mine|my words?|from me|me talking)|(?:his|her|their|\w+'s) (?:exact |very |own )?"
-    r"words|an? (?:direct )?quote|quoted from|end (?:of )?(?:quote|message|mail|email|text)"
+    r"words|an? (?:direct )?quote|(?:the|a) rumou?r|hearsay|quoted from|end (?:of )?(?:quote"
+    r"|message|mail|email|text)"
     r"|unquote|or so (?:\w+ ){1,4}(?:thinks?|says?|claims?|believes?|told)|nicht von mir"
     r"|nicht meine worte"
     r"|pas de moi|pas mes mots|no son mis palabras|non sono parole mie)\b"
