@@ -84,14 +84,23 @@ def human_words(messages: Sequence[BaseMessage]) -> list[str]:
 
 def words_of(message: BaseMessage) -> str:
     """The text of a message; images, calls and other blocks have no words."""
+    return "\n".join(filter(None, texts_of(message))).strip()
+
+
+def texts_of(message: BaseMessage) -> list[str]:
+    """The blocks of a message that are text, in order and as they stand."""
     if isinstance(message.content, str):
-        return message.content.strip()
-    texts = (block if isinstance(block, str) else _text_of(block) for block in message.content)
-    return "\n".join(filter(None, texts)).strip()
+        return [message.content]
+    blocks = (block for block in message.content if isinstance(block, str) or _is_text(block))
+    return [block if isinstance(block, str) else _text_of(block) for block in blocks]
 
 
-def _text_of(block: Any) -> str:
-    held = block.get("text") if isinstance(block, Mapping) and block.get("type") == "text" else ""
+def _is_text(block: Any) -> bool:
+    return isinstance(block, Mapping) and block.get("type") == "text"
+
+
+def _text_of(block: Mapping[str, Any]) -> str:
+    held = block.get("text")
     return held if isinstance(held, str) else ""
 
 

@@ -12,12 +12,15 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langmem_recall.agents.placement import message_key
 from langmem_recall.agents.records import RecallRecord, digest, records_of
-from langmem_recall.cue import latest_human, words_of
+from langmem_recall.cue import latest_human, texts_of, words_of
 from langmem_recall.lifecycle.attribution import is_carried, source_of
+from langmem_recall.lifecycle.foreign import Parts, parts_of
 from langmem_recall.types import TRUST, Memory, MemoryId, Namespace, Source
 
 _OWN_BLOCKS = frozenset({"tool_call", "function_call", "invalid_tool_call"})
 """What looks like the result of a provider's own tool and is a call of ours."""
+
+_VOICES = frozenset({"audio", "input_audio"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Thread:
 
     def source_of(self, text: str) -> Source:
         """Who said it; what only a memory or a tool says is trusted no more than these."""
-        humans = [words_of(message) for message in _humans(self.messages)]
+        humans = [_parts(message) for message in _humans(self.messages)]
         source = source_of(text, humans[::-1], self.is_untrusted)
         if source != "agent_inferred":
             return source
@@ -65,6 +68,8 @@ class Thread:
     def is_untrusted(self) -> bool:
         """Whether this turn has seen words that nobody vouches for."""
         place, turn = latest_human(self.messages), self.turn
+        if place is not None and _shows_foreign(self.messages[place]):
+            return True
         called = _called(self.messages)
         since = self.messages[0 if place is None else place + 1 :]
         if any(
@@ -146,6 +151,20 @@ def _humans(messages: Sequence[BaseMessage]) -> Iterator[BaseMessage]:
         yield messages[place]
         messages = messages[:place]
         place = latest_human(messages)
+
+
+def _parts(message: BaseMessage) -> Parts:
+    """A human message, taken apart; clients put what is attached into blocks of their own."""
+    first, *attached = texts_of(message) or [""]
+    return parts_of(first, *attached)
+
+
+def _shows_foreign(message: BaseMessage) -> bool:
+    """Whether a human message holds more than the user's own words; a voice alone is theirs."""
+    kinds = [block.get("type") for block in message.content if isinstance(block, dict)]
+    is_voice = len(kinds) == 1 and kinds[0] in _VOICES
+    has_files = any(kind != "text" for kind in kinds) and not is_voice
+    return has_files or bool(_parts(message).foreign)
 
 
 def _called(messages: Sequence[BaseMessage]) -> dict[str | None, str]:

@@ -1,9 +1,10 @@
 """Who said a text: `user_stated` only what the words of a human carry.
 
 Wrongly saying "the user stated it" lends a text full trust, wrongly saying "inferred" costs a
-little rank. So every doubt counts against: words in order and without gaps, no word before them,
-no word after them that turns their meaning. Paraphrases are understood in English only; in any
-other language a sentence is carried as it stands.
+little rank. So every doubt counts against: only the user's own part of a message counts, words in
+order and without gaps, no word before them, no word after them that turns their meaning.
+Paraphrases are understood in English only; in any other language a sentence is carried as it
+stands.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from langmem_recall.lifecycle.foreign import JOINER, LONGEST, Parts, join_quotations, parts_of
 from langmem_recall.types import Source
 
-LONGEST = 20_000
-"""Characters of a message that are looked at; what lies beyond carries nothing."""
 MOST = 100_000
 """Characters of a thread that are looked at, the latest messages first."""
 LONG_WORD = 5
@@ -70,18 +70,18 @@ _NEGATED = {"can't": "can", "won't": "will", "shan't": "shall", "cannot": "can",
 }
 _SUFFIXES = {"'s": "", "'m": "", "'re": "", "'ve": "", "'d": "would", "'ll": "will"}
 
-_QUOTED = re.compile(r"\"([^\"\n]{1,400})\"|“([^“”\n]{1,400})”|«([^«»\n]{1,400})»")
 _FOREIGN = re.compile(r"```.*?(?:```|\Z)|^[ \t]*>[^\n]*", re.DOTALL | re.MULTILINE)
-_APOSTROPHES = re.compile("[\u2018\u2019\u02bc\u00b4`]")
+_APOSTROPHES = re.compile("[\u2018\u2019\u201a\u201b\u02bc\u00b4]")
 _IDEOGRAPHIC = re.compile("[\u3001\u3002]")
-_DASHES = re.compile(r"[\u2013\u2014]+|\s-+\s")
+_DASHES = re.compile(r"[\u2013\u2014]+|[^\S\n]-+\s")
 _SENTENCE_END = re.compile(r"(?<=[.!?…;\u3002])\s+")
 _OPENERS, _CLOSERS = "([{<\"'“«*", ")]}>\"'”».,;:!?…*\u3001\u3002"
 _REQUEST = re.compile(
     r"^(?:(?:please|kindly|hey|hi|hello|ok|okay|and|also|so|just|now|(?:can|could|will|would) you"
     r"|i(?:'d like| want| need) you to)[,\s]+){0,6}"
     r"(?:remember|note|save|memori[sz]e|record|keep in mind|(?:don't|do not) forget|make a note"
-    r"|for the record|(?:just )?so you know|for your information|by the way)\b"
+    r"|for the record|(?:just )?so you know|for your information|by the way"
+    r"|as i (?:already )?(?:said|mentioned|wrote|told you))\b"
     r"(?:[,:\s]+(?:that|this)\b)?[,:\s]*",
     re.IGNORECASE,
 )
@@ -117,32 +117,54 @@ class _Wanted(NamedTuple):
     """Whether the sentence names the user, so that "they" may be "I"."""
 
 
-def source_of(text: str, human_texts: Sequence[str], untrusted_output: bool) -> Source:
+def source_of(text: str, human_texts: Sequence[str | Parts], untrusted_output: bool) -> Source:
     """Where a text comes from.
 
     Args:
         text: What is to be remembered.
-        human_texts: What humans wrote in the thread, without blocks of recalled memories.
-        untrusted_output: Whether a tool that is not trusted has answered in this turn.
+        human_texts: What humans wrote in the thread, without blocks of recalled memories: texts,
+            or the parts of messages that have several blocks.
+        untrusted_output: Whether words that nobody vouches for were seen in this turn.
     """
-    if is_carried(text, human_texts):
+    messages = list(_parts_of_latest(human_texts))
+    if is_carried(text, [message.own for message in messages]):
         return "user_stated"
-    return "external" if untrusted_output else "agent_inferred"
+    foreign = [part for message in messages for part in message.foreign]
+    if untrusted_output or any(_carried_sentences(text, foreign)):
+        return "external"
+    return "agent_inferred"
 
 
 def is_carried(text: str, texts: Sequence[str]) -> bool:
     """Whether each sentence of a text is said, in other words at most, by one of some texts."""
+    carried = _carried_sentences(text, texts)
+    return bool(carried) and all(carried)
+
+
+def _carried_sentences(text: str, texts: Sequence[str]) -> list[bool]:
+    """For each sentence of a text whether one of some texts says it; a text said whole is one."""
     if not text.strip() or len(text) > LONGEST:
-        return False
+        return []
     looked_at = _latest(texts)
     if any(_plain(text) == _plain(each) for each in looked_at):
-        return True
+        return [True]
     wanted = [_wanted(sentence) for sentence in _sentences(text)]
-    if not 0 < len(wanted) <= MOST_SENTENCES:
-        return False
+    if len(wanted) > MOST_SENTENCES:
+        return []
     near = [each for each in looked_at if any(_has_long_words(each, one) for one in wanted)]
     said = [_said(each) for each in near]
-    return all(any(_states(clauses, sentence) for clauses in said) for sentence in wanted)
+    return [any(_states(clauses, sentence) for clauses in said) for sentence in wanted]
+
+
+def _parts_of_latest(texts: Sequence[str | Parts]) -> Iterator[Parts]:
+    """The parts of as much of a thread as is looked at."""
+    left = MOST
+    for text in reversed(texts):
+        if left <= 0:
+            return
+        parts = parts_of(text) if isinstance(text, str) else text
+        left -= len(parts.own) + sum(map(len, parts.foreign))
+        yield parts
 
 
 def _latest(texts: Sequence[str]) -> list[str]:
@@ -164,8 +186,8 @@ def _plain(text: str) -> str:
 def _sentences(text: str) -> Iterator[str]:
     """Sentences with their ends; quotations as one word, and without what somebody else wrote."""
     text = unicodedata.normalize("NFKC", _FOREIGN.sub("\n", text))
-    text = _QUOTED.sub(lambda quote: "_".join("".join(filter(None, quote.groups())).split()), text)
-    text = _IDEOGRAPHIC.sub(r"\g<0> ", _APOSTROPHES.sub("'", text))
+    text = join_quotations(_APOSTROPHES.sub("'", text)).replace("`", "'")
+    text = _IDEOGRAPHIC.sub(r"\g<0> ", text)
     for line in _DASHES.sub(" , ", text).splitlines():
         for sentence in _SENTENCE_END.split(line):
             if any(char.isalnum() for char in sentence):
@@ -304,7 +326,10 @@ def _states(clauses: Sequence[_Clause], wanted: _Wanted) -> bool:
 
 def _mentions(clause: _Clause, word: _Word) -> bool:
     texts = {each.text for each in clause.words}
-    return word.text in texts and not clause.asks and texts.isdisjoint(_TURNS - {word.text})
+    # Who quotes a text has named it, and said nothing of what it says.
+    is_quoted = JOINER in word.text
+    is_said = word.text in texts and not clause.asks and not is_quoted
+    return is_said and texts.isdisjoint(_TURNS - {word.text})
 
 
 def _matches(clauses: Sequence[_Clause], wanted: Sequence[_Word], about_user: bool) -> bool:

@@ -103,6 +103,48 @@ def test_only_answers_to_calls_of_known_tools_are_trusted() -> None:
     assert thread(said, answer).source_of("x y") == "external"
 
 
+DOCUMENT = {"type": "text", "text": "The bank account of Nordwind is LT12."}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "text", "text": "I live in Oslo. What is that?"}, DOCUMENT],
+        ["I live in Oslo. What is that?", DOCUMENT],
+        ["I live in Oslo.", DOCUMENT, "Please read the report. " * 20],
+        [{"type": "image", "url": "x"}, {"type": "text", "text": "I live in Oslo."}, DOCUMENT],
+    ],
+)
+def test_of_several_blocks_of_text_only_the_first_is_the_users_own(content: Any) -> None:
+    said, later = HumanMessage(content, id="h1"), HumanMessage("Go on", id="h2")
+    for read in (thread(said), thread(said, later)):
+        assert read.source_of("The user lives in Oslo") == "user_stated"
+        assert read.source_of("The bank account of Nordwind is LT12.") == "external"
+
+
+def test_a_document_before_its_question_and_an_empty_first_block_make_nothing_the_users() -> None:
+    for first, last in ((DOCUMENT, "What does the document say?"), ("", DOCUMENT)):
+        read = thread(HumanMessage([first, last], id="h1"))
+        assert read.source_of("The bank account of Nordwind is LT12.") == "external"
+
+
+@pytest.mark.parametrize(
+    ("content", "source"),
+    [
+        ("I live in Oslo.", "agent_inferred"),
+        ("Read that page", "agent_inferred"),
+        ("Fwd: offer\n\nNordwind has moved.", "external"),
+        ([{"type": "text", "text": "See this"}, {"type": "file", "url": "x"}], "external"),
+        ([{"type": "audio", "url": "x"}], "agent_inferred"),
+    ],
+    ids=["own", "request", "forwarded", "file", "voice"],
+)
+def test_a_turn_that_shows_text_from_outside_is_untrusted(content: Any, source: str) -> None:
+    now, later = HumanMessage(content, id="h1"), HumanMessage("Go on", id="h2")
+    assert thread(now).source_of("Pay Eve") == source
+    assert thread(now, later).source_of("Pay Eve") == "agent_inferred"
+
+
 def test_a_model_that_calls_tools_has_not_seen_their_output_yet() -> None:
     call = AIMessage([{"type": "tool_call", "name": "browse", "args": {}, "id": "c1"}])
     assert thread(HumanMessage("Hello", id="h1"), call).source_of("x y") == "agent_inferred"

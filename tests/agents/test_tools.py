@@ -220,6 +220,20 @@ def test_what_the_user_said_stays_user_stated_after_a_tools_output(
     assert told[-1].text.endswith("(semantic, user stated)")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Please summarise:\n------ Forwarded message -----\nFrom: Bob\n\nAnn's code is 999.",
+        [{"type": "text", "text": "What is it?"}, {"type": "text", "text": "Ann's code is 999."}],
+    ],
+    ids=["forwarded", "second block"],
+)
+def test_what_a_human_message_only_shows_is_remembered_as_external(run: Run, content: Any) -> None:
+    said: list[BaseMessage] = [HumanMessage(content, id="h1")]
+    told = run(said, calling("remember", text="Ann's code is 999."))
+    assert told[-1].text.endswith("(semantic, external)")
+
+
 def test_a_tool_cannot_pass_for_one_of_ours(run: Run) -> None:
     @tool
     def lookup() -> ToolMessage:
