@@ -62,7 +62,8 @@ class LocalStore(BaseStore):
     """A LangGraph store in one file that any number of threads and processes may share.
 
     Args:
-        path: The file; made when it does not exist. ":memory:" keeps nothing.
+        path: The file; made when it does not exist, and only read where it cannot be written.
+            ":memory:" keeps nothing.
         embeddings: What makes vectors; LocalEmbeddings when absent, loaded on first use.
         index: LangGraph's index configuration (`embed`, `dims`, `fields`); False: no vectors.
         ttl: LangGraph's configuration of times to live.
@@ -94,6 +95,7 @@ class LocalStore(BaseStore):
         self._sweeper = Sweeper(self.sweep_ttl)
         self._clock = clock
         self._pending = Pending()
+        self._pending.is_possible = not self._file.is_read_only
         self._pending_lock = threading.Lock()
         self._has_current_traits = False
 
@@ -116,6 +118,7 @@ class LocalStore(BaseStore):
         ops = list(ops)
         for op in ops:
             check_op(op)
+        self._file.check()
         self._renew_traits()
         vectors = self._embed_queries(ops)
         touched: list[Record] = []
@@ -141,8 +144,8 @@ class LocalStore(BaseStore):
             return [find_usage(connection, memory_id) for memory_id in ids]
 
     def add_usage(self, touches: Mapping[MemoryId, Touch], fade_per_day: float) -> None:
-        """Add uses, durably, all or none."""
-        if touches:
+        """Add uses, durably, all or none; a file that cannot be written counts none."""
+        if touches and not self._file.is_read_only:
             with self._file.writing() as connection:
                 write_usage(connection, touches, fade_per_day)
 
@@ -171,6 +174,17 @@ class LocalStore(BaseStore):
         with self._file.writing() as connection:
             scrub(connection)
         return self._file.vacuum()
+
+    def backup(self, path: str | Path) -> None:
+        """Copy everything to a new file as it stands at one moment, while others go on writing.
+
+        Args:
+            path: The copy, which a LocalStore opens like any other file; it must not exist yet.
+
+        Raises:
+            InputError: The file exists already or cannot be made.
+        """
+        self._file.backup(path)
 
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Embed everything anew with the configured embedder; returns how many were embedded.
@@ -226,6 +240,10 @@ class LocalStore(BaseStore):
     async def acompact(self) -> bool:
         """Rewrite the file without what was deleted, off the event loop."""
         return await asyncio.to_thread(self.compact)
+
+    async def abackup(self, path: str | Path) -> None:
+        """Copy everything to a new file, off the event loop."""
+        await asyncio.to_thread(self.backup, path)
 
     async def areindex(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Embed everything anew, off the event loop."""
@@ -347,6 +365,7 @@ class LocalStore(BaseStore):
     def _refresh_expiry(self, records: Sequence[Record]) -> None:
         # As in SqliteStore, a read extends a life only where the configuration says so.
         refreshes = (self.ttl_config or {}).get("refresh_on_read", False)
+        refreshes = refreshes and not self._file.is_read_only
         ids = {record.id for record in records if record.ttl_minutes is not None}
         if refreshes and ids:
             with self._file.writing() as connection:

@@ -5,7 +5,6 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import PutOp
 
 from langmem_recall.errors import StoreError
-from langmem_recall.stores import local_file
 from langmem_recall.stores.local import LocalStore
 from langmem_recall.types import Touch
 
@@ -93,29 +92,6 @@ def test_empty_file_becomes_a_store(tmp_path):
 def test_missing_folder_is_named(tmp_path):
     with pytest.raises(StoreError, match=r"nowhere.*Create its folder"):
         LocalStore(tmp_path / "nowhere" / "m.db")
-
-
-def test_file_that_cannot_be_written_says_so_and_keeps_its_contents(path, monkeypatch):
-    # Permissions do not stop root, so the connection itself is read-only.
-    def read_only(_):
-        uri = f"file:{path}?mode=ro"
-        return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(local_file, "_connect", read_only)
-        store = LocalStore(path, embeddings=Constant())
-        with store, pytest.raises(StoreError, match=r"cannot be written.*write access"):
-            store.put(NS, "new", {"content": "dog"})
-    assert still_there(path) == [("k", pytest.approx(1.0))]
-
-
-def test_read_only_folder_says_so_for_a_new_file(tmp_path, monkeypatch):
-    def read_only(path):
-        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
-
-    monkeypatch.setattr(local_file, "_connect", read_only)
-    with pytest.raises(StoreError, match="cannot be opened"):
-        LocalStore(tmp_path / "m.db")
 
 
 def test_full_disk_rolls_the_batch_back_and_the_store_goes_on(path):
