@@ -20,6 +20,7 @@ from langgraph.store.base import (
     Op,
     PutOp,
     Result,
+    SearchItem,
     SearchOp,
     TTLConfig,
 )
@@ -41,6 +42,7 @@ from langmem_recall.stores.local_rows import (
     list_codes,
     list_records,
     read_meta,
+    readable,
     refresh_expiry,
 )
 from langmem_recall.stores.local_shelf import LocalShelf
@@ -55,7 +57,7 @@ from langmem_recall.stores.local_words import Vocabulary
 from langmem_recall.types import MemoryId, Namespace, Touch, Usage
 
 SWEEP_MINUTES = 5.0
-Found = tuple[Record, float | None]
+Found = tuple[Record, SearchItem]
 
 
 class LocalStore(BaseStore):
@@ -283,7 +285,7 @@ class LocalStore(BaseStore):
         if isinstance(op, SearchOp):
             found = self._search(op, vectors)
             touched += [record for record, _ in found if op.refresh_ttl]
-            return [record.search_item(score) for record, score in found]
+            return [item for _, item in found]
         if isinstance(op, ListNamespacesOp):
             with self._file.reading() as connection:
                 return list_namespaces(op, list_codes(connection, self._expired_by()))
@@ -303,20 +305,23 @@ class LocalStore(BaseStore):
         if vector is None:
             return self._list(prefix, op)
         shelf = self.shelf(prefix)
+        records: list[Record | None] = [None]
         with shelf.lock:
-            visible = shelf.visible(op.filter, omit_expired=self._expired_by() is not None)
-            page = shelf.nearest(vector, visible, op.offset, op.limit)
-            records = shelf.records([row for row, _ in page])
-        scores = (score for _, score in page)
-        return [(record, score) for record, score in zip(records, scores, strict=True) if record]
+            # What turns out to be gone or damaged leaves the shelf, and others move up.
+            while None in records:
+                visible = shelf.visible(op.filter, omit_expired=self._expired_by() is not None)
+                page = shelf.nearest(vector, visible, op.offset, op.limit)
+                records = shelf.records([row for row, _ in page])
+        scored = zip(records, (score for _, score in page), strict=True)
+        return [(one, one.search_item(one.decoded(), score)) for one, score in scored if one]
 
     def _list(self, prefix: Namespace, op: SearchOp) -> list[Found]:
         with self._file.reading() as connection:
-            records = list_records(connection, prefix, self._expired_by())
+            found = readable(list_records(connection, prefix, self._expired_by()))
             if op.filter:
-                records = (one for one in records if matches(one.decoded(), op.filter))
-            page = islice(records, min(op.offset, maxsize), min(op.offset + op.limit, maxsize))
-            return [(one, None) for one in page]
+                found = (one for one in found if matches(one[1], op.filter))
+            page = islice(found, min(op.offset, maxsize), min(op.offset + op.limit, maxsize))
+            return [(record, record.search_item(value, None)) for record, value in page]
 
     def _embed_queries(self, ops: Sequence[Op]) -> dict[str, list[float]]:
         queries = {op.query for op in ops if isinstance(op, SearchOp) and op.query}

@@ -17,7 +17,14 @@ from langmem_recall.stores.local_embedding import (
 )
 from langmem_recall.stores.local_file import LocalFile
 from langmem_recall.stores.local_puts import note_embedder
-from langmem_recall.stores.local_rows import Record, find_records, read_meta, take_seqs, write_meta
+from langmem_recall.stores.local_rows import (
+    Record,
+    decode_value,
+    find_records,
+    read_meta,
+    take_seqs,
+    write_meta,
+)
 
 
 class _Waiting(NamedTuple):
@@ -91,7 +98,11 @@ def _choose(connection: sqlite3.Connection, embedder: Embedder, pending: Pending
 
 
 def _texts(record: Record, embedder: Embedder) -> list[str]:
-    memory = read_memory(*record.memory_id, record.decoded())
+    value = decode_value(record.value)
+    if value is None:
+        # Damaged: there is nothing to embed, and the rest must not wait for it.
+        return []
+    memory = read_memory(*record.memory_id, value)
     return embedder.texts(memory, json.loads(record.indexed))
 
 
