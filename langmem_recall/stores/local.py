@@ -198,7 +198,7 @@ class LocalStore(BaseStore):
             return 0
         with self._pending_lock:
             # The embedder is tried before the old vectors go.
-            self._embedder.query("reindex")
+            self._embedder.measure()
             with self._file.writing() as connection:
                 waiting = begin_reindex(connection, self._embedder)
             done = 0
@@ -388,7 +388,7 @@ class LocalStore(BaseStore):
 
     def _check_embedder(self, meta: Mapping[str, Any]) -> None:
         if self._embedder:
-            self._embedder.check(meta)
+            self._embedder.check_query(meta)
 
     def _expired_by(self) -> int | None:
         """The time by which what has expired is hidden; None: it shows until it is swept."""

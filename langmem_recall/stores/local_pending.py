@@ -57,7 +57,8 @@ def embed_pending(file: LocalFile, embedder: Embedder, pending: Pending) -> int:
 
 def begin_reindex(connection: sqlite3.Connection, embedder: Embedder) -> int:
     """Let all texts wait for the embedder, unless they do so already; returns how many wait."""
-    if read_meta(connection).get("reindexing") != embedder.identity:
+    meta = read_meta(connection)
+    if meta.get("reindexing") != embedder.identity or not embedder.is_owner(meta):
         _mark_all_pending(connection, embedder)
         write_meta(connection, reindexing=embedder.identity)
     return _waiting(connection)
@@ -77,7 +78,7 @@ def _waiting(connection: sqlite3.Connection) -> int:
 def _mark_all_pending(connection: sqlite3.Connection, embedder: Embedder) -> None:
     """Drop every vector and let the texts wait for the configured embedder."""
     connection.execute("DELETE FROM vectors")
-    connection.execute("DELETE FROM meta WHERE name IN ('dims', 'embedder')")
+    connection.execute("DELETE FROM meta WHERE name IN ('dims', 'embedder', 'fingerprint')")
     ids = [row[0] for row in connection.execute("SELECT id FROM items ORDER BY id")]
     for start in range(0, len(ids), BATCH):
         records = find_records(connection, ids[start : start + BATCH])

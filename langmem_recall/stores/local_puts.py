@@ -166,6 +166,8 @@ def note_embedder(
     embedder.check(meta, dims)
     if "dims" not in meta:
         write_meta(connection, embedder=embedder.identity, dims=dims)
+    if "fingerprint" not in meta and embedder.fingerprint:
+        write_meta(connection, fingerprint=embedder.fingerprint)
 
 
 def _write_puts(

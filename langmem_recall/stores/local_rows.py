@@ -166,7 +166,7 @@ def check_key(key: Any) -> None:
 
 
 def read_meta(connection: sqlite3.Connection) -> dict[str, Any]:
-    """What the file says of itself: seq, pruned, embedder, dims, traits."""
+    """What the file says of itself: seq, pruned, embedder, dims, fingerprint, traits."""
     return dict(connection.execute("SELECT name, value FROM meta").fetchall())
 
 

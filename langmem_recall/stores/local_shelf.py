@@ -292,7 +292,7 @@ def _deleted(connection: sqlite3.Connection, where: tuple[Any, ...]) -> list[Mem
 
 def _is_another_file(meta: Mapping[str, Any], latest: Mapping[str, Any]) -> bool:
     """Whether the log does not reach back far enough, or all vectors or traits are new."""
-    same = ("dims", "embedder", "traits")
+    same = ("dims", "embedder", "fingerprint", "traits")
     return latest.get("pruned", 0) > meta.get("seq", 0) or any(
         latest.get(name) != meta.get(name) for name in same
     )
