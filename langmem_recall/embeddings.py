@@ -25,16 +25,8 @@ LONG_CHARS = 2_000
 MAX_CHARS = 100_000
 """A mean over more words than this does not move, but it would cost a kilobyte a word."""
 
-_IDENTIFYING = (
-    "model",
-    "model_name",
-    "model_id",
-    "repo_id",
-    "deployment",
-    "dimensions",
-    "dims",
-    "size",
-)
+_MODEL = ("model", "model_name", "model_id", "repo_id", "deployment")
+_IDENTIFYING = (*_MODEL, "dimensions", "dims", "size")
 
 _lock = threading.Lock()
 _model: Any = None
@@ -72,15 +64,36 @@ class LocalEmbeddings(Embeddings):
 
 def embedder_identity(embeddings: Embeddings) -> str:
     """A name that stays the same for the same model and changes with it."""
-    declared = getattr(embeddings, "identity", None)
-    if isinstance(declared, str) and declared:
+    declared = _declared(embeddings)
+    if declared:
         return declared
-    wrapped = getattr(embeddings, "func", None) or getattr(embeddings, "afunc", None)
+    wrapped = _wrapped(embeddings)
     if wrapped is not None:
         return f"{type(embeddings).__name__}({getattr(wrapped, '__qualname__', type(wrapped))})"
-    marks = [(name, getattr(embeddings, name, None)) for name in _IDENTIFYING]
-    told = [f"{name}={mark}" for name, mark in marks if isinstance(mark, str | int) and mark]
+    told = [f"{name}={mark}" for name, mark in _marks(embeddings).items()]
     return f"{type(embeddings).__name__}({', '.join(told)})"
+
+
+def names_model(embeddings: Embeddings) -> bool:
+    """Whether the identity says which model it is, rather than only what class or function."""
+    if _declared(embeddings):
+        return True
+    return _wrapped(embeddings) is None and not _marks(embeddings).keys().isdisjoint(_MODEL)
+
+
+def _declared(embeddings: Embeddings) -> str | None:
+    declared = getattr(embeddings, "identity", None)
+    return declared if isinstance(declared, str) else None
+
+
+def _wrapped(embeddings: Embeddings) -> Any:
+    """The function that LangGraph has made an embedder of."""
+    return getattr(embeddings, "func", None) or getattr(embeddings, "afunc", None)
+
+
+def _marks(embeddings: Embeddings) -> dict[str, str | int]:
+    marks = ((name, getattr(embeddings, name, None)) for name in _IDENTIFYING)
+    return {name: mark for name, mark in marks if isinstance(mark, str | int) and mark}
 
 
 def _embed(texts: list[str]) -> NDArray[np.float32]:

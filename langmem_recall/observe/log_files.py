@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -142,6 +143,7 @@ def _replace(file: Path, text: str) -> None:
         out.write(text)
         out.flush()
         os.fsync(out.fileno())
+    shutil.copymode(file, fresh)
     fresh.replace(file)
 
 

@@ -20,6 +20,7 @@ from langgraph.store.base import (
     Op,
     PutOp,
     Result,
+    SearchItem,
     SearchOp,
     TTLConfig,
 )
@@ -41,6 +42,7 @@ from langmem_recall.stores.local_rows import (
     list_codes,
     list_records,
     read_meta,
+    readable,
     refresh_expiry,
 )
 from langmem_recall.stores.local_shelf import LocalShelf
@@ -55,14 +57,15 @@ from langmem_recall.stores.local_words import Vocabulary
 from langmem_recall.types import MemoryId, Namespace, Touch, Usage
 
 SWEEP_MINUTES = 5.0
-Found = tuple[Record, float | None]
+Found = tuple[Record, SearchItem]
 
 
 class LocalStore(BaseStore):
     """A LangGraph store in one file that any number of threads and processes may share.
 
     Args:
-        path: The file; made when it does not exist. ":memory:" keeps nothing.
+        path: The file; made when it does not exist, and only read where it cannot be written.
+            ":memory:" keeps nothing.
         embeddings: What makes vectors; LocalEmbeddings when absent, loaded on first use.
         index: LangGraph's index configuration (`embed`, `dims`, `fields`); False: no vectors.
         ttl: LangGraph's configuration of times to live.
@@ -94,6 +97,7 @@ class LocalStore(BaseStore):
         self._sweeper = Sweeper(self.sweep_ttl)
         self._clock = clock
         self._pending = Pending()
+        self._pending.is_possible = not self._file.is_read_only
         self._pending_lock = threading.Lock()
         self._has_current_traits = False
 
@@ -116,6 +120,7 @@ class LocalStore(BaseStore):
         ops = list(ops)
         for op in ops:
             check_op(op)
+        self._file.check()
         self._renew_traits()
         vectors = self._embed_queries(ops)
         touched: list[Record] = []
@@ -141,8 +146,8 @@ class LocalStore(BaseStore):
             return [find_usage(connection, memory_id) for memory_id in ids]
 
     def add_usage(self, touches: Mapping[MemoryId, Touch], fade_per_day: float) -> None:
-        """Add uses, durably, all or none."""
-        if touches:
+        """Add uses, durably, all or none; a file that cannot be written counts none."""
+        if touches and not self._file.is_read_only:
             with self._file.writing() as connection:
                 write_usage(connection, touches, fade_per_day)
 
@@ -172,6 +177,17 @@ class LocalStore(BaseStore):
             scrub(connection)
         return self._file.vacuum()
 
+    def backup(self, path: str | Path) -> None:
+        """Copy everything to a new file as it stands at one moment, while others go on writing.
+
+        Args:
+            path: The copy, which a LocalStore opens like any other file; it must not exist yet.
+
+        Raises:
+            InputError: The file exists already or cannot be made.
+        """
+        self._file.backup(path)
+
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Embed everything anew with the configured embedder; returns how many were embedded.
 
@@ -182,7 +198,7 @@ class LocalStore(BaseStore):
             return 0
         with self._pending_lock:
             # The embedder is tried before the old vectors go.
-            self._embedder.query("reindex")
+            self._embedder.measure()
             with self._file.writing() as connection:
                 waiting = begin_reindex(connection, self._embedder)
             done = 0
@@ -227,6 +243,10 @@ class LocalStore(BaseStore):
         """Rewrite the file without what was deleted, off the event loop."""
         return await asyncio.to_thread(self.compact)
 
+    async def abackup(self, path: str | Path) -> None:
+        """Copy everything to a new file, off the event loop."""
+        await asyncio.to_thread(self.backup, path)
+
     async def areindex(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Embed everything anew, off the event loop."""
         return await asyncio.to_thread(self.reindex, progress)
@@ -265,7 +285,7 @@ class LocalStore(BaseStore):
         if isinstance(op, SearchOp):
             found = self._search(op, vectors)
             touched += [record for record, _ in found if op.refresh_ttl]
-            return [record.search_item(score) for record, score in found]
+            return [item for _, item in found]
         if isinstance(op, ListNamespacesOp):
             with self._file.reading() as connection:
                 return list_namespaces(op, list_codes(connection, self._expired_by()))
@@ -285,20 +305,23 @@ class LocalStore(BaseStore):
         if vector is None:
             return self._list(prefix, op)
         shelf = self.shelf(prefix)
+        records: list[Record | None] = [None]
         with shelf.lock:
-            visible = shelf.visible(op.filter, omit_expired=self._expired_by() is not None)
-            page = shelf.nearest(vector, visible, op.offset, op.limit)
-            records = shelf.records([row for row, _ in page])
-        scores = (score for _, score in page)
-        return [(record, score) for record, score in zip(records, scores, strict=True) if record]
+            # What turns out to be gone or damaged leaves the shelf, and others move up.
+            while None in records:
+                visible = shelf.visible(op.filter, omit_expired=self._expired_by() is not None)
+                page = shelf.nearest(vector, visible, op.offset, op.limit)
+                records = shelf.records([row for row, _ in page])
+        scored = zip(records, (score for _, score in page), strict=True)
+        return [(one, one.search_item(one.decoded(), score)) for one, score in scored if one]
 
     def _list(self, prefix: Namespace, op: SearchOp) -> list[Found]:
         with self._file.reading() as connection:
-            records = list_records(connection, prefix, self._expired_by())
+            found = readable(list_records(connection, prefix, self._expired_by()))
             if op.filter:
-                records = (one for one in records if matches(one.decoded(), op.filter))
-            page = islice(records, min(op.offset, maxsize), min(op.offset + op.limit, maxsize))
-            return [(one, None) for one in page]
+                found = (one for one in found if matches(one[1], op.filter))
+            page = islice(found, min(op.offset, maxsize), min(op.offset + op.limit, maxsize))
+            return [(record, record.search_item(value, None)) for record, value in page]
 
     def _embed_queries(self, ops: Sequence[Op]) -> dict[str, list[float]]:
         queries = {op.query for op in ops if isinstance(op, SearchOp) and op.query}
@@ -347,6 +370,7 @@ class LocalStore(BaseStore):
     def _refresh_expiry(self, records: Sequence[Record]) -> None:
         # As in SqliteStore, a read extends a life only where the configuration says so.
         refreshes = (self.ttl_config or {}).get("refresh_on_read", False)
+        refreshes = refreshes and not self._file.is_read_only
         ids = {record.id for record in records if record.ttl_minutes is not None}
         if refreshes and ids:
             with self._file.writing() as connection:
@@ -364,7 +388,7 @@ class LocalStore(BaseStore):
 
     def _check_embedder(self, meta: Mapping[str, Any]) -> None:
         if self._embedder:
-            self._embedder.check(meta)
+            self._embedder.check_query(meta)
 
     def _expired_by(self) -> int | None:
         """The time by which what has expired is hidden; None: it shows until it is swept."""

@@ -13,8 +13,9 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import IndexConfig, ensure_embeddings, get_text_at_path, tokenize_path
 
-from langmem_recall.embeddings import DIMS, LocalEmbeddings, embedder_identity
+from langmem_recall.embeddings import DIMS, LocalEmbeddings, embedder_identity, names_model
 from langmem_recall.errors import InputError, RecallError, StoreError
+from langmem_recall.stores.local_matrix import normalised
 from langmem_recall.types import Memory
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ IndexSetting = Literal[False] | Sequence[str] | None
 """What `put(index=...)` was given: the store's default, nothing, or paths."""
 
 _PROBE = "a plain sentence about nothing in particular"
+SAME_COSINE = 0.98
+"""Vectors of one text that are closer than this are one embedder's: floats are not exact."""
 
 
 class Embedder:
@@ -34,6 +37,9 @@ class Embedder:
     def __init__(self, embeddings: Embeddings, config: Mapping[str, Any]) -> None:
         self.embeddings = embeddings
         self.identity = embedder_identity(embeddings)
+        self.fingerprint: bytes | None = None
+        """The vector of one fixed text, for an embedder whose identity does not name its model."""
+        self._is_named = names_model(embeddings)
         self.declared_dims: int | None = config.get("dims")
         # "text_fields" is how SqliteStore spells it.
         self._fields = _as_list(config.get("fields") or config.get("text_fields"))
@@ -58,21 +64,56 @@ class Embedder:
         vectors: dict[str, bytes] = {}
         for start in range(0, len(distinct), BATCH):
             some = distinct[start : start + BATCH]
+            if self._lacks_fingerprint:
+                # Along with what is asked anyway: no request of its own.
+                some = list(dict.fromkeys([*some, _PROBE]))
             vectors.update(self._checked(some, self._tried(some), dims or self.declared_dims))
+            if self._lacks_fingerprint:
+                self.fingerprint = vectors.get(_PROBE)
             dims = dims or next((len(blob) // 4 for blob in vectors.values()), None)
         return vectors
 
+    def measure(self) -> None:
+        """Ask for one vector, the fingerprint; the embedder's own error where it fails."""
+        (vector,) = _called(self.embeddings, "documents", [_PROBE])
+        array = _as_array(vector)
+        if array is None:
+            raise StoreError(
+                f"{self.identity} must give finite numbers for a text, got {vector!r:.80}. Nothing "
+                "was changed; check the embedder."
+            )
+        if not self._is_named:
+            self.fingerprint = array.tobytes()
+
     def check(self, meta: Mapping[str, Any], dims: int | None = None) -> None:
         """Refuse vectors of another embedder or of other dimensions than the stored ones."""
-        stored = meta.get("embedder", self.identity)
-        if stored != self.identity:
+        if not self.is_owner(meta):
+            stored = meta["embedder"]
+            different = " too, but gives other vectors" if stored == self.identity else ""
             raise StoreError(
                 f"The stored vectors were made by {stored} ({meta.get('dims')} dimensions), the "
-                f"configured embedder is {self.identity}. Nothing was changed; configure the "
-                "former one, or call reindex() to embed everything anew."
+                f"configured embedder is {self.identity}{different}. Nothing was changed; "
+                "configure the former one, or call reindex() to embed everything anew."
             )
         self._check_dims(self.declared_dims, meta.get("dims"))
         self._check_dims(dims, meta.get("dims"))
+
+    def check_query(self, meta: Mapping[str, Any]) -> None:
+        """The same before a comparison, for which an unnamed embedder is measured once."""
+        if "fingerprint" in meta and self._lacks_fingerprint:
+            self.measure()
+        self.check(meta)
+
+    def is_owner(self, meta: Mapping[str, Any]) -> bool:
+        """Whether the stored vectors are this embedder's, as far as is known."""
+        if meta.get("embedder", self.identity) != self.identity:
+            return False
+        stored, own = meta.get("fingerprint"), self.fingerprint
+        return stored is None or own is None or _are_same(stored, own)
+
+    @property
+    def _lacks_fingerprint(self) -> bool:
+        return not self._is_named and self.fingerprint is None
 
     def _check_dims(self, got: int | None, wanted: int | None) -> None:
         if got and wanted and got != wanted:
@@ -195,6 +236,14 @@ def _as_array(vector: Any) -> Any:
     except (TypeError, ValueError):
         return None
     return array if array.ndim == 1 and array.size and np.isfinite(array).all() else None
+
+
+def _are_same(one: bytes, other: bytes) -> bool:
+    """Whether two vectors of one text point the same way."""
+    if one == other or len(one) != len(other):
+        return one == other
+    units = normalised(np.stack([np.frombuffer(each, np.float32) for each in (one, other)]))
+    return float(units[0] @ units[1]) >= SAME_COSINE
 
 
 def _as_list(fields: Any) -> list[str] | None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from sqlite3 import SQLITE_CANTOPEN, SQLITE_READONLY
 
-from langmem_recall.errors import StoreError
+from langmem_recall.errors import InputError, StoreError
+
+logger = logging.getLogger(__name__)
 
 MEMORY = ":memory:"
 APPLICATION_ID = 0x4C4D5243
@@ -68,27 +73,40 @@ class LocalFile:
     """One SQLite file: a writer, a reader beside it, and whole-file snapshots for loading."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = str(path)
-        self.is_memory = self.path == MEMORY
+        self.is_memory = str(path) == MEMORY
+        # A process may change its folder; the file stays where it was opened.
+        self.path = MEMORY if self.is_memory else os.path.abspath(path)
+        self.is_read_only = False
+        self._is_immutable = False
         self._closed = False
         self._commits = 0
+        if not self.is_memory:
+            # One that exists keeps its mode; why one cannot be made, SQLite says below.
+            with suppress(OSError):
+                _create_private(self.path)
+        # Before SQLite opens it: a file that is replaced in between is refused, not mistaken.
+        self._stamp = self._read_stamp()
+        self._write_lock = threading.RLock()
         with translated(self.path):
             self._writer = self._open()
-        self._write_lock = threading.RLock()
-        if self.is_memory:
-            self._reader, self._read_lock = self._writer, self._write_lock
-        else:
-            with translated(self.path):
-                self._reader, self._read_lock = _connect(self.path), threading.RLock()
+            if self.is_memory:
+                self._reader, self._read_lock = self._writer, self._write_lock
+            else:
+                self._reader, self._read_lock = self._connect(), threading.RLock()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction that sees the latest state and is on disk when this returns."""
         self._check_open()
+        if self.is_read_only:
+            raise StoreError(_explained(self.path, "it is open as a readonly database"))
         with self._write_lock, translated(self.path):
             with _transaction(self._writer, "BEGIN IMMEDIATE"):
+                self.check()
                 yield self._writer
             self._commits += 1
+            # A file that went meanwhile took the write along: that must not pass for written.
+            self.check()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -108,9 +126,9 @@ class LocalFile:
             with self.reading() as connection:
                 yield connection
             return
-        self._check_open()
         with translated(self.path):
-            connection = _connect(self.path)
+            self.check()
+            connection = self._connect()
             try:
                 with _transaction(connection, "BEGIN"):
                     yield connection
@@ -119,17 +137,38 @@ class LocalFile:
 
     def vacuum(self) -> bool:
         """Rewrite the file without its free space and empty its log; False: a reader held it up."""
-        self._check_open()
         with self._write_lock, self._read_lock, translated(self.path):
+            self.check()
             self._writer.execute("VACUUM")
             # Waits for readers in any process as long as a write waits for a lock.
             busy = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
             self._commits += 1
         return not busy
 
+    def backup(self, target: str | Path) -> None:
+        """Copy the file as it stands at one moment; others may go on writing."""
+        path = os.path.abspath(target)
+        try:
+            _create_private(path)
+        except OSError as error:
+            raise InputError(
+                f"A backup cannot be made at {path}: {error.strerror}. Nothing is overwritten; "
+                "name a new file in a folder that this process may write to."
+            ) from error
+        try:
+            with self.loading() as source, translated(path):
+                copy = _connect(path, "mode=rw")
+                try:
+                    source.backup(copy)
+                finally:
+                    copy.close()
+        except BaseException:
+            os.unlink(path)
+            raise
+
     def version(self) -> tuple[int, int]:
         """Changes with every commit of this and of other processes."""
-        self._check_open()
+        self.check()
         with self._read_lock, translated(self.path):
             found = self._reader.execute("PRAGMA data_version").fetchone()
         return int(found[0]), self._commits
@@ -141,28 +180,94 @@ class LocalFile:
             self._reader.close()
             self._writer.close()
 
+    def check(self) -> None:
+        """Refuse a file that was closed, or is no longer the one at its path."""
+        self._check_open()
+        if self._read_stamp() != self._stamp:
+            raise StoreError(
+                f"{self.path} was removed, or replaced by another file, after it was opened. What "
+                "is read and written here would not be in the file that is there now; close this "
+                "store, open it again, and repeat what failed."
+            )
+
     def _check_open(self) -> None:
         if self._closed:
             raise StoreError(f"{self.path} was closed and cannot be used. Open a new LocalStore.")
 
-    def _open(self) -> sqlite3.Connection:
-        connection = _connect(self.path)
+    def _read_stamp(self) -> tuple[int, ...] | None:
+        """What tells the file from another one at its path."""
         try:
-            if _is_new(connection, self.path):
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        # SQLite does not look for changes in what it was told is immutable.
+        contents = (found.st_mtime_ns, found.st_size) if self._is_immutable else ()
+        return found.st_dev, found.st_ino, *contents
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            connection = self._opened()
+            self.is_read_only = not (self.is_memory or _is_writable(self.path))
+        except sqlite3.OperationalError as error:
+            is_refused = error.sqlite_errorcode & 0xFF in (SQLITE_READONLY, SQLITE_CANTOPEN)
+            if not (is_refused and _is_whole(self.path)):
+                raise
+            # In a folder that takes no log SQLite reads only what it is told nobody changes.
+            self.is_read_only = self._is_immutable = True
+            self._stamp = self._read_stamp()
+            connection = self._opened()
+        if self.is_read_only:
+            logger.warning("%s is open for reading only; uses are not counted.", self.path)
+        return connection
+
+    def _opened(self) -> sqlite3.Connection:
+        connection = self._connect()
+        try:
+            is_new = _is_new(connection, self.path)
+            if not self._is_immutable:
                 _use_wal(connection)
+            if is_new:
                 _create(connection, self.path)
             else:
-                _use_wal(connection)
                 _migrate(connection)
         except BaseException:
             connection.close()
             raise
         return connection
 
+    def _connect(self) -> sqlite3.Connection:
+        # Never made anew: a file that is gone must not be mistaken for an empty one.
+        return _connect(self.path, "immutable=1" if self._is_immutable else "mode=rw")
 
-def _connect(path: str) -> sqlite3.Connection:
+
+def _create_private(path: str) -> None:
+    """Make a file that only its owner may read, and SQLite's log with it; it must be new."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _is_writable(path: str) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _is_whole(path: str) -> bool:
+    """Whether all that was written is in the file, and nothing is left in a log."""
+    return _size(path) > 0 and not _size(f"{path}-wal")
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def _connect(path: str, how: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        path if path == MEMORY else f"{Path(path).as_uri()}?{how}",
+        uri=path != MEMORY,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
     )
     # FULL, so that an acknowledged write outlives a power cut too: in WAL mode it costs one
     # fsync a transaction, and a batch is one transaction.
@@ -281,7 +386,8 @@ _ADVICE = {
         "access to the file and its folder, which SQLite needs for its log."
     ),
     "unable to open": (
-        "{path} cannot be opened: {problem}. Create its folder, or give this process access to it."
+        "{path} cannot be opened: {problem}. Create its folder, or give this process access to it "
+        "and to the file, and to the log beside it if there is one."
     ),
     "locked": (
         "{path} is busy: {problem} for over 30 s. Nothing was changed; look for a process that "

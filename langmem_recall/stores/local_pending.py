@@ -17,7 +17,14 @@ from langmem_recall.stores.local_embedding import (
 )
 from langmem_recall.stores.local_file import LocalFile
 from langmem_recall.stores.local_puts import note_embedder
-from langmem_recall.stores.local_rows import Record, find_records, read_meta, take_seqs, write_meta
+from langmem_recall.stores.local_rows import (
+    Record,
+    decode_value,
+    find_records,
+    read_meta,
+    take_seqs,
+    write_meta,
+)
 
 
 class _Waiting(NamedTuple):
@@ -50,7 +57,8 @@ def embed_pending(file: LocalFile, embedder: Embedder, pending: Pending) -> int:
 
 def begin_reindex(connection: sqlite3.Connection, embedder: Embedder) -> int:
     """Let all texts wait for the embedder, unless they do so already; returns how many wait."""
-    if read_meta(connection).get("reindexing") != embedder.identity:
+    meta = read_meta(connection)
+    if meta.get("reindexing") != embedder.identity or not embedder.is_owner(meta):
         _mark_all_pending(connection, embedder)
         write_meta(connection, reindexing=embedder.identity)
     return _waiting(connection)
@@ -70,7 +78,7 @@ def _waiting(connection: sqlite3.Connection) -> int:
 def _mark_all_pending(connection: sqlite3.Connection, embedder: Embedder) -> None:
     """Drop every vector and let the texts wait for the configured embedder."""
     connection.execute("DELETE FROM vectors")
-    connection.execute("DELETE FROM meta WHERE name IN ('dims', 'embedder')")
+    connection.execute("DELETE FROM meta WHERE name IN ('dims', 'embedder', 'fingerprint')")
     ids = [row[0] for row in connection.execute("SELECT id FROM items ORDER BY id")]
     for start in range(0, len(ids), BATCH):
         records = find_records(connection, ids[start : start + BATCH])
@@ -91,7 +99,11 @@ def _choose(connection: sqlite3.Connection, embedder: Embedder, pending: Pending
 
 
 def _texts(record: Record, embedder: Embedder) -> list[str]:
-    memory = read_memory(*record.memory_id, record.decoded())
+    value = decode_value(record.value)
+    if value is None:
+        # Damaged: there is nothing to embed, and the rest must not wait for it.
+        return []
+    memory = read_memory(*record.memory_id, value)
     return embedder.texts(memory, json.loads(record.indexed))
 
 

@@ -21,13 +21,13 @@ from langmem_recall.stores.local_embedding import (
 )
 from langmem_recall.stores.local_file import LocalFile
 from langmem_recall.stores.local_rows import (
-    Record,
     check_key,
     delete_ids,
     encode_namespace,
     encode_value,
     find_records,
     read_meta,
+    readable,
     take_seqs,
     to_datetime,
     write_meta,
@@ -166,6 +166,8 @@ def note_embedder(
     embedder.check(meta, dims)
     if "dims" not in meta:
         write_meta(connection, embedder=embedder.identity, dims=dims)
+    if "fingerprint" not in meta and embedder.fingerprint:
+        write_meta(connection, fingerprint=embedder.fingerprint)
 
 
 def _write_puts(
@@ -246,19 +248,18 @@ def renew_traits(file: LocalFile) -> None:
         if _has_current_traits(connection):
             return
         connection.execute("DELETE FROM vocabulary")
+        connection.execute("DELETE FROM traits")
         traits = TraitsWriter(connection, Vocabulary())
         ids = [row[0] for row in connection.execute("SELECT id FROM items ORDER BY id")]
         for start in range(0, len(ids), _CHUNK):
-            for record in find_records(connection, ids[start : start + _CHUNK]).values():
-                traits.add(record.id, _traits_of_record(record))
+            records = find_records(connection, ids[start : start + _CHUNK])
+            for record, value in readable(records.values()):
+                created_at = to_datetime(record.created_at)
+                memory = read_memory(*record.memory_id, value, created_at)
+                traits.add(record.id, digest_memory(memory))
         traits.write()
         take_seqs(connection, 1)
 
 
 def _has_current_traits(connection: sqlite3.Connection) -> bool:
     return bool(read_meta(connection).get("traits", TRAITS_VERSION) == TRAITS_VERSION)
-
-
-def _traits_of_record(record: Record) -> Traits:
-    created_at = to_datetime(record.created_at)
-    return digest_memory(read_memory(*record.memory_id, record.decoded(), created_at))

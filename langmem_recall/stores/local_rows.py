@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,8 +12,10 @@ from typing import Any, NamedTuple
 
 from langgraph.store.base import Item, SearchItem
 
-from langmem_recall.errors import InputError
+from langmem_recall.errors import InputError, StoreError
 from langmem_recall.types import MemoryId, Namespace
+
+logger = logging.getLogger(__name__)
 
 TOMBSTONES_KEPT = 50_000
 """Deletions that slow readers can still catch up on; beyond it they load anew."""
@@ -20,9 +23,10 @@ TOMBSTONES_KEPT = 50_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _CHUNK = 500
-# Without the search for white space around it that json.loads does: we wrote these values.
 _parse = json.JSONDecoder().raw_decode
-_FIELDS = "id, namespace, key, value, created_at, updated_at, expires_at, ttl_minutes, indexed"
+# As bytes: text that is no UTF-8 would fail the whole query.
+_VALUE = "CAST(value AS BLOB)"
+_FIELDS = f"id, namespace, key, {_VALUE}, created_at, updated_at, expires_at, ttl_minutes, indexed"
 
 
 class Record(NamedTuple):
@@ -31,7 +35,7 @@ class Record(NamedTuple):
     id: int
     namespace: str
     key: str
-    value: str
+    value: bytes
     created_at: int
     updated_at: int
     expires_at: int | None
@@ -44,8 +48,10 @@ class Record(NamedTuple):
         return decode_namespace(self.namespace), self.key
 
     def decoded(self) -> dict[str, Any]:
-        """The value, fresh."""
-        value: dict[str, Any] = _parse(self.value)[0]
+        """The value, fresh; StoreError where the row is damaged."""
+        value = decode_value(self.value)
+        if value is None:
+            raise StoreError(_damage(self.namespace, self.key))
         return value
 
     def item(self) -> Item:
@@ -58,12 +64,12 @@ class Record(NamedTuple):
             updated_at=to_datetime(self.updated_at),
         )
 
-    def search_item(self, score: float | None = None) -> SearchItem:
-        """A fresh search result that the caller may change."""
+    def search_item(self, value: dict[str, Any], score: float | None) -> SearchItem:
+        """A search result with this value."""
         return SearchItem(
             decode_namespace(self.namespace),
             self.key,
-            self.decoded(),
+            value,
             to_datetime(self.created_at),
             to_datetime(self.updated_at),
             score,
@@ -118,6 +124,39 @@ def encode_value(value: Any) -> str:
     return text
 
 
+def decode_value(stored: bytes) -> dict[str, Any] | None:
+    """A stored value, fresh; None for what is no JSON object: it was damaged, or edited by hand."""
+    try:
+        text = stored.decode().strip()
+        value, end = _parse(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and end == len(text) else None
+
+
+def readable(records: Iterable[Record]) -> Iterator[tuple[Record, dict[str, Any]]]:
+    """Records with their values; those that are damaged are left out, and the log says so."""
+    for record in records:
+        value = decode_value(record.value)
+        if value is None:
+            _report_damage(record.namespace, record.key, record.updated_at)
+        else:
+            yield record, value
+
+
+@lru_cache(maxsize=1_024)
+def _report_damage(namespace: str, key: str, updated_at: int) -> None:
+    """Say it once, not with every search: what was called before is cached."""
+    logger.warning("%s Searches leave it out.", _damage(namespace, key))
+
+
+def _damage(namespace: str, key: str) -> str:
+    return (
+        f"The memory {key!r} in {decode_namespace(namespace)} is damaged: its value is no JSON "
+        "object. Nothing was changed; put it anew, delete it, or take it from a backup."
+    )
+
+
 def check_key(key: Any) -> None:
     """Refuse a key that the table cannot hold as it is."""
     try:
@@ -127,7 +166,7 @@ def check_key(key: Any) -> None:
 
 
 def read_meta(connection: sqlite3.Connection) -> dict[str, Any]:
-    """What the file says of itself: seq, pruned, embedder, dims, traits."""
+    """What the file says of itself: seq, pruned, embedder, dims, fingerprint, traits."""
     return dict(connection.execute("SELECT name, value FROM meta").fetchall())
 
 
@@ -157,13 +196,14 @@ def find_records(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int
 
 
 def find_values(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Only the values, for looking through many."""
+    """Only the values, for looking through many; without what is damaged."""
     found: dict[int, dict[str, Any]] = {}
     for start in range(0, len(ids), _CHUNK):
         some = ids[start : start + _CHUNK]
         marks = ",".join("?" * len(some))
-        rows = connection.execute(f"SELECT id, value FROM items WHERE id IN ({marks})", some)
-        found.update((item_id, _parse(value)[0]) for item_id, value in rows)
+        rows = connection.execute(f"SELECT id, {_VALUE} FROM items WHERE id IN ({marks})", some)
+        values = ((item_id, decode_value(stored)) for item_id, stored in rows)
+        found.update((item_id, value) for item_id, value in values if value is not None)
     return found
 
 

@@ -28,6 +28,7 @@ from langmem_recall.stores.local_rows import (
     find_records,
     find_values,
     read_meta,
+    readable,
 )
 from langmem_recall.stores.local_words import CatalogBuilder, TraitsRow, Vocabulary, stored_traits
 from langmem_recall.types import MemoryId, Namespace
@@ -127,7 +128,7 @@ class LocalShelf:
         return visible
 
     def items(self, rows: Sequence[int]) -> list[Item | None]:
-        """Fresh copies of the stored items; None for one that is gone."""
+        """Fresh copies of the stored items; None for one that is gone or damaged."""
         return [record.item() if record else None for record in self.records(rows)]
 
     def similarity(self, rows: Sequence[int]) -> FloatArray:
@@ -137,14 +138,21 @@ class LocalShelf:
         return self._contents.vectors.similarity(rows).astype(np.float64)
 
     def records(self, rows: Sequence[int]) -> list[Record | None]:
-        """The stored records at these rows; what a row holds never changes, so they are kept."""
+        """The stored records at these rows; what a row holds never changes, so they are kept.
+
+        None for one that is gone or damaged, which is no longer on the shelf then.
+        """
+        if len(self._records) > RECORDS_KEPT:
+            self._records.clear()
         missing = {int(self._contents.ids.values[r]): r for r in rows if r not in self._records}
         if missing:
-            if len(self._records) > RECORDS_KEPT:
-                self._records.clear()
             with self._file.reading() as connection:
                 found = find_records(connection, list(missing))
-            self._records.update((missing[item_id], record) for item_id, record in found.items())
+            self._records.update((missing[one.id], one) for one, _ in readable(found.values()))
+            for row in missing.values():
+                # What is gone or damaged must not take up a place in the next answer.
+                if row not in self._records:
+                    self.catalog.remove(self.catalog.id(row))
         return [self._records.get(row) for row in rows]
 
     def nearest(
@@ -284,7 +292,7 @@ def _deleted(connection: sqlite3.Connection, where: tuple[Any, ...]) -> list[Mem
 
 def _is_another_file(meta: Mapping[str, Any], latest: Mapping[str, Any]) -> bool:
     """Whether the log does not reach back far enough, or all vectors or traits are new."""
-    same = ("dims", "embedder", "traits")
+    same = ("dims", "embedder", "fingerprint", "traits")
     return latest.get("pruned", 0) > meta.get("seq", 0) or any(
         latest.get(name) != meta.get(name) for name in same
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -291,7 +292,11 @@ def _malformed(number: int, problem: object) -> InputError:
 @contextmanager
 def _opened(path: PathOrFile, mode: str) -> Iterator[IO[str]]:
     if isinstance(path, str | Path):
-        with open(path, mode, encoding="utf-8", newline="\n") as lines:
+        # A new file is its owner's alone, as the store is.
+        def private(name: str, flags: int) -> int:
+            return os.open(name, flags, 0o600)
+
+        with open(path, mode, encoding="utf-8", newline="\n", opener=private) as lines:
             yield lines
     else:
         yield path

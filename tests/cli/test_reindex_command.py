@@ -26,7 +26,7 @@ class Tired(DeterministicFakeEmbedding):
         return super().embed_documents(texts)
 
 class Down(Tired):
-    def embed_query(self, text):
+    def embed_documents(self, texts):
         raise RuntimeError("no such key")
 """
 

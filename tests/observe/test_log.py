@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -443,3 +444,19 @@ def test_a_fan_erases_where_its_sinks_can(path: Path) -> None:
     assert sink.erase(HOME) == 1
     log.close()
     assert cues(path) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such modes")
+def test_new_files_are_their_owners_alone_and_others_keep_their_mode(path: Path) -> None:
+    former = os.umask(0)
+    try:
+        with TraceLog(path, max_bytes=10, keep=2) as log:
+            for words in ("one", "two", "three"):
+                log(asked(words))
+        assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
+        assert len(list(path.parent.glob("traces.jsonl.[12]"))) == 2
+        path.chmod(0o640)
+        assert erase(path, HOME) == 3
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    finally:
+        os.umask(former)

@@ -28,6 +28,7 @@ START = 1_700_000_000.0
 class WordCounts(Embeddings):
     """One dimension a known word: cosines can be worked out by hand."""
 
+    identity = "word counts"
     words = ("cat", "dog", "tea", "car")
 
     def __init__(self):
@@ -463,6 +464,7 @@ def test_code_written_for_async_sqlite_store_runs_unchanged(tmp_path, clock):
 
 def test_reindex_embeds_everything_with_the_new_embedder(tmp_path, call):
     class Other(WordCounts):
+        identity = "other words"
         words = ("dog", "cat", "tea")
 
     with LocalStore(tmp_path / "m.db", embeddings=WordCounts()) as opened:
@@ -470,7 +472,7 @@ def test_reindex_embeds_everything_with_the_new_embedder(tmp_path, call):
             opened.put(NS, str(number), {"content": f"cat {number}"})
         opened.put(NS, "not", {"content": "cat"}, index=False)
     with LocalStore(tmp_path / "m.db", embeddings=Other()) as opened:
-        with pytest.raises(StoreError, match=r"WordCounts.*reindex"):
+        with pytest.raises(StoreError, match=r"word counts.*other words.*reindex"):
             opened.search(NS, query="cat")
         assert call(opened, "reindex") == 300
         found = opened.search(NS, query="cat", limit=1000)

@@ -4,9 +4,11 @@ import pytest
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import PutOp
 
+from langmem_recall import RecallStore
 from langmem_recall.errors import StoreError
-from langmem_recall.stores import local_file
+from langmem_recall.stores import local_shelf
 from langmem_recall.stores.local import LocalStore
+from langmem_recall.stores.transfer import export_jsonl
 from langmem_recall.types import Touch
 
 NS = ("users", "ann")
@@ -93,29 +95,6 @@ def test_empty_file_becomes_a_store(tmp_path):
 def test_missing_folder_is_named(tmp_path):
     with pytest.raises(StoreError, match=r"nowhere.*Create its folder"):
         LocalStore(tmp_path / "nowhere" / "m.db")
-
-
-def test_file_that_cannot_be_written_says_so_and_keeps_its_contents(path, monkeypatch):
-    # Permissions do not stop root, so the connection itself is read-only.
-    def read_only(_):
-        uri = f"file:{path}?mode=ro"
-        return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(local_file, "_connect", read_only)
-        store = LocalStore(path, embeddings=Constant())
-        with store, pytest.raises(StoreError, match=r"cannot be written.*write access"):
-            store.put(NS, "new", {"content": "dog"})
-    assert still_there(path) == [("k", pytest.approx(1.0))]
-
-
-def test_read_only_folder_says_so_for_a_new_file(tmp_path, monkeypatch):
-    def read_only(path):
-        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
-
-    monkeypatch.setattr(local_file, "_connect", read_only)
-    with pytest.raises(StoreError, match="cannot be opened"):
-        LocalStore(tmp_path / "m.db")
 
 
 def test_full_disk_rolls_the_batch_back_and_the_store_goes_on(path):
@@ -209,3 +188,115 @@ def test_word_index_of_another_version_is_refused_in_mid_flight(path):
 def test_index_that_is_no_configuration_is_refused(index):
     with pytest.raises(ValueError, match="IndexConfig"):
         LocalStore(index=index)
+
+
+# --- damaged rows ---------------------------------------------------------------------------------
+
+DAMAGED = [b"", b"not JSON", b'{"content": "cut', b'{"content": "cat"} and more', b"[1]", b"\xff{}"]
+
+
+def edit(path, stored, key="bad"):
+    """What a bad disk or an editor leaves in a row."""
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("UPDATE items SET value = CAST(? AS TEXT) WHERE key = ?", (stored, key))
+    connection.close()
+
+
+@pytest.fixture(params=DAMAGED, ids=repr)
+def damaged(request, path):
+    """A store in which the second of three memories cannot be read."""
+    with LocalStore(path, embeddings=Constant()) as store:
+        store.put(NS, "bad", {"content": "cat secret"})
+        store.put(NS, "last", {"content": "Tom, a cat from Bergen"})
+    edit(path, request.param)
+    return path
+
+
+def test_damaged_memory_is_named_when_it_is_read(damaged, call):
+    with LocalStore(damaged, embeddings=Constant()) as store:
+        with pytest.raises(StoreError, match=r"'bad' in \('users', 'ann'\) is damaged.*delete it"):
+            call(store, "get", NS, "bad")
+        assert call(store, "get", NS, "last") is not None
+        with pytest.raises(StoreError, match=r"'bad'.*delete it"):
+            call(RecallStore(store), "forget", NS, "bad")
+        with pytest.raises(StoreError, match="'bad'"):
+            export_jsonl(store, damaged.with_name("out.jsonl"))
+
+
+def test_damaged_memory_is_left_out_and_reported_once(damaged, call, caplog):
+    with LocalStore(damaged, embeddings=Constant()) as local:
+        store = RecallStore(local)
+        for _ in range(2):
+            # Whole pages: what is damaged takes up no place.
+            for query in ("cat", None):
+                found = call(local, "search", NS, query=query, limit=2)
+                assert {item.key for item in found} == {"k", "last"}
+            listed = call(local, "search", NS, filter={"content": {"$ne": "dog"}})
+            assert {item.key for item in listed} == {"k", "last"}
+            filtered = call(local, "search", NS, query="cat", filter={"content": {"$ne": "dog"}})
+            assert {item.key for item in filtered} == {"k", "last"}
+            searched = call(store, "search", NS, query="cat", limit=2)
+            assert {item.key for item in searched} == {"k", "last"}
+            recalled = call(store, "recall", NS, "cat").memories
+            assert {memory.key for memory in recalled} == {"k", "last"}
+    (record,) = [one for one in caplog.records if "damaged" in one.message]
+    assert "'bad'" in record.message
+    assert "secret" not in caplog.text
+
+
+def test_recall_leaves_a_damaged_memory_out_at_once(damaged, call):
+    with LocalStore(damaged, embeddings=Constant()) as local:
+        recalled = call(RecallStore(local), "recall", NS, "cat secret")
+        assert {memory.key for memory in recalled.memories} == {"k", "last"}
+
+
+@pytest.mark.parametrize(
+    "mend",
+    [
+        lambda call, store: call(store, "put", NS, "bad", {"content": "cat"}),
+        lambda call, store: call(store, "delete", NS, "bad"),
+        lambda call, store: call(store, "forget_namespace", NS),
+    ],
+)
+def test_damaged_memory_may_be_written_anew_or_deleted(damaged, call, mend):
+    with LocalStore(damaged, embeddings=Constant()) as local:
+        store = RecallStore(local)
+        assert len(call(store, "search", NS, query="cat")) == 2
+        mend(call, store)
+        found = call(store, "get", NS, "bad")
+        keys = [item.key for item in call(store, "search", NS, query="cat")]
+        assert ("bad" in keys) == (found is not None)
+
+
+def test_damaged_memory_does_not_keep_the_rest_from_being_embedded_anew(damaged, call):
+    with LocalStore(damaged, embeddings=Renamed()) as store:
+        call(store, "reindex")
+        assert {item.key for item in store.search(NS, query="cat")} == {"k", "last"}
+        assert call(store, "reindex") == 2
+
+
+def test_damaged_memory_does_not_keep_words_from_being_derived_anew(damaged):
+    connection = sqlite3.connect(damaged)
+    with connection:
+        connection.execute("UPDATE meta SET value = 0 WHERE name = 'traits'")
+    connection.close()
+    with LocalStore(damaged, embeddings=Constant()) as store:
+        assert {item.key for item in store.search(NS, query="cat")} == {"k", "last"}
+        assert store.shelf(NS).catalog.lexical.document_frequency("cat") == 2
+
+
+def test_value_with_space_around_it_is_as_good_as_any(path):
+    edit(path, b' {"content": "dog"}\n', key="k")
+    with LocalStore(path, embeddings=Constant()) as store:
+        assert store.get(NS, "k").value == {"content": "dog"}
+
+
+def test_memories_are_found_when_the_records_in_memory_are_let_go(path, monkeypatch):
+    monkeypatch.setattr(local_shelf, "RECORDS_KEPT", 0)
+    with LocalStore(path, embeddings=Constant()) as store:
+        store.put(NS, "new", {"content": "dog"})
+        shelf = store.shelf(NS)
+        with shelf.lock:
+            assert [item.key for item in shelf.items([0])] == ["k"]
+            assert [item.key for item in shelf.items([0, 1])] == ["k", "new"]
