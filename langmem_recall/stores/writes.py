@@ -206,6 +206,7 @@ class Writer:
         check_namespace(namespace)
         items = yield from listing(namespace, filter={"status": "quarantined"})
         found = {one.id: one for one in map(memory_of, items) if one.superseded_at is None}
+        self._quarantine.show_to_reviewer(found.values())
         if self._quarantine.is_on:
             decisions = yield from self._quarantine.below(namespace)
             put = yield from memories_at(sorted(one for one in decisions if decisions[one].bars))
@@ -217,9 +218,8 @@ class Writer:
                         memory.value, decision.reasons, former=decision.former
                     )
                     found[memory.id] = replace(memory, status="quarantined", value=value)
-        waiting = [found[memory_id] for memory_id in sorted(found)]
-        self._quarantine.show_to_reviewer(waiting)
-        return waiting
+                    self._quarantine.show_to_reviewer([memory])
+        return [found[memory_id] for memory_id in sorted(found)]
 
     def judge_puts(self, puts: Sequence[PutOp]) -> Plan[None]:
         """Decide about values that are put as they are, before they are.
