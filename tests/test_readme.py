@@ -107,6 +107,17 @@ def test_every_link_within_the_project_leads_somewhere(page: Path) -> None:
             assert anchor[1:] in anchors(linked), f"{target}{anchor}"
 
 
+def test_every_line_of_the_security_model_names_a_test_that_exists() -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "held by" not in line]
+    assert len(rows) > 20
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
+        assert named, row
+        for file, name in named:
+            assert f"def {name}(" in (ROOT / file).read_text(), (file, name)
+
+
 def test_the_reference_says_what_the_docstrings_say() -> None:
     script = str(ROOT / "docs" / "reference.py")
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)

@@ -154,6 +154,27 @@ def over(store: BaseStore, traces: list[Recall]) -> RecallStore:
     return facts(traces, inner=store)
 
 
+@pytest.mark.parametrize("name", ["cue", "count", "renderer"])
+def test_a_function_of_the_callers_that_hangs_costs_a_turn_no_more_than_its_deadline(
+    call: Call, hold: threading.Event, name: str
+) -> None:
+    traces: list[Recall] = []
+    model, store = model_of(), facts(traces)
+    store.recall(ADA, FLIGHT_WORDS)
+
+    def hangs(*_: Any) -> Any:
+        hold.wait(HANG)
+        return 1
+
+    more: Any = {name: hangs}
+    chat = Chat(agent_of(model, store, deadline=DEADLINE, on_error="skip", **more))
+    traces.clear()
+    took, recall = told_to(chat, call, traces)
+    assert took < 2 * DEADLINE + SLACK
+    assert shape(model.seen[0]) == [SYSTEM, FLIGHT_WORDS]
+    assert recall.trace.degraded[0].startswith("no memories: TooLate")
+
+
 @pytest.mark.parametrize("fault", [hanging, stubborn])
 def test_a_hanging_store_costs_a_turn_no_more_than_its_deadline(
     call: Call, hold: threading.Event, fault: Callable[..., None]
