@@ -32,7 +32,7 @@ from langgraph.store.base.batch import AsyncBatchedBaseStore
 from langmem_recall.drive import Ops, Plan, arun, run
 from langmem_recall.errors import InputError
 from langmem_recall.lifecycle.guard import default_guard
-from langmem_recall.lifecycle.provenance import LONGEST_TEXT
+from langmem_recall.lifecycle.provenance import LONGEST_TEXT, check_value
 from langmem_recall.lifecycle.verdict import Guard
 from langmem_recall.plans.rerank import Reranker
 from langmem_recall.policy import RecallPolicy
@@ -350,6 +350,9 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         return results
 
     def _before_puts(self, puts: Sequence[PutOp]) -> Plan[None]:
+        for op in puts:
+            if op.value is not None:
+                check_value(op.value)
         if any(op.value is not None and op.index is not False for op in puts):
             yield from self._keeper.check_vectors()
         yield from self._verdicts.judge(puts)
