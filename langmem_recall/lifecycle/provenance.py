@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
+from math import isfinite
 from typing import Any, get_args
 
 from langmem_recall.errors import InputError
@@ -59,6 +60,14 @@ MOST_ENTITIES = 16
 LONGEST_ENTITY = 64
 ENTITY_REACH = 10_000
 """Characters of a text that are looked through for entities."""
+DEEPEST = 100
+"""Levels that a value may be nested: far from where any store or Python itself gives up."""
+MOST_PARTS = 1_000_000
+"""Texts, numbers, lists and mappings that a value may have in it."""
+MOST_TOLD = 50_000
+"""Parts of a value without a text field that its text is made of."""
+LARGEST_WHOLE = 10**1_000
+"""Whole numbers beyond it are not written and read alike everywhere."""
 
 SOURCES: tuple[Source, ...] = get_args(Source)
 
@@ -109,7 +118,8 @@ def text_of(value: Mapping[str, Any]) -> str:
             return held
         if isinstance(held, Mapping):
             return _nested_text(held)
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    told = json.dumps(_bounded(value), ensure_ascii=False, sort_keys=True)
+    return told[:LONGEST_TEXT]
 
 
 def content_of(value: Mapping[str, Any]) -> Any:
@@ -202,6 +212,56 @@ def check_name(what: str, held: Any) -> None:
         )
 
 
+def check_value(value: Any) -> None:
+    """Refuse a value that not every store can hold and hand out again as it was."""
+    if not isinstance(value, Mapping):
+        raise InputError(
+            f"A value must be a mapping with text keys, got {type(value).__name__}. Wrap it, as in "
+            '{"content": ...}.'
+        )
+    level: list[Any] = [value]
+    count = 0
+    for _ in range(DEEPEST):
+        for held in level:
+            _check_part(held)
+        count += len(level)
+        level = [part for held in level for part in _parts(held)]
+        if not level:
+            return
+        if count + len(level) > MOST_PARTS:
+            raise InputError(
+                f"A value may have {MOST_PARTS:,} parts, got more. Split it, or store a reference."
+            )
+    raise InputError(
+        f"A value may be nested {DEEPEST} levels deep, got more. Flatten it, or store it as text."
+    )
+
+
+def _check_part(held: Any) -> None:
+    problem = None
+    if isinstance(held, Mapping) and not all(isinstance(name, str) for name in held):
+        problem = "a mapping with keys that are no texts"
+    elif isinstance(held, str) and cleaned(held) != held:
+        problem = "a text with NUL or lone surrogates"
+    elif isinstance(held, float) and not isfinite(held):
+        problem = f"the number {held}"
+    elif isinstance(held, int) and abs(held) >= LARGEST_WHOLE:
+        problem = "a whole number of more than 1,000 digits"
+    elif not isinstance(held, Mapping | list | tuple | str | int | float | None):
+        problem = f"a {type(held).__name__}"
+    if problem:
+        raise InputError(
+            f"A value must be plain JSON, got {problem} in it. Use text, finite numbers, true, "
+            "false, null, lists and mappings."
+        )
+
+
+def _parts(held: Any) -> Iterable[Any]:
+    if isinstance(held, Mapping):
+        return chain(held, held.values())
+    return held if isinstance(held, list | tuple) else ()
+
+
 def new_memory(
     namespace: Namespace, key: str, text: str, *, max_text: int = LONGEST_TEXT, **fields: Any
 ) -> Memory:
@@ -232,7 +292,32 @@ def _nested_text(held: Mapping[str, Any]) -> str:
     inner = held.get("content")
     if isinstance(inner, str):
         return inner
-    return ". ".join(f"{name}: {part}" for name, part in held.items() if part not in (None, ""))
+    told = ". ".join(
+        f"{name}: {part}" for name, part in _bounded(held).items() if part not in (None, "")
+    )
+    return told[:LONGEST_TEXT]
+
+
+def _bounded(held: Any, levels: int = DEEPEST, room: Iterator[int] | None = None) -> Any:
+    """What a store handed out as plain JSON of bounded depth and size, so that any can be told."""
+    room = iter(range(MOST_TOLD)) if room is None else room
+    is_within = bool(levels) and next(room, None) is not None
+    if isinstance(held, Mapping) and is_within:
+        return {_told(name): _bounded(part, levels - 1, room) for name, part in held.items()}
+    if isinstance(held, list | tuple) and is_within:
+        return [_bounded(part, levels - 1, room) for part in held]
+    if held is None or isinstance(held, bool | float):
+        return held
+    if isinstance(held, int) and abs(held) < LARGEST_WHOLE:
+        return held
+    return _told(held) if is_within else "..."
+
+
+def _told(held: Any) -> str:
+    try:
+        return held if isinstance(held, str) else str(held)
+    except Exception:
+        return type(held).__name__
 
 
 def _choice(held: Any, allowed: tuple[Any, ...], default: Any) -> Any:
@@ -261,13 +346,14 @@ def _text(held: Any) -> str | None:
 
 
 def _turn(held: Any) -> int | str | None:
-    return held if isinstance(held, int | str) and not isinstance(held, bool) else None
+    is_number = isinstance(held, int) and not isinstance(held, bool) and abs(held) < LARGEST_WHOLE
+    return held if is_number or isinstance(held, str) else None
 
 
 def _texts(held: Any) -> tuple[str, ...]:
     if isinstance(held, str):
         return (held,)
-    return tuple(str(part) for part in held) if isinstance(held, list | tuple) else ()
+    return tuple(_told(_bounded(part)) for part in held) if isinstance(held, list | tuple) else ()
 
 
 def _time(held: Any) -> datetime | None:

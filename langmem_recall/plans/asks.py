@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -164,6 +164,18 @@ def row_of(catalog: Catalog, memory_id: MemoryId) -> int:
     if row is None:
         raise KeyError(memory_id)
     return row
+
+
+def likeness_by(
+    measure: Callable[[list[int]], FloatArray], catalog: Catalog, ids: Sequence[MemoryId]
+) -> FloatArray:
+    """How alike memories are by their rows; one that is gone by now is unlike any other."""
+    rows = [catalog.row(memory_id) for memory_id in ids]
+    places = [place for place, row in enumerate(rows) if row is not None]
+    alike = np.eye(len(ids))
+    if places:
+        alike[np.ix_(places, places)] = measure([row for row in rows if row is not None])
+    return alike
 
 
 def id_of(item: Item) -> MemoryId:

@@ -19,6 +19,7 @@ from langmem_recall.plans.asks import (
     beyond,
     id_of,
     is_literal,
+    likeness_by,
     make_candidates,
     match,
     rescued,
@@ -229,6 +230,4 @@ def _cosines(
 
 def _overlap(index: Index, ids: Sequence[MemoryId]) -> FloatArray:
     with index.lock:
-        return index.catalog.lexical.overlap(
-            [row_of(index.catalog, memory_id) for memory_id in ids]
-        )
+        return likeness_by(index.catalog.lexical.overlap, index.catalog, ids)

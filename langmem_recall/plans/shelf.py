@@ -14,11 +14,11 @@ from langmem_recall.plans.asks import (
     beyond,
     id_of,
     is_literal,
+    likeness_by,
     make_candidates,
     match,
     memory_of,
     rescued,
-    row_of,
     top,
 )
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
@@ -146,7 +146,9 @@ def _similarities(table: EvidenceTable) -> FloatArray:
 
 
 def _similarity_on(shelf: Shelf, ids: Sequence[MemoryId]) -> FloatArray:
-    with shelf.lock:
-        rows = [row_of(shelf.catalog, memory_id) for memory_id in ids]
+    def measure(rows: Sequence[int]) -> FloatArray:
         cosine = shelf.similarity(rows)
         return np.where(np.isnan(cosine), shelf.catalog.lexical.overlap(rows), cosine)
+
+    with shelf.lock:
+        return likeness_by(measure, shelf.catalog, ids)

@@ -32,6 +32,8 @@ as often and by 7 sigmas and more, unrelated notes about as often and within 3 s
 TIMED = 1
 NUMBERED = 2
 PINNED = 4
+WORDS_REACH = 100_000
+"""Characters of a text whose words are read: all that `remember` stores unless told otherwise."""
 
 _WEEKDAY = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
 _MONTH = (
@@ -94,8 +96,9 @@ def traits_of(memory: Memory) -> Traits:
 
 
 def _flags(memory: Memory) -> int:
-    numbered = NUMBERED * bool(_NUMBER.search(memory.text))
-    return TIMED * is_timed(memory.text) | numbered | PINNED * memory.pinned
+    text = memory.text[:WORDS_REACH]
+    numbered = NUMBERED * bool(_NUMBER.search(text))
+    return TIMED * is_timed(text) | numbered | PINNED * memory.pinned
 
 
 def is_timed(text: str) -> bool:
@@ -111,7 +114,8 @@ def lexical_text(memory: Memory) -> str:
     """The words a memory can be found by: its date, names and tags beside its text."""
     when = memory.written_at
     date = f"{when.day} {when:%B %Y}" if memory.dated and when else ""
-    return " ".join(part for part in (date, memory.text, *memory.entities, *memory.tags) if part)
+    text = memory.text[:WORDS_REACH]
+    return " ".join(part for part in (date, text, *memory.entities, *memory.tags) if part)
 
 
 def thread_of(memory: Memory) -> str | None:

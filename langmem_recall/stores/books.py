@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from inspect import isawaitable
+from typing import Any
+
 from langgraph.store.base import BaseStore
 
 from langmem_recall.drive import Plan
 from langmem_recall.sources import UsageTable
 from langmem_recall.stores.ledger import SidecarBook, TableBook, UsageBook
 from langmem_recall.stores.postgres import database_of
+from langmem_recall.stores.postgres_host import explained
 from langmem_recall.stores.postgres_usage import PostgresBook
 from langmem_recall.stores.postgres_vectors import claim
+
+
+def prepare(store: BaseStore) -> Any:
+    """Set a store up, where it needs that; what it returns is to be awaited where that is async."""
+    set_up = getattr(store, "setup", None)
+    with explained():
+        prepared = set_up() if set_up else None
+    return _explained(prepared) if isawaitable(prepared) else prepared
+
+
+async def _explained(prepared: Awaitable[Any]) -> Any:
+    with explained():
+        return await prepared
 
 
 def make_tables(book: UsageBook, inner: BaseStore) -> Plan[None]:

@@ -41,4 +41,10 @@ def ranked_item(item: Item, candidate: Candidate, scored: Scored | None) -> Rank
 
 def _copied(held: Any) -> Any:
     """Plain texts and numbers, of which most values consist, cannot be changed by anyone."""
-    return held if isinstance(held, _PLAIN) else deepcopy(held)
+    if isinstance(held, _PLAIN):
+        return held
+    try:
+        return deepcopy(held)
+    except RecursionError:
+        # Nested deeper than `put` lets in: handed out as it is rather than not at all.
+        return held

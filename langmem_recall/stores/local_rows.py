@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from langgraph.store.base import Item, SearchItem
 
 from langmem_recall.errors import InputError, StoreError
+from langmem_recall.lifecycle.provenance import check_value
 from langmem_recall.types import MemoryId, Namespace
 
 logger = logging.getLogger(__name__)
@@ -108,20 +109,8 @@ def to_microseconds(moment: datetime) -> int:
 
 def encode_value(value: Any) -> str:
     """A value as readable JSON; InputError for what JSON cannot hold."""
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise InputError(
-            f"A value must be a mapping with text keys, got {value!r:.80}. Wrap it, as in "
-            '{"content": ...}.'
-        )
-    try:
-        text = json.dumps(dict(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        text.encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(
-            f"A value must be plain JSON, got {value!r:.80}: {error}. Use text, finite numbers, "
-            "true, false, null, lists and mappings."
-        ) from error
-    return text
+    check_value(value)
+    return json.dumps(dict(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def decode_value(stored: bytes) -> dict[str, Any] | None:

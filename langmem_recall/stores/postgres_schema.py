@@ -39,13 +39,25 @@ IF to_regclass('store') IS NOT NULL THEN
     FROM moved WHERE value ? 'uses';
 END IF;"""
 
-WORDS_INDEX = f"{SIDECAR_ROOT}_words"
-WORDS = "to_tsvector('simple', coalesce(value->>'content', value->>'text', value->>'memory', ''))"
+WORDS_INDEX = f"{SIDECAR_ROOT}_first_words"
+WORDS_REACH = 100_000
+"""Characters of a text whose words are indexed, so that no text is too long for the index.
+
+A tsvector holds 1,048,575 bytes; a hyphenated pair of four-byte letters, with its parts and their
+positions, takes eight for each of its characters, and nothing takes more.
+"""
+_TEXT = "coalesce(value->>'content', value->>'text', value->>'memory', '')"
+WORDS = f"to_tsvector('simple', left({_TEXT}, {WORDS_REACH}))"
 """The words of an item, as the index has them."""
 _INDEX_WORDS = f"""
 IF to_regclass('store') IS NOT NULL THEN
     CREATE INDEX IF NOT EXISTS {WORDS_INDEX} ON store USING gin (({WORDS}));
 END IF;"""
+
+# Made by an earlier version over whole texts, so that the table refused large ones.
+_FORMER_INDEX = f"{SIDECAR_ROOT}_words"
+_DROP_FORMER_INDEX = f"DROP INDEX IF EXISTS {_FORMER_INDEX};"
+_NOTHING = "NULL;"
 
 _MAKE_LOTS = f"""
 CREATE TABLE {LOTS_TABLE} (
@@ -54,14 +66,21 @@ CREATE TABLE {LOTS_TABLE} (
     written_at timestamptz NOT NULL DEFAULT now()
 );"""
 
-VERSIONS = (_MAKE_USAGE, _TAKE_OVER, _INDEX_WORDS, _MAKE_LOTS)
+VERSIONS = (
+    *(_MAKE_USAGE, _TAKE_OVER, _NOTHING, _MAKE_LOTS),
+    *(_INDEX_WORDS, _DROP_FORMER_INDEX),
+)
 """Applied in order, each once and as a whole; only ever added to."""
 
 
 def set_up(database: Database) -> Plan[None]:
     """Bring the database to the newest version; any number of processes may do so at once."""
-    steps = [_step(number, sql) for number, sql in enumerate(VERSIONS)]
-    yield database.ask(*(Statement(step, returns=False) for step in steps))
+    *steps, last = (
+        Statement(_step(number, sql), returns=False) for number, sql in enumerate(VERSIONS)
+    )
+    yield database.ask(*steps)
+    # Dropping an index bars readers too: not for as long as another one takes to be built.
+    yield database.ask(last)
 
 
 def is_set_up(database: Database) -> Plan[bool]:

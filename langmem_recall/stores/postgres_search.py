@@ -155,6 +155,14 @@ class PostgresReads:
         items = [fetched.get((op.namespace, op.key)) for op in gets]
         return Looked(pages, items, self._items(worded))
 
+    def items(self, gets: Sequence[GetOp]) -> Plan[list[Item | None]]:
+        """Items by namespace and key, without touching them."""
+        if not gets:
+            return []
+        (rows,) = yield self._database.ask(self._get_all([*map(_path, gets)], False))
+        fetched = self._by_id(rows)
+        return [fetched.get((op.namespace, op.key)) for op in gets]
+
     def _filled_in(self, answers: list[Rows], held: Held) -> Plan[list[Rows]]:
         """Rows that came without values, with those that are held or else with the store's.
 

@@ -16,7 +16,7 @@ from langgraph.store.base import GetOp, Item, PutOp, validate_op_namespace
 
 from langmem_recall.drive import Call, Ops, Plan
 from langmem_recall.lifecycle.guard import ACTIONS, RuleGuard
-from langmem_recall.lifecycle.provenance import content_of, labels_of, read_memory
+from langmem_recall.lifecycle.provenance import DEEPEST, content_of, labels_of, read_memory
 from langmem_recall.lifecycle.verdict import Guard, Verdict, allow_all
 from langmem_recall.plans.asks import memory_of
 from langmem_recall.stores.ledger import listing
@@ -32,8 +32,6 @@ WITHHELD = "[withheld: quarantined]"
 MOST_DECISIONS = 100_000
 """Decisions kept in memory; the one used longest ago goes first."""
 MOST_REVIEWED = 10_000
-DEEPEST = 100
-"""Levels of a value that are looked through."""
 
 
 class Decision(NamedTuple):

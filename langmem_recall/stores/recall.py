@@ -29,19 +29,20 @@ from langgraph.store.base import (
 )
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 
-from langmem_recall.drive import Host, Ops, Plan, arun, run
+from langmem_recall.drive import Ops, Plan, arun, run
 from langmem_recall.errors import InputError
 from langmem_recall.lifecycle.guard import default_guard
-from langmem_recall.lifecycle.provenance import LONGEST_TEXT
+from langmem_recall.lifecycle.provenance import LONGEST_TEXT, check_value
 from langmem_recall.lifecycle.verdict import Guard
 from langmem_recall.plans.rerank import Reranker
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.books import book_of, has_tables, make_tables
+from langmem_recall.stores.books import book_of, has_tables, make_tables, prepare
 from langmem_recall.stores.flusher import Flusher
 from langmem_recall.stores.keeping import Keeper
 from langmem_recall.stores.ledger import Ledger
 from langmem_recall.stores.memories import MemoryMethods, UpkeepMethods
 from langmem_recall.stores.policies import PolicyShelf
+from langmem_recall.stores.postgres_host import explained, host_of
 from langmem_recall.stores.quarantine import Quarantine
 from langmem_recall.stores.quiet import is_quiet, quiet
 from langmem_recall.stores.reads import Knobs, Reader, embeddings_of, has_vectors
@@ -63,10 +64,6 @@ _adding_locks: weakref.WeakKeyDictionary[BaseStore, threading.Lock] = weakref.We
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
-
-
-def _nothing() -> None:
-    """What setting up does in a store that needs none."""
 
 
 class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
@@ -131,7 +128,7 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         self._book = book_of(sidecar)
         adding = _adding_locks.setdefault(sidecar, threading.Lock())
         self._ledger = Ledger(self._book, self.policy.count_fade_per_day, adding)
-        self._host = Host(inner, sidecar, embeddings_of(inner))
+        self._host = host_of(inner, sidecar, embeddings=embeddings_of(inner))
         limit = index_limit if index == "auto" else 0
         knobs = Knobs(limit, index_max_age, allow_empty_namespace)
         self._quarantine = Quarantine(guard, index_max_age)
@@ -164,7 +161,8 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
     ) -> None:
         """Store an item, as the inner store does."""
         run(self._before_puts([PutOp(namespace, key, cast(Any, value), index)]), self._host)
-        self._inner.put(namespace, key, value, index, ttl=ttl)
+        with explained():
+            self._inner.put(namespace, key, value, index, ttl=ttl)
         self._reader.indexes.note_put(namespace, str(key), value, self._clock())
 
     async def aput(
@@ -178,7 +176,8 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
     ) -> None:
         """Store an item, as the inner store does."""
         await arun(self._before_puts([PutOp(namespace, key, cast(Any, value), index)]), self._host)
-        await self._inner.aput(namespace, key, value, index, ttl=ttl)
+        with explained():
+            await self._inner.aput(namespace, key, value, index, ttl=ttl)
         self._reader.indexes.note_put(namespace, str(key), value, self._clock())
 
     def delete(self, namespace: Namespace, key: str) -> None:
@@ -278,8 +277,7 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
 
         On Postgres also the tables of our own; to be awaited where the inner one is.
         """
-        prepare = getattr(self._inner, "setup", None)
-        prepared = prepare() if prepare else None
+        prepared = prepare(self._inner)
         if has_tables(self._book, self._inner):
             if isawaitable(prepared):
                 return self._finish_setup(prepared)
@@ -288,7 +286,7 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
 
     async def asetup(self) -> Any:
         """The async twin of `setup`."""
-        return await self._finish_setup(await to_thread(getattr(self._inner, "setup", _nothing)))
+        return await self._finish_setup(await to_thread(prepare, self._inner))
 
     async def _finish_setup(self, prepared: Any) -> Any:
         done = await prepared if isawaitable(prepared) else prepared
@@ -363,6 +361,9 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         return results
 
     def _before_puts(self, puts: Sequence[PutOp]) -> Plan[None]:
+        for op in puts:
+            if op.value is not None:
+                check_value(op.value)
         if any(op.value is not None and op.index is not False for op in puts):
             yield from self._keeper.check_vectors()
         yield from self._writer.judge_puts(puts)

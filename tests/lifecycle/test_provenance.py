@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from langmem_recall.errors import InputError, RecallError
 from langmem_recall.lifecycle.provenance import (
+    LONGEST_TEXT,
     MEMORY_FIELDS,
     MOST_ENTITIES,
+    check_value,
     cleaned,
     find_entities,
     new_memory,
@@ -25,6 +27,15 @@ from langmem_recall.types import KINDS, STATUSES, TRUST, Memory
 
 MAY = datetime(2023, 5, 7, 9, 30, tzinfo=UTC)
 JUNE = datetime(2023, 6, 1, tzinfo=UTC)
+
+
+_LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+_VALUES = st.dictionaries(
+    st.text() | st.integers(),
+    st.recursive(
+        _LEAVES, lambda part: st.lists(part) | st.dictionaries(st.text(), part), max_leaves=10
+    ),
+)
 
 
 def read(value: dict[str, Any], **times: datetime) -> Memory:
@@ -478,3 +489,57 @@ def test_a_revised_value_keeps_what_it_does_not_change():
         "tags": ["a"],
     }
     assert memory.value == {"content": {"food": "pizza"}, "env": "prod", "pinned": True}
+
+
+def _nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+class Mute:
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def _circular() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    value["a"] = value["b"] = value
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        _nested(100_000),
+        {"content": _nested(100_000)},
+        {"content": {"note": _nested(100_000)}},
+        {"content": "tea", "entities": [_nested(100_000)], "tags": [10**5000, Mute()]},
+        {"content": "tea", "turn": 10**5000, "salience": 10**5000, "confidence": -(10**5000)},
+        {1: "a", "b": 2, None: 3, (4, 5): Mute()},
+        {"content": [10**5000, float("nan"), {1, 2}, b"x"]},
+        _circular(),
+        {"content": _circular()},
+    ],
+    ids=range(9),
+)
+def test_any_value_is_read_within_bounds(value):
+    found = read(value)
+    assert len(found.text) <= LONGEST_TEXT
+    assert f"{found.turn}{found.entities}{found.tags}"
+    assert text_of(value) == found.text
+
+
+def test_text_of_a_large_value_without_text_is_cut():
+    assert len(text_of({"note": "x" * 10**6})) == LONGEST_TEXT
+    assert len(text_of({"content": {"note": "x" * 10**6}})) == LONGEST_TEXT
+
+
+@given(_VALUES)
+def test_what_passes_as_a_value_is_the_same_after_a_round_trip(value):
+    try:
+        check_value(value)
+    except InputError:
+        return
+    assert json.loads(json.dumps(value)) == value
