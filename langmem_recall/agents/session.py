@@ -46,6 +46,7 @@ from langmem_recall.errors import (
     InputError,
     MissingExtraError,
     PolicyError,
+    described,
 )
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, make_nonce
@@ -299,7 +300,7 @@ class Session:
             try:
                 entries = yield from self._summarised(drafted, recall)
             except Exception as fault:
-                notes = (*notes, f"summarizer failed ({_told(fault)}); sentences were picked")
+                notes = (*notes, f"summarizer failed ({described(fault)}); sentences were picked")
         at = recall.trace.at
         block = self._rendered(entries, record, turn, at, self._secrets[id(store.inner)])
         tokens = self.options.count(block)
@@ -348,7 +349,7 @@ class Session:
         """What is recalled when nothing could be: nothing, and why."""
         if self.options.on_error == "raise":
             raise fault
-        told = _told(fault)
+        told = described(fault)
         if told not in self._reported:
             _keep(self._reported, told, None)
             logger.warning("No memories in this turn: %s", told)
@@ -365,8 +366,8 @@ class Session:
     def _record_use(self, store: RecallStore, recall: Recall) -> None:
         try:
             store.record_recall(recall, self.options.policy)
-        except Exception:
-            logger.exception("What a turn recalled could not be recorded")
+        except Exception as fault:
+            logger.error("What a turn recalled could not be recorded: %s", described(fault))
 
     def written(self, store: RecallStore, prepared: Prepared) -> Generator[Step, Any, None]:
         """Write what was used, unless the store has just failed; the store tries again later."""
@@ -379,10 +380,6 @@ class Session:
             self._writing.failed()
             raise
         self._writing.succeeded()
-
-
-def _told(fault: Exception) -> str:
-    return f"{type(fault).__name__}: {fault}"[:200]
 
 
 def _keep(kept: OrderedDict[Any, Any], key: Any, held: Any) -> None:

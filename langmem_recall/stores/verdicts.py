@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from langgraph.store.base import GetOp, Item, PutOp, validate_op_namespace
 
 from langmem_recall.drive import Call, Ops, Plan
+from langmem_recall.errors import described
 from langmem_recall.lifecycle.provenance import text_of
 from langmem_recall.lifecycle.verdict import Guard, Verdict, allow_all
 from langmem_recall.stores.ledger import listing
@@ -194,8 +195,8 @@ def judge_text(guard: Guard, text: str) -> Verdict:
             return verdict
         problem = f"it said {verdict.action!r}"
     except Exception as error:
-        logger.warning("The guard failed; the text is quarantined.", exc_info=True)
-        problem = f"{type(error).__name__}: {error}"
+        problem = described(error)
+        logger.warning("The guard failed; the text is quarantined: %s", problem)
     return Verdict("quarantine", (f"the guard failed ({problem:.100})",))
 
 
