@@ -1,6 +1,12 @@
 """Errors a user can meet: each says what is wrong, what we got and what to do."""
 
+import re
 from collections.abc import Sequence
+
+LONGEST_DESCRIPTION = 200
+_PACKAGE = __name__.partition(".")[0]
+_CODES = ("sqlstate", "sqlite_errorname", "status_code", "errno")
+"""Attributes by which drivers and clients number their faults."""
 
 
 class RecallError(Exception):
@@ -43,3 +49,22 @@ class MissingExtraError(RecallError, ImportError):
 
 class StoreError(RecallError):
     """A store file or its contents cannot be used as they are; nothing was changed."""
+
+
+def described(fault: BaseException) -> str:
+    """A fault without the words of memories or cues: fit for traces and logs.
+
+    An embedder, a driver or a model may quote what it was given, so of their faults only type and
+    code are told. Our own messages quote nothing but what an InputError got.
+    """
+    kind = type(fault).__name__
+    if type(fault).__module__.partition(".")[0] == _PACKAGE:
+        message = str(fault)
+        if isinstance(fault, RejectedError):
+            return kind
+        if isinstance(fault, InputError):
+            message = message.partition(", got ")[0]
+        return f"{kind}: {message}"[:LONGEST_DESCRIPTION]
+    codes = (str(getattr(fault, name, None) or "") for name in _CODES)
+    code = next((code for code in codes if re.fullmatch(r"\w{1,40}", code)), None)
+    return f"{kind} {code}" if code else kind

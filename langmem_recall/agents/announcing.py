@@ -11,6 +11,7 @@ from langchain_core.runnables import RunnableConfig
 from langsmith.run_helpers import get_current_run_tree
 
 from langmem_recall.agents.scene import Prepared
+from langmem_recall.errors import described
 from langmem_recall.observe.record import recall_id
 
 logger = logging.getLogger(__name__)
@@ -28,8 +29,8 @@ def announce(prepared: Prepared, config: Mapping[str, Any], write: Write) -> Non
     try:
         for event in _events(prepared, write):
             dispatch_custom_event(EVENT, event, config=cast(RunnableConfig, config))
-    except Exception:
-        logger.warning(FAULT, exc_info=True)
+    except Exception as fault:
+        logger.warning("%s: %s", FAULT, described(fault))
 
 
 async def aannounce(prepared: Prepared, config: Mapping[str, Any], write: Write) -> None:
@@ -37,8 +38,8 @@ async def aannounce(prepared: Prepared, config: Mapping[str, Any], write: Write)
     try:
         for event in _events(prepared, write):
             await adispatch_custom_event(EVENT, event, config=cast(RunnableConfig, config))
-    except Exception:
-        logger.warning(FAULT, exc_info=True)
+    except Exception as fault:
+        logger.warning("%s: %s", FAULT, described(fault))
 
 
 def _events(prepared: Prepared, write: Write) -> Iterator[dict[str, Any]]:

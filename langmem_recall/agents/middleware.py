@@ -30,7 +30,7 @@ from langmem_recall.agents.scene import STEPS, Prepared, Scene, Step
 from langmem_recall.agents.session import Session
 from langmem_recall.agents.tools import memory_tools
 from langmem_recall.drive import arun, run
-from langmem_recall.errors import ConfigurationError
+from langmem_recall.errors import ConfigurationError, described
 
 logger = logging.getLogger(__name__)
 
@@ -161,8 +161,8 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
                     store.feedback(namespace, key)
             if not any(answer.tool_calls for answer in answers):
                 yield from self._session.written(store, prepared)
-        except Exception:
-            logger.warning("What a turn used could not be written", exc_info=True)
+        except Exception as fault:
+            logger.warning("What a turn used could not be written: %s", described(fault))
 
     def _answered(
         self, response: ModelResponse[Any], prepared: Prepared

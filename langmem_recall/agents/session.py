@@ -52,6 +52,7 @@ from langmem_recall.errors import (
     InputError,
     MissingExtraError,
     PolicyError,
+    described,
 )
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, make_nonce, render_block
@@ -337,7 +338,7 @@ class Session:
             try:
                 entries = yield from self._summarised(drafted, recall)
             except Exception as fault:
-                notes = (*notes, f"summarizer failed ({_told(fault)}); sentences were picked")
+                notes = (*notes, f"summarizer failed ({described(fault)}); sentences were picked")
         if scene.damaged:
             notes = (*notes, f"dropped entries of recalls that cannot be read: {scene.damaged}")
         at, secret = recall.trace.at, self._secrets[id(store.inner)]
@@ -396,7 +397,7 @@ class Session:
         """What is recalled when nothing could be: nothing, and why."""
         if self.options.on_error == "raise":
             raise fault
-        told = _told(fault)
+        told = described(fault)
         if told not in self._reported:
             _keep(self._reported, told, None)
             logger.warning("No memories in this turn: %s", told)
@@ -413,8 +414,8 @@ class Session:
     def _record_use(self, store: RecallStore, recall: Recall) -> None:
         try:
             store.record_recall(recall, self.options.policy)
-        except Exception:
-            logger.exception("What a turn recalled could not be recorded")
+        except Exception as fault:
+            logger.error("What a turn recalled could not be recorded: %s", described(fault))
 
     def written(self, store: RecallStore, prepared: Prepared) -> Generator[Step, Any, None]:
         """Write what was used, unless the store has just failed; the store tries again later."""
@@ -437,10 +438,6 @@ def _unverified_results(messages: Sequence[BaseMessage]) -> list[str]:
 
 def _named(memory: Memory) -> str:
     return f"{memory.key} ({memory.source})"
-
-
-def _told(fault: Exception) -> str:
-    return f"{type(fault).__name__}: {fault}"[:200]
 
 
 def _keep(kept: OrderedDict[Any, Any], key: Any, held: Any) -> None:

@@ -28,7 +28,7 @@ from langmem_recall.agents.wrapping import recall_store
 from langmem_recall.cue import task_of
 from langmem_recall.deadline import Deadline, TooLate
 from langmem_recall.drive import arun, run
-from langmem_recall.errors import ConfigurationError, MissingExtraError, RecallError
+from langmem_recall.errors import ConfigurationError, MissingExtraError, RecallError, described
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, line_of
 from langmem_recall.stores.recall import RecallStore
@@ -342,7 +342,7 @@ def _told_faults(name: str) -> Iterator[None]:
         ) from fault
     # The model learns the kind of fault alone: a driver's message may hold hosts and passwords.
     except Exception as fault:
-        logger.warning("The memory tool %s failed.", name, exc_info=True)
+        logger.warning("The memory tool %s failed: %s", name, described(fault))
         raise ToolException(
             f"error: the memory store failed ({type(fault).__name__}); {name} did not work. "
             "Go on without it."

@@ -49,9 +49,13 @@ def cases_from_traces(
 
 
 def cues_from_traces(records: Iterable[Mapping[str, Any]]) -> list[Cue]:
-    """The cues of recorded recalls with their times of asking; `set_injection_rate` takes them."""
+    """The cues of recorded recalls with their times of asking; `set_injection_rate` takes them.
+
+    Recalls that were recorded without words have none.
+    """
     recalls = (from_dict(record) for record in records if record.get("kind") != FEEDBACK)
-    return [replace(recall.trace.cue, at=recall.trace.at) for recall in recalls]
+    traces = (recall.trace for recall in recalls)
+    return [replace(trace.cue, at=trace.at) for trace in traces if trace.cue.words]
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from langmem_recall.errors import ConfigurationError, InputError
+from langmem_recall.errors import ConfigurationError, InputError, described
 from langmem_recall.observe.log_files import append, files, locked, records, rewrite
 from langmem_recall.observe.record import FEEDBACK, VERSION, recall_id, to_json
 from langmem_recall.policy import RecallPolicy
@@ -47,7 +47,7 @@ class TraceLog:
 
     Args:
         path: The file; what is rotated out lies beside it as `.1` (the latest), `.2` ...
-        with_text: False leaves out the memories' words; the cue's stay.
+        with_text: False leaves out all words of memories and cues; keys and namespaces stay.
         max_bytes: Size beyond which the file is rotated out.
         keep: How many rotated files are kept.
         policies: Policies of one's own whose knobs are to be recorded, so that the inspector can
@@ -228,8 +228,8 @@ class TraceLog:
             self.lost += count
         if is_first:
             logger.warning(
-                "Traces cannot be written to %s (%s: %s). Recalls go on; TraceLog.lost counts.",
-                *(self.path, type(error).__name__, error),
+                "Traces cannot be written to %s (%s). Recalls go on; TraceLog.lost counts.",
+                *(self.path, described(error)),
             )
 
 
@@ -281,10 +281,10 @@ class Fan:
         for i, sink in enumerate(self._sinks):
             try:
                 sink(recall)
-            except Exception:
+            except Exception as fault:
                 if i not in self._failed:
                     self._failed.add(i)
-                    logger.warning("A sink of traces failed; recalls go on.", exc_info=True)
+                    logger.warning("A sink of traces failed; recalls go on: %s", described(fault))
 
     def feedback(self, namespace: Namespace, key: str, good: bool) -> None:
         """Hand what came of a memory to every sink that takes it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import cache, lru_cache
 from json.encoder import encode_basestring_ascii as quoted
@@ -38,7 +39,8 @@ def to_dict(
 
     Args:
         recall: What the pipeline returned.
-        with_text: False leaves out the memories' words; the cue's stay.
+        with_text: False leaves out all words of memories and cues, and speakers, threads, tags and
+            entities; keys and namespaces stay.
         policy: The policy in force, where it is no preset: its knobs are recorded, so that the
             inspector can ask what would have been recalled under others.
         block: What the model was shown, where it is known.
@@ -63,7 +65,7 @@ def to_json(
         "kind": RECALL,
         "id": recall_id(recall),
         "at": trace.at.isoformat(),
-        "cue": _cue_record(trace.cue),
+        "cue": _cue_record(trace.cue if with_text else _wordless(trace.cue)),
         "namespaces": trace.namespaces,
         "searched": trace.searched,
         "channels": dict(trace.channels),
@@ -125,6 +127,10 @@ def _policy_record(told: str, knobs: Mapping[str, Any] | None) -> str:
     return json.dumps(record | ({"knobs": dict(knobs)} if knobs else {}))
 
 
+def _wordless(cue: Cue) -> Cue:
+    return replace(cue, text="", parts=(), task=None)
+
+
 def _cue_record(cue: Cue) -> dict[str, Any]:
     temporal = cue.temporal
     return {
@@ -158,6 +164,8 @@ _OPTIONAL = (
     *("tags", "entities", "supersedes", "derived_from", "pinned", "dated"),
 )
 """Fields of a memory that are recorded where they say something."""
+_WORDS = frozenset({"thread_id", "turn", "speaker", "tags", "entities"})
+"""Those in which a user's own words may stand."""
 _NOTHING = (*(None,) * 7, *((),) * 4, *(False,) * 2)
 _optional = attrgetter(*_OPTIONAL)
 
@@ -168,6 +176,8 @@ def _candidates(recall: Recall, with_text: bool) -> Iterator[str]:
     for place, scored in enumerate(recall.chosen):
         yield f'{_scored(scored, ranks[place], with_text)}, "place": {place + 1}}}'
     for i, (scored, gate, reason) in enumerate(recall.dropped, start=len(recall.chosen)):
+        if gate == "task" and not with_text:
+            reason = "not tagged with the cue's task"
         told = f'"gate": {_name(gate)}, "reason": {quoted(reason)}'
         yield f"{_scored(scored, ranks[i], with_text)}, {told}}}"
 
@@ -212,7 +222,7 @@ def _memory(memory: Memory, with_text: bool) -> str:
     extras = {
         name: one
         for name, one, nothing in zip(_OPTIONAL, held, _NOTHING, strict=True)
-        if one != nothing and (with_text or name != "entities")
+        if one != nothing and (with_text or name not in _WORDS)
     }
     return f"{told}, {json.dumps(extras, default=datetime.isoformat)[1:-1]}" if extras else told
 

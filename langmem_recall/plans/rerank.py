@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from langchain_core.documents import BaseDocumentCompressor, Document
 
 from langmem_recall.drive import Call, Plan
-from langmem_recall.errors import ConfigurationError
+from langmem_recall.errors import ConfigurationError, described
 from langmem_recall.types import Cue, Scored
 
 PLACE = "langmem_recall_place"
@@ -55,5 +55,5 @@ class Reranker:
             places = [int(document.metadata[PLACE]) for document in kept]
             first = [held.pop(place) for place in dict.fromkeys(places)]
         except Exception as fault:
-            return ranked, [f"reranker failed ({type(fault).__name__}: {fault}); blend as it is"]
+            return ranked, [f"reranker failed ({described(fault)}); blend as it is"]
         return [*first, *held.values(), *ranked[self.top :]], []

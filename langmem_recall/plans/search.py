@@ -11,6 +11,7 @@ import numpy as np
 from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
 
 from langmem_recall.drive import Ops, Plan
+from langmem_recall.errors import described
 from langmem_recall.filters import matches as filter_matches
 from langmem_recall.plans.asks import (
     Ask,
@@ -135,7 +136,7 @@ def _search(
             looked = yield from look(searches, gets)
             return _answers(listing, looked, fetch, degraded)
         except Exception as error:
-            degraded.append(f"dense search failed ({type(error).__name__}: {error}); lexical only")
+            degraded.append(f"dense search failed ({described(error)}); lexical only")
     looked = yield from by_operations([listing], gets, ())
     return _answers(listing, looked, fetch, degraded)
 

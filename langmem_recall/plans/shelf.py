@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from langmem_recall.drive import Call, Embed, Plan
+from langmem_recall.errors import described
 from langmem_recall.plans.asks import (
     Ask,
     Found,
@@ -38,7 +39,7 @@ def find_on_shelf(ask: Ask, shelf: Shelf, null: Null, has_vectors: bool) -> Plan
         try:
             vectors = yield Embed([part.dense_text for part in matched.parts])
         except Exception as error:
-            degraded.append(f"the embedder failed ({type(error).__name__}: {error}); lexical only")
+            degraded.append(f"the embedder failed ({described(error)}); lexical only")
     found: Found = yield Call(lambda: _lay_open(ask, shelf, matched, vectors, null, degraded))
     return found
 
@@ -108,8 +109,7 @@ def _cosines(
         is_finite = bool(np.isfinite(np.asarray(vectors, np.float64)).all())
         cosines = shelf.cosines(vectors)
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
-        degraded.append(f"the embedder's vectors are of no use ({told}); lexical only")
+        degraded.append(f"the embedder's vectors are of no use ({described(error)}); lexical only")
         return None
     if not is_finite:
         degraded.append("the embedder gave NaN or infinity; no dense evidence from that")

@@ -15,6 +15,8 @@ from tenacity import AsyncRetrying, RetryCallState, Retrying, wait_exponential, 
 from tenacity.nap import sleep_using_event
 from tenacity.wait import wait_base
 
+from langmem_recall.errors import described
+
 logger = logging.getLogger(__name__)
 
 FIRST_WAIT_S = 0.5
@@ -188,7 +190,8 @@ def _patience() -> wait_base:
 
 def _say(state: RetryCallState) -> None:
     fault = None if state.outcome is None else state.outcome.exception()
-    logger.warning("Usage could not be written; it stays pending.", exc_info=fault)
+    told = "" if fault is None else described(fault)
+    logger.warning("Usage could not be written; it stays pending: %s", told)
 
 
 _open_stores: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -201,5 +204,5 @@ def _flush_all() -> None:
         if not owner.needs_loop:
             try:
                 owner.flush()
-            except Exception:
-                logger.warning("Usage could not be written; it is lost.", exc_info=True)
+            except Exception as fault:
+                logger.warning("Usage could not be written; it is lost: %s", described(fault))

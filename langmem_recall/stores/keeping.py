@@ -19,7 +19,7 @@ from langgraph.store.base import (
 )
 
 from langmem_recall.drive import Ops, Plan
-from langmem_recall.errors import InputError, RecallError
+from langmem_recall.errors import InputError, RecallError, described
 from langmem_recall.lifecycle.provenance import cleaned, text_of
 from langmem_recall.stores.index import IndexShelf
 from langmem_recall.stores.ledger import Ledger
@@ -109,8 +109,9 @@ class Keeper:
             (item,) = yield Ops([GetOp(*memory_id, refresh_ttl=False)])
             try:
                 yield from self._index_now(item)
-            except Exception:
-                logger.warning("The embedder still fails; memories wait for it.", exc_info=True)
+            except Exception as error:
+                told = described(error)
+                logger.warning("The embedder still fails; memories wait for it: %s", told)
                 return done
             yield Ops([_mark(memory_id, None)], sidecar=True)
             done += [memory_id] if item is not None else []
@@ -143,7 +144,7 @@ class Keeper:
             yield Ops([_mark(memory_id, None) for memory_id in ids], sidecar=True)
             raise error from None
         self._may_wait = True
-        logger.warning("Stored %d memories without vectors: %s", len(ids), error)
+        logger.warning("Stored %d memories without vectors: %s", len(ids), described(error))
 
 
 def check_namespace(namespace: Any) -> None:

@@ -14,7 +14,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import IndexConfig, ensure_embeddings, get_text_at_path, tokenize_path
 
 from langmem_recall.embeddings import DIMS, LocalEmbeddings, embedder_identity, names_model
-from langmem_recall.errors import InputError, RecallError, StoreError
+from langmem_recall.errors import InputError, RecallError, StoreError, described
 from langmem_recall.stores.local_matrix import normalised
 from langmem_recall.types import Memory
 
@@ -128,8 +128,9 @@ class Embedder:
             vectors = list(_called(self.embeddings, "documents", texts))
         except RecallError:
             raise
-        except Exception:
-            logger.warning("The embedder failed; %d texts wait for it.", len(texts), exc_info=True)
+        except Exception as error:
+            told = described(error)
+            logger.warning("The embedder failed; %d texts wait for it: %s", len(texts), told)
             return []
         if len(vectors) != len(texts):
             logger.warning("The embedder gave %d vectors for %d texts.", len(vectors), len(texts))

@@ -9,6 +9,8 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any
 
+from langmem_recall.errors import described
+
 logger = logging.getLogger(__name__)
 
 
@@ -74,9 +76,9 @@ def _run(
             break
         try:
             call()
-        except Exception:
+        except Exception as error:
             # A busy or full disk may be better the next time.
-            logger.exception("Sweeping expired items failed")
+            logger.error("Sweeping expired items failed: %s", described(error))
         del call
     if not future.cancelled():
         future.set_result(None)

@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 from typing_extensions import Unpack
 
 from langmem_recall.drive import Call, Host, Plan, arun, run
+from langmem_recall.errors import described
 from langmem_recall.lifecycle.housekeeping import STEPS, Forgotten, Step, SweepReport
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.upkeep import SweepAsk, Upkeep
@@ -300,5 +301,5 @@ def told_outcome(traces: Any, namespace: Namespace, key: str | Sequence[str], go
     try:
         for name in [key] if isinstance(key, str) else key:
             tell(namespace, name, good)
-    except Exception:
-        logger.warning("An outcome could not be handed to traces", exc_info=True)
+    except Exception as fault:
+        logger.warning("An outcome could not be handed to traces: %s", described(fault))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from langgraph.store.base import GetOp, Item, PutOp, validate_op_namespace
 
 from langmem_recall.drive import Call, Ops, Plan
+from langmem_recall.errors import described
 from langmem_recall.lifecycle.guard import ACTIONS, RuleGuard
 from langmem_recall.lifecycle.provenance import DEEPEST, content_of, labels_of, read_memory
 from langmem_recall.lifecycle.verdict import Guard, Verdict, allow_all
@@ -241,7 +242,7 @@ class Quarantine:
             kept = yield from self.kept(asked)
         except Exception as error:
             # Judged here and now nothing is shown that should not be; approvals have to wait.
-            logger.warning("The guard's decisions cannot be read (%s).", type(error).__name__)
+            logger.warning("The guard's decisions cannot be read (%s).", described(error))
             kept = {}
         known = {one: kept[one] for one in kept if kept[one].digest == digest_of(unknown[one])}
         missing = [unknown[one] for one in asked if one not in known]
@@ -258,7 +259,7 @@ class Quarantine:
         try:
             yield from self.write(lasting, now)
         except Exception as error:
-            logger.warning("The guard's decisions cannot be kept (%s).", type(error).__name__)
+            logger.warning("The guard's decisions cannot be kept (%s).", described(error))
         decided = {one: decision for one, (decision, _) in said.items()} | lasting | known
         self._keep(decided, now)
         return decided
@@ -345,7 +346,7 @@ def _ask(guard: Guard, text: str) -> tuple[Verdict, bool]:
             return verdict, False
         problem = f"it said {verdict.action!r}"
     except Exception as error:
-        problem = type(error).__name__
+        problem = described(error)
         logger.warning("The guard failed (%s); the text is quarantined.", problem)
     return Verdict("quarantine", (f"the guard failed ({problem:.100})",)), True
 

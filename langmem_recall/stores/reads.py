@@ -24,7 +24,7 @@ from langgraph.store.base import (
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.drive import Call, Ops, Plan
-from langmem_recall.errors import InputError, RecallError
+from langmem_recall.errors import InputError, RecallError, described
 from langmem_recall.filters import check_filter
 from langmem_recall.lifecycle.conflicts import conflicts
 from langmem_recall.pipeline import Likeness, rank, select, spread
@@ -306,7 +306,7 @@ class Reader:
                 for candidate, usage in zip(candidates, usages, strict=True)
             ]
         except Exception as error:
-            return candidates, [f"usage cannot be read ({_told(error)}); ranked without it"]
+            return candidates, [f"usage cannot be read ({described(error)}); ranked without it"]
         return used, []
 
     def words(self, prefix: Namespace) -> Plan[Words]:
@@ -329,7 +329,7 @@ class Reader:
             raise
         except Exception as error:
             found = yield from self._searched(ask, NamespaceIndex(), null)
-            note = f"words cannot be read ({_told(error)}); dense only"
+            note = f"words cannot be read ({described(error)}); dense only"
             return found._replace(degraded=(note, *found.degraded))
         if isinstance(words, NamespaceIndex):
             return (yield from self._searched(ask, words, null))
@@ -434,10 +434,6 @@ def _timed(cue: Cue, now: datetime) -> Cue:
 def _dated(cue: Cue, now: datetime) -> Cue:
     as_of = cue.as_of or read_as_of(cue.words, now)
     return replace(cue, as_of=as_of) if as_of else cue
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _admitted(tail: Sequence[Candidate], ask: Ask) -> list[Candidate]:

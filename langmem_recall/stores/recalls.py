@@ -11,7 +11,7 @@ from typing import cast
 from langgraph.store.base import GetOp, PutOp, SearchItem
 
 from langmem_recall.drive import Host, Ops, Plan, arun, run
-from langmem_recall.errors import InputError
+from langmem_recall.errors import InputError, described
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.policies import PolicyShelf
 from langmem_recall.stores.quiet import is_quiet
@@ -152,9 +152,9 @@ class RecallMethods:
         if self._traces and not is_quiet():
             try:
                 self._traces(recall)
-            except Exception:
+            except Exception as fault:
                 # Whoever looks on must not break what he looks at.
-                logger.warning("A trace could not be handed on", exc_info=True)
+                logger.warning("A trace could not be handed on: %s", described(fault))
 
     def _policy_at(self, namespace: Namespace, given: RecallPolicy | None) -> Plan[RecallPolicy]:
         """The call's policy, else the one stored for the namespace, else the store's own."""
@@ -194,9 +194,10 @@ def _kept_secret() -> Plan[bytes]:
             return bytes.fromhex(item.value["hex"])
         try:
             yield Ops([PutOp(SECRET, "nonce", made, index=False)], sidecar=True)
-        except Exception:
+        except Exception as fault:
             # What cannot be written can still be read; the secret is then this process's own.
-            logger.warning("The nonces' secret could not be kept in the store.", exc_info=True)
+            told = described(fault)
+            logger.warning("The nonces' secret could not be kept in the store: %s", told)
             break
     return bytes.fromhex(made["hex"])
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from langgraph.constants import TAG_NOSTREAM
 
+from langmem_recall.errors import described
+
 logger = logging.getLogger(__name__)
 
 SUMMARY_SECONDS = 10.0
@@ -30,8 +32,9 @@ def summarise(model: Any, text: str, seconds: float = SUMMARY_SECONDS) -> str | 
             messages = [("system", INSTRUCTIONS), ("human", text)]
             answer = model.invoke(messages, {"tags": [TAG_NOSTREAM]})
             answers.put(str(getattr(answer, "text", answer)))
-        except Exception:
-            logger.warning("The summarizer failed; the text is stored as it is.", exc_info=True)
+        except Exception as fault:
+            told = described(fault)
+            logger.warning("The summarizer failed; the text is stored as it is: %s", told)
             answers.put(None)
 
     # A daemon: a model that never answers must not keep the process from ending.

@@ -18,7 +18,7 @@ from langgraph.store.base import (
 )
 
 from langmem_recall.drive import Call, Ops, Plan
-from langmem_recall.errors import InputError, StoreError
+from langmem_recall.errors import InputError, StoreError, described
 from langmem_recall.lifecycle.conflicts import is_same
 from langmem_recall.lifecycle.housekeeping import (
     LEAST_CONFIDENCE,
@@ -256,8 +256,9 @@ class Upkeep:
         try:
             done = [isinstance(store, Erasable) and store.compact() for store in stores]
             return all(done)
-        except StoreError:
-            logger.warning("The store could not be compacted; compact it later.", exc_info=True)
+        except StoreError as error:
+            told = described(error)
+            logger.warning("The store could not be compacted; compact it later: %s", told)
             return False
 
 

@@ -224,7 +224,7 @@ def test_a_raising_store_costs_a_turn_its_memories_only(
     told_to(chat, call, traces)
     assert took < SLACK
     assert shape(model.seen[0]) == [SYSTEM, FLIGHT_WORDS]
-    assert recall.trace.degraded == ("no memories: OSError: disk gone",)
+    assert recall.trace.degraded == ("no memories: OSError",)
     logged = [one for one in caplog.records if "No memories in this turn" in one.message]
     assert len(logged) == 1
 
@@ -312,7 +312,7 @@ def test_a_store_wrapped_on_the_fly_says_why_in_the_state(
     chat = Chat(agent_of(model_of(), inner, deadline=HANG, on_error="skip"))
     call(chat, "say", FLIGHT_WORDS)
     (record,) = chat.records
-    assert record["reason"] == "no memories: OSError: disk gone"
+    assert record["reason"] == "no memories: OSError"
 
 
 # --- embedders with faults ---
@@ -431,7 +431,7 @@ def test_after_three_faults_the_store_is_left_alone_and_probed_after_a_rest(
     raising(inner, hold)
     for _ in range(3):
         _, recall = told_to(chat, call, traces)
-        assert recall.trace.degraded == ("no memories: OSError: disk gone",)
+        assert recall.trace.degraded == ("no memories: OSError",)
     asked = inner.asked
     for now in (0.0, 29.0):
         seconds.now = now
@@ -441,7 +441,7 @@ def test_after_three_faults_the_store_is_left_alone_and_probed_after_a_rest(
     assert inner.asked == asked
     seconds.now = 31.0
     _, recall = told_to(chat, call, traces)
-    assert recall.trace.degraded == ("no memories: OSError: disk gone",)
+    assert recall.trace.degraded == ("no memories: OSError",)
     assert inner.asked > asked
     inner.act = None
     seconds.now = 60.0
@@ -571,7 +571,7 @@ def test_a_part_that_raises_costs_a_turn_its_memories_only(call: Call, part: str
     model = model_of()
     chat = Chat(agent_of(model, facts(traces), on_error="skip", **{part: broken}))
     _, recall = told_to(chat, call, traces)
-    assert recall.trace.degraded == ("no memories: ZeroDivisionError: oops",)
+    assert recall.trace.degraded == ("no memories: ZeroDivisionError",)
     assert recall.chosen == ()
     assert shape(model.seen[0]) == [SYSTEM, FLIGHT_WORDS]
 
@@ -591,7 +591,7 @@ def test_a_hook_for_traces_that_raises_does_not_break_the_turn(
     store._traces = broken
     call(Chat(agent_of(model, store, on_error="skip")), "say", FLIGHT_WORDS)
     assert recalled(model.seen[0]) == [SEAT]
-    assert "oops" in caplog.text
+    assert "could not be handed on: ZeroDivisionError" in caplog.text
 
 
 def test_the_model_s_own_fault_is_passed_on(call: Call) -> None:

@@ -162,11 +162,11 @@ def fail_to_flush(bench: Bench) -> None:
 
 LATE = r"no answer after 0\.\d\d s, waiting for the (embedder|store)"
 LEXICAL_ONLY = {
-    "raises": r"OSError: it is gone\); lexical only",
+    "raises": r"OSError\); lexical only",
     "garbage": r"(embedder|dense search).*; lexical only",
     "nan": r"the embedder gave NaN",
     "dimensions": r"(embedder|dense search).*; lexical only",
-    "limited": r"RateLimitError: slow down\); lexical only",
+    "limited": r"RateLimitError 429\); lexical only",
 }
 NOTHING = {
     "raises": r"OSError",
@@ -175,23 +175,23 @@ NOTHING = {
     "limited": r"TooManyRequests",
 }
 DENSE_ONLY = {
-    "raises": r"words cannot be read \(OSError: it is gone\); dense only",
-    "garbage": r"words cannot be read \(\w+Error: .*\); dense only",
-    "dimensions": r"words cannot be read \(\w+Error: .*\); dense only",
-    "limited": r"words cannot be read \(TooManyRequests: \); dense only",
+    "raises": r"words cannot be read \(OSError\); dense only",
+    "garbage": r"words cannot be read \(\w+Error.*\); dense only",
+    "dimensions": r"words cannot be read \(\w+Error.*\); dense only",
+    "limited": r"words cannot be read \(TooManyRequests\); dense only",
 }
 WITHOUT_USE = {
-    "raises": r"usage cannot be read \(OSError: it is gone\); ranked without it",
+    "raises": r"usage cannot be read \(OSError\); ranked without it",
     "garbage": r"usage cannot be read \(StoreError: .* must hold numbers.*; ranked without it",
     "nan": r"usage cannot be read \(StoreError: .* must hold numbers.*; ranked without it",
-    "dimensions": r"usage cannot be read \(\w+Error: .*\); ranked without it",
-    "limited": r"usage cannot be read \(TooManyRequests: \); ranked without it",
+    "dimensions": r"usage cannot be read \(\w+Error.*\); ranked without it",
+    "limited": r"usage cannot be read \(TooManyRequests\); ranked without it",
 }
 AS_BLENDED = {
-    "raises": r"reranker failed \(OSError: it is gone\); blend as it is",
+    "raises": r"reranker failed \(OSError\); blend as it is",
     "hangs": r"reranker failed \(TooLate: no answer after .*\); blend as it is",
-    "garbage": r"reranker failed \(AttributeError: .*\); blend as it is",
-    "limited": r"reranker failed \(RateLimitError: slow down\); blend as it is",
+    "garbage": r"reranker failed \(AttributeError\); blend as it is",
+    "limited": r"reranker failed \(RateLimitError 429\); blend as it is",
     # Its order counts, its scores are not read; and a memory named twice comes once.
     "nan": r"",
     "dimensions": r"",
@@ -319,7 +319,7 @@ def check_sentences_are_picked(bench: Bench) -> None:
     struck = bench.recalls()
     check_in_time(bench, struck)
     assert struck.is_shown
-    fault = r"summarizer failed \(\w+: .*\); sentences were picked"
+    fault = r"summarizer failed \(\w+.*\); sentences were picked"
     assert re.search(r"^$" if bench.kind == "slow" else fault, struck.told), struck.told
     assert "aisle seat" in str(bench.model.seen[-1]) or bench.kind == "slow"
     bench.fault.lift()

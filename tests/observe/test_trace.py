@@ -103,13 +103,23 @@ def test_candidate_carries_memory_evidence_signals_and_usage_to_six_digits(recal
 
 
 def test_text_can_be_left_out(recall: Recall) -> None:
-    named_entity = recall_of([candidate("a", 0.9, text="Ann's secret", entities=("secret",))])
-    line = to_json(named_entity, with_text=False, block="Ann's secret")
+    told = dict.fromkeys(("entities", "tags"), ("secret",))
+    labels = dict.fromkeys(("thread_id", "speaker", "turn"), "secret")
+    held = candidate("a", 0.9, text="Ann's secret", supersedes=("b",), **told, **labels)
+    other = candidate("c", 0.9)
+    planning = RecallPolicy.planning()
+    cue = Cue("the secret?", parts=("a secret",), task="secret")
+    made = recall_of([held, other], cue, policy=planning)
+    assert made.drop_counts() == {"task": 1}
+    line = to_json(made, with_text=False, block="Ann's secret")
 
+    assert "secret" in to_json(made)
     assert "secret" not in line
     assert "block" not in json.loads(line)
-    assert "what is it?" in line
-    assert from_dict(json.loads(line)).memories[0].text == ""
+    read = from_dict(json.loads(line))
+    assert (read.trace.cue.words, read.memories[0].text) == ("", "")
+    assert (read.memories[0].id, read.memories[0].supersedes) == (held.memory.id, ("b",))
+    assert read.trace.namespaces == made.trace.namespaces
 
 
 def test_block_and_knobs_of_a_policy_of_ones_own_are_recorded_when_given() -> None:

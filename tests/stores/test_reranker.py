@@ -96,7 +96,7 @@ def foreign(_: Sequence[Document]) -> Sequence[Document]:
 
 @pytest.mark.parametrize(
     ("order", "told"),
-    [(raising, "OSError: no route"), (foreign, "KeyError")],
+    [(raising, "(OSError)"), (foreign, "KeyError")],
     ids=["raising", "foreign"],
 )
 def test_when_it_fails_the_blend_stands_and_the_trace_says_so(
