@@ -343,6 +343,6 @@ def test_a_graph_goes_on_without_a_store_that_raises(call: Call) -> None:
     chat = Chat(graph_of(model, store, on_error="skip"))
     call(chat, "say", FLIGHT_WORDS)
     assert shape(model.seen[0]) == [FLIGHT_WORDS]
-    assert chat.records[0]["reason"] == "no memories: ZeroDivisionError: division by zero"
+    assert chat.records[0]["reason"] == "no memories: ZeroDivisionError"
     with pytest.raises(ZeroDivisionError):
         call(Chat(graph_of(model, store, on_error="raise")), "say", FLIGHT_WORDS)
