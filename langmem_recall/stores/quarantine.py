@@ -364,9 +364,9 @@ def memories_at(ids: Sequence[MemoryId]) -> Plan[dict[MemoryId, Memory]]:
 
 
 def _has_constructor(held: Any, depth: int) -> bool:
-    """Whether some part has the mark of a serialised object; too deep to tell counts as one."""
+    """Whether some part has the mark of a serialised object."""
     if not depth:
-        return True
+        return False
     if isinstance(held, Mapping):
         return "lc" in held or any(_has_constructor(part, depth - 1) for part in held.values())
     if isinstance(held, list | tuple):
