@@ -31,7 +31,7 @@ QUARANTINE = "quarantine"
 WITHHELD = "[withheld: quarantined]"
 """What a reader gets in place of words that the guard bars."""
 MOST_DECISIONS = 100_000
-"""Decisions kept in memory; the one used longest ago goes first."""
+"""Decisions kept in memory before the looking up starts afresh."""
 MOST_REVIEWED = 10_000
 
 
@@ -74,6 +74,23 @@ class Decision(NamedTuple):
 Decisions = dict[MemoryId, Decision]
 
 
+class _Known(NamedTuple):
+    """A decision as this process knows it."""
+
+    decision: Decision
+    at: float
+    words: tuple[Any, ...]
+    """What it is about: compared faster than digests are made."""
+
+    def is_old(self, now: float, max_age_s: float) -> bool:
+        """Whether somebody may have approved it meanwhile."""
+        return self.decision.bars and now - self.at >= max_age_s
+
+
+def _words_of(memory: Memory) -> tuple[Any, ...]:
+    return memory.text, memory.speaker, memory.turn, memory.tags
+
+
 class Quarantine:
     """The guard of a store and its decisions, kept in the side-car and never in an item.
 
@@ -87,7 +104,7 @@ class Quarantine:
         self._keeps_all = not isinstance(guard, RuleGuard)
         self._max_age_s = max_age_s
         self._lock = threading.Lock()
-        self._known: OrderedDict[MemoryId, tuple[Decision, float]] = OrderedDict()
+        self._known: dict[MemoryId, _Known] = {}
         self._reviewed: OrderedDict[MemoryId, str] = OrderedDict()
 
     @property
@@ -174,7 +191,7 @@ class Quarantine:
             for item in items
         }
 
-    def write(self, decisions: Decisions, now: float) -> Plan[None]:
+    def write(self, decisions: Decisions) -> Plan[None]:
         """Keep decisions for good, and for every worker."""
         # Sorted, because unsorted batches dead-lock on Postgres.
         puts = [
@@ -183,12 +200,16 @@ class Quarantine:
         ]
         if puts:
             yield Ops(puts, sidecar=True)
-        self._keep(decisions, now)
+        self._drop(decisions)
 
     def forget(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Drop the decisions about these items."""
         ops = [PutOp((*VERDICT, *namespace), key, None) for namespace, key in sorted(ids)]
         yield Ops(ops, sidecar=True)
+        self._drop(ids)
+
+    def _drop(self, ids: Iterable[MemoryId]) -> None:
+        """Look these up anew from now on."""
         with self._lock:
             for memory_id in ids:
                 self._known.pop(memory_id, None)
@@ -217,15 +238,16 @@ class Quarantine:
         """What is known here, and what is not; somebody may have approved what is barred."""
         decisions: Decisions = {}
         unknown: dict[MemoryId, Memory] = {}
-        with self._lock:
-            for memory in memories:
-                known, at = self._known.get(memory.id, (None, 0.0))
-                is_fresh = known is not None and not (known.bars and now - at >= self._max_age_s)
-                if known is not None and is_fresh and known.digest == digest_of(memory):
-                    decisions[memory.id] = known
-                    self._known.move_to_end(memory.id)
-                else:
-                    unknown[memory.id] = memory
+        for memory in memories:
+            known = self._known.get(memory.id)
+            if (
+                known is None
+                or known.words != _words_of(memory)
+                or (known.decision.bars and now - known.at >= self._max_age_s)
+            ):
+                unknown[memory.id] = memory
+            else:
+                decisions[memory.id] = known.decision
         return decisions, unknown
 
     def _decide(self, unknown: Mapping[MemoryId, Memory], now: float) -> Plan[Decisions]:
@@ -257,24 +279,20 @@ class Quarantine:
             if not said[memory.id][1] and self.is_lasting(said[memory.id][0], kept.get(memory.id))
         }
         try:
-            yield from self.write(lasting, now)
+            yield from self.write(lasting)
         except Exception as error:
             logger.warning("The guard's decisions cannot be kept (%s).", described(error))
         decided = {one: decision for one, (decision, _) in said.items()} | lasting | known
-        self._keep(decided, now)
+        with self._lock:
+            if len(self._known) > MOST_DECISIONS:
+                self._known.clear()
+            for memory_id, decision in decided.items():
+                self._known[memory_id] = _Known(decision, now, _words_of(unknown[memory_id]))
         return decided
 
     def _judge_all(self, memories: Iterable[Memory]) -> dict[MemoryId, tuple[Decision, bool]]:
         guard = self._guard or allow_all
         return {memory.id: decide(guard, memory) for memory in memories}
-
-    def _keep(self, decisions: Decisions, now: float) -> None:
-        with self._lock:
-            for memory_id, decision in decisions.items():
-                self._known[memory_id] = decision, now
-                self._known.move_to_end(memory_id)
-            while len(self._known) > MOST_DECISIONS:
-                self._known.popitem(last=False)
 
 
 def withheld(memory: Memory) -> Memory:

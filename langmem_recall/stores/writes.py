@@ -198,7 +198,7 @@ class Writer:
         if decision is not None:
             yield from self._retire_stand_in(current.id, decision, now)
             approved = decision._replace(action="approve")
-            yield from self._quarantine.write({current.id: approved}, now.timestamp())
+            yield from self._quarantine.write({current.id: approved})
         return current
 
     def quarantined(self, namespace: Namespace) -> Plan[list[Memory]]:
@@ -245,7 +245,7 @@ class Writer:
             elif self._quarantine.is_lasting(decision, before):
                 former = None if before is None else before.former
                 lasting[memory_id] = decision._replace(former=former)
-        yield from self._quarantine.write(lasting, now.timestamp())
+        yield from self._quarantine.write(lasting)
 
     def forget_stand_ins(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """What stood in for items that are being deleted goes with them."""
@@ -263,7 +263,7 @@ class Writer:
             )
         # Bound to no text, it only tells where the history is.
         settled = Decision("allow", (), "", former)
-        yield from self._quarantine.write({memory_id: settled}, now.timestamp())
+        yield from self._quarantine.write({memory_id: settled})
 
     def feedback(self, namespace: Namespace, keys: Sequence[str] | str, good: bool) -> None:
         """A step up or down for each of these memories, written behind like a use."""
@@ -422,7 +422,7 @@ class Writer:
         accepted = read_memory(waiting.namespace, replaced, value, waiting.created_at)
         # Before the memory is: no reader may find it undecided.
         decision = Decision("approve", tuple(pending.get("reasons", ())), digest_of(accepted))
-        yield from self._quarantine.write({accepted.id: decision}, now.timestamp())
+        yield from self._quarantine.write({accepted.id: decision})
         if replaced == waiting.key:
             return (yield from self._put(accepted, now, value))
         (item,) = yield Ops([GetOp(*accepted.id, refresh_ttl=False)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conftest import Call, Clock
+from langgraph.store.base import SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.errors import PolicyError
@@ -79,6 +80,17 @@ def test_stored_policies_are_no_memories(store: RecallStore) -> None:
     open_to_all.set_policy(NS, STRICT)
     assert open_to_all.list_namespaces() == []
     assert open_to_all.search(()) == []
+
+
+def test_a_batch_ranks_by_the_policy_that_is_stored(inner: InMemoryStore, call: Call) -> None:
+    store = RecallStore(inner, stored_policies=True)
+    for n in range(4):
+        store.put(NS, f"k{n}", {"content": f"jazz record {n}"})
+    store.set_policy(NS, RecallPolicy.similarity())
+    alone = call(store, "search", NS, query="jazz record 2")
+    (batched,) = call(store, "batch", [SearchOp(NS, query="jazz record 2")])
+    assert [item.dict() for item in batched] == [item.dict() for item in alone]
+    assert [type(item) for item in batched] == [type(item) for item in alone]
 
 
 def test_a_spoilt_policy_is_named_as_such(inner: InMemoryStore) -> None:
