@@ -82,10 +82,6 @@ class _Known(NamedTuple):
     words: tuple[Any, ...]
     """What it is about: compared faster than digests are made."""
 
-    def is_old(self, now: float, max_age_s: float) -> bool:
-        """Whether somebody may have approved it meanwhile."""
-        return self.decision.bars and now - self.at >= max_age_s
-
 
 def _words_of(memory: Memory) -> tuple[Any, ...]:
     return memory.text, memory.speaker, memory.turn, memory.tags
