@@ -53,7 +53,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/postgres.py --full
 	$(BIN)/python benchmarks/scale.py
-	$(BIN)/python benchmarks/suites.py
+	$(BIN)/python benchmarks/behaviour.py
 	-$(BIN)/python benchmarks/inspector.py
 	-$(BIN)/python benchmarks/locomo.py
 

@@ -32,12 +32,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
+from locomo_cases import load_locomo
+from suites.silence import off_topic_cues
 
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.evaluation.cases import FAR, Case, CaseSet
 from langmem_recall.evaluation.evaluate import Contender, evaluate
-from langmem_recall.evaluation.locomo import load_locomo
-from langmem_recall.evaluation.suites.silence import off_topic_cues
 from langmem_recall.lifecycle.provenance import text_of
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.tokens import tokens

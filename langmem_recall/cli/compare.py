@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,24 +13,18 @@ from langmem_recall.cli.inputs import (
     CasesSource,
     EmbeddingsChoice,
     PolicyChoices,
-    Unit,
-    UnitChoice,
-    load_case_sets,
+    load_case_set,
     load_embedder,
     load_policies,
 )
-from langmem_recall.cli.output import AsJson, Output, Tick, deliver, progress
+from langmem_recall.cli.output import AsJson, Output, deliver, progress
 from langmem_recall.observe.trace import printable
-from langmem_recall.policy import RecallPolicy
 
 if TYPE_CHECKING:
     from langmem_recall.cli.stores import EmbedderChoice
-    from langmem_recall.evaluation.cases import CaseSet
     from langmem_recall.evaluation.evaluate import Report, StoreFactory
-    from langmem_recall.evaluation.metrics import Measured, Row
+    from langmem_recall.evaluation.metrics import Row
 
-USE = "use"
-"""The suite that is asked only after a month of recalls under the policy itself."""
 LEGEND = (
     "R, hit, nDCG, MRR: how well answerable cues find their memories. repeats: near-duplicates "
     "among the first.",
@@ -54,7 +48,6 @@ def evaluate_command(
     k: Annotated[int, typer.Option("--k", min=1, help="Memories a ranking is judged by.")] = 10,
     by: Annotated[Facet | None, typer.Option(help="Also break the table down.")] = None,
     intervals: Annotated[bool, typer.Option("--intervals", help="Show 95 % intervals.")] = False,
-    unit: UnitChoice = Unit.turns,
     as_json: AsJson = False,
     output: Output = None,
 ) -> None:
@@ -64,29 +57,23 @@ def evaluate_command(
     should find as {"cue": ..., "relevant": ["m1"]}; an empty list means nothing should be recalled.
     """
     policies, embedder = load_policies(policy), load_embedder(embeddings)
-    reports = []
-    for case_set in load_case_sets(cases, unit):
-        with progress(case_set.name) as tick:
-            reports.append(_evaluated(case_set, policies, embedder, k, tick))
-    records = {report.cases.name: _record(report, by) for report in reports}
-    record = next(iter(records.values())) if len(records) == 1 else {"suites": records}
-    deliver(record, lambda screen: _show(screen, reports, by, intervals), as_json, output)
-
-
-def _evaluated(
-    cases: CaseSet, policies: Sequence[RecallPolicy], embedder: EmbedderChoice, k: int, tick: Tick
-) -> Report:
+    case_set = load_case_set(cases)
     from langmem_recall.evaluation.evaluate import evaluate
 
-    if cases.name == USE:
-        return _evaluated_after_use(cases, policies, embedder, k, tick)
-    return evaluate(
-        cases,
-        policies,
-        embeddings=embedder or None,
-        store=store_factory(embedder),
-        k=k,
-        progress=tick,
+    with progress(case_set.name) as tick:
+        report = evaluate(
+            case_set,
+            policies,
+            embeddings=embedder or None,
+            store=store_factory(embedder),
+            k=k,
+            progress=tick,
+        )
+    deliver(
+        _record(report, by),
+        lambda screen: _show(screen, report, by, intervals),
+        as_json,
+        output,
     )
 
 
@@ -95,36 +82,6 @@ def store_factory(embedder: EmbedderChoice) -> StoreFactory | None:
     from langmem_recall.stores.local import LocalStore
 
     return (lambda _: LocalStore(index=False)) if embedder is False else None
-
-
-def _evaluated_after_use(
-    cases: CaseSet, policies: Sequence[RecallPolicy], embedder: EmbedderChoice, k: int, tick: Tick
-) -> Report:
-    """One report of policies that each had a store, and a month of reads, of its own."""
-    import numpy as np
-
-    from langmem_recall.evaluation.evaluate import Report, evaluate
-    from langmem_recall.evaluation.metrics import rows_of
-    from langmem_recall.evaluation.suites import after_use
-
-    measured: list[Measured] = []
-    for place, policy in enumerate(policies):
-        report = evaluate(
-            cases,
-            [policy],
-            embeddings=embedder or None,
-            store=after_use(cases, policy),
-            k=k,
-            progress=_shifted(tick, place, len(policies)),
-        )
-        measured += report.measured
-    everything = np.ones(len(cases.cases), dtype=np.bool_)
-    return Report(cases, k, rows_of(measured, everything, {}, k), tuple(measured))
-
-
-def _shifted(tick: Tick, before: int, runs: int) -> Callable[[int, int], None]:
-    """Tells the progress of one run as that of several, some of which are done."""
-    return lambda done, total: tick(before * total + done, runs * total)
 
 
 def _record(report: Report, by: Facet | None) -> dict[str, Any]:
@@ -145,25 +102,24 @@ def _row_record(row: Row) -> dict[str, Any]:
     return {"policy": row.policy, **estimates}
 
 
-def _show(screen: Console, reports: Sequence[Report], by: Facet | None, intervals: bool) -> None:
+def _show(screen: Console, report: Report, by: Facet | None, intervals: bool) -> None:
     from langmem_recall.evaluation.metrics import table_of
 
-    for report in reports:
-        titles = _titles(report)
-        counts = ", ".join(f"{n} {group}" for group, n in report.to_dict()["counts"].items())
-        _say(screen, f"{report.cases.name}: {counts}")
-        for told in report.cases.notes:
-            _say(screen, f"  {told}")
-        _say(screen, report.table(list(titles), intervals, titles))
-        for label, rows in _parts(report, by) if by else ():
-            _say(screen, f"\n{by}: {label}")
-            shown = [metric for metric in titles if metric in rows[0].estimates]
-            _say(screen, table_of(rows, shown, intervals, titles))
-        _say(screen, "")
+    titles = _titles(report)
+    counts = ", ".join(f"{n} {group}" for group, n in report.to_dict()["counts"].items())
+    _say(screen, f"{report.cases.name}: {counts}")
+    for told in report.cases.notes:
+        _say(screen, f"  {told}")
+    _say(screen, report.table(list(titles), intervals, titles))
+    for label, rows in _parts(report, by) if by else ():
+        _say(screen, f"\n{by}: {label}")
+        shown = [metric for metric in titles if metric in rows[0].estimates]
+        _say(screen, table_of(rows, shown, intervals, titles))
+    _say(screen, "")
     for line in LEGEND:
         _say(screen, line)
-    if len(reports[0].rows) > 1:
-        _say(screen, f"* differs from {reports[0].rows[0].policy} (p < 0.05, paired test)")
+    if len(report.rows) > 1:
+        _say(screen, f"* differs from {report.rows[0].policy} (p < 0.05, paired test)")
 
 
 def _say(screen: Console, text: str) -> None:

@@ -6,7 +6,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -21,26 +20,16 @@ if TYPE_CHECKING:
     from langmem_recall.cli.stores import EmbedderChoice
     from langmem_recall.evaluation.cases import CaseSet
 
-SUITE = "suite:"
-ALL = "all"
 WORDLLAMA, NO_EMBEDDER = "wordllama", "none"
 EMBEDDINGS_HELP = "wordllama, none, or module:name of a LangChain embedder or of what makes one."
 _POLICY_HELP = "A policy file or a preset: default, weighted, coding, similarity and others."
-
-
-class Unit(StrEnum):
-    """What is a memory in a LoCoMo file."""
-
-    turns = "turns"
-    facts = "facts"
 
 
 CasesSource = Annotated[
     str,
     typer.Argument(
         metavar="CASES",
-        help="JSONL of memories and cues, a log of traces with feedback, a LoCoMo .json, or "
-        "suites of our own: suite:drift and the like, suite:all.",
+        help="JSONL of memories and cues, or a log of traces with feedback.",
     ),
 ]
 PolicyChoice = Annotated[
@@ -59,7 +48,6 @@ EmbeddingsChoice = Annotated[
         help=EMBEDDINGS_HELP,
     ),
 ]
-UnitChoice = Annotated[Unit, typer.Option(help="What is a memory in a LoCoMo file.")]
 
 
 def load_embedder(name: str | None) -> EmbedderChoice:
@@ -125,17 +113,11 @@ def load_policies(told: Sequence[str] | None) -> list[RecallPolicy]:
     return named
 
 
-def load_case_sets(source: str, unit: Unit) -> list[CaseSet]:
-    """The cases of a file or of a suite; several for `suite:all`."""
-    if source.startswith(SUITE):
-        return _suites(source.removeprefix(SUITE))
-    if Path(source).suffix.lower() == ".json":
-        from langmem_recall.evaluation.locomo import load_locomo
-
-        return [load_locomo(source, unit.value)]
+def load_case_set(source: str) -> CaseSet:
+    """The cases of a file, or of a log of traces."""
     from langmem_recall.evaluation.cases import load_cases
 
-    return [_cases_of_log(source) if _is_log(source) else load_cases(source)]
+    return _cases_of_log(source) if _is_log(source) else load_cases(source)
 
 
 def _is_log(source: str) -> bool:
@@ -151,17 +133,6 @@ def _cases_of_log(source: str) -> CaseSet:
     from langmem_recall.observe.log import read_log
 
     return cases_from_traces(read_log(source), name=Path(source).stem)
-
-
-def _suites(name: str) -> list[CaseSet]:
-    from langmem_recall.evaluation.suites import SUITES
-
-    if name == ALL:
-        return [make() for make in SUITES.values()]
-    if name not in SUITES:
-        known = ", ".join([*SUITES, ALL])
-        raise InputError(f"There is no suite {name!r}. Suites: {known}.")
-    return [SUITES[name]()]
 
 
 # --- recorded cues --------------------------------------------------------------------------------

@@ -13,9 +13,7 @@ from langmem_recall.cli.inputs import (
     CasesSource,
     EmbeddingsChoice,
     PolicyChoice,
-    Unit,
-    UnitChoice,
-    load_case_sets,
+    load_case_set,
     load_embedder,
     load_policy,
 )
@@ -47,7 +45,6 @@ def tune_command(
     ] = None,
     folds: Annotated[int, typer.Option(min=2, help="Parts that are each kept back once.")] = 5,
     seed: Annotated[int, typer.Option(help="Deals the cases into the parts.")] = 0,
-    unit: UnitChoice = Unit.turns,
     store: Annotated[
         str | None,
         typer.Option(metavar="STORE", help="Also save the policy in this store."),
@@ -69,13 +66,13 @@ def tune_command(
     base, embedder = load_policy(policy or "default"), load_embedder(embeddings)
     if (store is None) != (namespace is None):
         raise InputError("--store and --namespace go together: which namespace of which store.")
-    first, *others = load_case_sets(cases, unit)
+    case_set = load_case_set(cases)
     with ExitStack() as opened:
         # Opened before the work, so that a wrong path does not cost minutes.
         inner = opened.enter_context(open_store(store)) if store else None
         with progress("tuning") as tick:
             tuned = tune(
-                first.merge(*others),
+                case_set,
                 base=base,
                 embeddings=embedder or None,
                 store=store_factory(embedder),

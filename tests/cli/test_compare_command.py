@@ -8,14 +8,10 @@ from pathlib import Path
 import pytest
 from command_line import ADA, ON_TOPIC, TOLD, run, write, write_cases
 
-from langmem_recall.evaluation.cases import CaseSet
-from langmem_recall.evaluation.suites import SUITES
 from langmem_recall.observe.log import TraceLog
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local import LocalStore
 from langmem_recall.stores.recall import RecallStore
-
-LOCOMO = Path(__file__).parents[3] / "shared" / "data" / "locomo_dev.json"
 
 
 def test_policies_are_compared_in_one_table(tmp_path: Path) -> None:
@@ -82,30 +78,6 @@ def test_without_an_embedder_words_alone_decide(tmp_path: Path) -> None:
     assert rows["rows"][1]["mrr"]["mean"] == 1.0
 
 
-def tiny_use() -> CaseSet:
-    whole = SUITES["use"]()
-    return CaseSet("use", whole.collections, whole.cases[:6])
-
-
-def test_the_suite_of_use_is_asked_after_a_month_of_reads_under_each_policy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("langmem_recall.evaluation.suites.SUITES", {"use": tiny_use})
-    monkeypatch.setattr("langmem_recall.evaluation.suites.weighty.DAYS", 2)
-    report = run("eval", "suite:use", "-p", "default", "-p", "similarity", "--json").json
-    assert [row["policy"] for row in report["rows"]] == ["default", "similarity"]
-    assert report["rows"][1]["mrr"]["p"] is not None
-
-
-def test_all_suites_make_one_report_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = {name: SUITES[name] for name in ("tiny", "identifiers")}
-    monkeypatch.setattr("langmem_recall.evaluation.suites.SUITES", small)
-    reports = run("eval", "suite:all", "--json").json["suites"]
-    assert list(reports) == ["tiny", "identifiers"]
-    shown = run("eval", "suite:tiny").stdout
-    assert shown.startswith("tiny: ")
-
-
 def test_a_log_of_traces_with_feedback_is_a_file_of_cases(tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     with TraceLog(path) as log, RecallStore(LocalStore(), traces=log) as store:
@@ -120,12 +92,6 @@ def test_a_log_of_traces_with_feedback_is_a_file_of_cases(tmp_path: Path) -> Non
     assert "no significant gain" in run("tune", path).stdout
 
 
-def test_an_unknown_suite_names_those_there_are() -> None:
-    ended = run("eval", "suite:nonsense")
-    assert ended.code == 2
-    assert "drift, temporal" in ended.stderr
-
-
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
@@ -138,24 +104,3 @@ def test_bad_cases_are_refused_with_the_place(tmp_path: Path, line: str, problem
     ended = run("eval", write(tmp_path / "bad.jsonl", line), "--json")
     assert (ended.code, ended.stdout) == (2, "")
     assert problem in ended.stderr
-
-
-def test_a_file_that_is_no_locomo_is_refused(tmp_path: Path) -> None:
-    ended = run("eval", write(tmp_path / "x.json", {"a": 1}))
-    assert ended.code == 2
-    assert "LoCoMo" in ended.stderr
-
-
-@pytest.mark.skipif(not LOCOMO.exists(), reason=f"{LOCOMO.name} is not beside the project")
-def test_a_locomo_file_is_read_as_facts_or_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    from langmem_recall.evaluation import locomo
-
-    whole = locomo.load_locomo
-
-    def few(path: str, unit: locomo.Unit) -> CaseSet:
-        held = whole(path, unit)
-        cases = tuple(case for case in held.cases if case.collection == held.collections[0].name)
-        return CaseSet(held.name, held.collections[:1], cases[:5])
-
-    monkeypatch.setattr(locomo, "load_locomo", few)
-    assert run("eval", LOCOMO, "--unit", "facts", "--json").json["cases"] == "LoCoMo facts"

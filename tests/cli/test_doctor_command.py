@@ -179,8 +179,9 @@ def test_an_embedder_that_fails_is_an_alarm(store: Path, monkeypatch: pytest.Mon
 def test_vectors_of_another_embedder_are_an_alarm_and_no_cue_is_asked(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from suites import TightBand
+
     from langmem_recall.embeddings import LocalEmbeddings
-    from langmem_recall.evaluation.suites import TightBand
 
     monkeypatch.setattr(
         "langmem_recall.cli.doctor.load_embedder", lambda name: TightBand(LocalEmbeddings())

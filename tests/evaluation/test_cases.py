@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from locomo_cases import load_locomo
 
 from langmem_recall.errors import InputError
 from langmem_recall.evaluation.cases import (
@@ -15,7 +16,6 @@ from langmem_recall.evaluation.cases import (
     load_cases,
     save_cases,
 )
-from langmem_recall.evaluation.locomo import load_locomo
 from langmem_recall.types import Cue
 
 DEV_FILE = Path(__file__).resolve().parents[3] / "shared" / "data" / "locomo_dev.json"

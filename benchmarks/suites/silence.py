@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 
 from langmem_recall.evaluation.cases import FAR, HARD, Case, CaseSet
-from langmem_recall.evaluation.suites.backdrop import NOW, Notebook, shuffled
 from langmem_recall.types import Cue
+from suites.backdrop import NOW, Notebook, shuffled
 
 PERSONAS = 2
 SCENES = 120

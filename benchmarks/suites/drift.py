@@ -6,8 +6,8 @@ import random
 from typing import NamedTuple
 
 from langmem_recall.evaluation.cases import Case, CaseSet
-from langmem_recall.evaluation.suites.backdrop import NOW, PEOPLE, Notebook
 from langmem_recall.types import Cue
+from suites.backdrop import NOW, PEOPLE, Notebook
 
 PERSONAS = 4
 TOPICS_PER_PERSONA = 10

@@ -6,8 +6,8 @@ import random
 from typing import NamedTuple
 
 from langmem_recall.evaluation.cases import Case, CaseSet
-from langmem_recall.evaluation.suites.backdrop import NOW, PEOPLE, Notebook, scenes, shuffled
 from langmem_recall.types import Cue
+from suites.backdrop import NOW, PEOPLE, Notebook, scenes, shuffled
 
 PERSONAS = 5
 SCENES = 60

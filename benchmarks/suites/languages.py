@@ -9,8 +9,8 @@ import random
 from typing import NamedTuple
 
 from langmem_recall.evaluation.cases import FAR, Case, CaseSet
-from langmem_recall.evaluation.suites.backdrop import NOW, Notebook, shuffled
 from langmem_recall.types import Cue
+from suites.backdrop import NOW, Notebook, shuffled
 
 ASKED = 8
 

@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import PutOp
-
-from langmem_recall.embeddings import LocalEmbeddings
-from langmem_recall.evaluation.cases import CaseSet
-from langmem_recall.evaluation.evaluate import NAMESPACE, Report, evaluate
-from langmem_recall.evaluation.suites import (
+from suites import (
     SUITES,
     TightBand,
     after_use,
@@ -23,8 +19,12 @@ from langmem_recall.evaluation.suites import (
     simulate_use,
     use,
 )
-from langmem_recall.evaluation.suites.backdrop import NOW, PEOPLE
-from langmem_recall.evaluation.suites.weighty import _STAKES
+from suites.backdrop import NOW, PEOPLE
+from suites.importance import _STAKES
+
+from langmem_recall.embeddings import LocalEmbeddings
+from langmem_recall.evaluation.cases import CaseSet
+from langmem_recall.evaluation.evaluate import NAMESPACE, Report, evaluate
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.tokens import tokens
 from langmem_recall.stores.local import LocalStore

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 
 from langmem_recall.evaluation.cases import CaseSet
-from langmem_recall.evaluation.suites.changing import drift
-from langmem_recall.evaluation.suites.crowded import distinct_facts, large, redundancy
-from langmem_recall.evaluation.suites.dated import temporal
-from langmem_recall.evaluation.suites.exact import identifiers
-from langmem_recall.evaluation.suites.silence import off_topic, tiny
-from langmem_recall.evaluation.suites.tight_band import TightBand
-from langmem_recall.evaluation.suites.tongues import languages
-from langmem_recall.evaluation.suites.weighty import after_use, importance, simulate_use, use
+from suites.crowded import distinct_facts, large, redundancy
+from suites.dated import temporal
+from suites.drift import drift
+from suites.exact import identifiers
+from suites.importance import after_use, importance, simulate_use, use
+from suites.languages import languages
+from suites.silence import off_topic, tiny
+from suites.tight_band import TightBand
 
 SUITES: Mapping[str, Callable[[], CaseSet]] = {
     "drift": drift,

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 
 from langmem_recall.evaluation.cases import Case, CaseSet
-from langmem_recall.evaluation.suites.backdrop import NOW, Notebook, shuffled
 from langmem_recall.types import Cue
+from suites.backdrop import NOW, Notebook, shuffled
 
 PROJECTS = 2
 LOOKALIKES = 12

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from langmem_recall.evaluation.cases import Case, CaseSet
-from langmem_recall.evaluation.suites.backdrop import NOW, PEOPLE, Notebook, shuffled
 from langmem_recall.types import Cue
+from suites.backdrop import NOW, PEOPLE, Notebook, shuffled
 
 PERSONAS = 2
 SCENES = 80

@@ -1,6 +1,6 @@
 """Recall on suites of our own: what LoCoMo does not reward, one table, one run.
 
-Run `python benchmarks/suites.py` (WordLlama, LocalStore). `--embeddings minilm` takes MiniLM,
+Run `python benchmarks/behaviour.py` (WordLlama, LocalStore). `--embeddings minilm` takes MiniLM,
 `--tight-band` squeezes all cosines into 0.7 to 0.9, `--memories 50000` enlarges the haystack,
 `--quick` asks fewer cases. Rankings come through `RecallStore.search`, what is injected through
 `RecallStore.recall`.
@@ -30,12 +30,12 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
+from suites import SUITES, TightBand, after_use, distinct_facts, large
+from suites.crowded import FACTS
 
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.evaluation.cases import Case, CaseSet, Collection
 from langmem_recall.evaluation.evaluate import NAMESPACE, StoreFactory, evaluate
-from langmem_recall.evaluation.suites import SUITES, TightBand, after_use, distinct_facts, large
-from langmem_recall.evaluation.suites.crowded import FACTS
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local import LocalStore
 from langmem_recall.stores.recall import RecallStore
