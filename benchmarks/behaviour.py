@@ -37,8 +37,8 @@ from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.evaluation.cases import Case, CaseSet, Collection
 from langmem_recall.evaluation.evaluate import NAMESPACE, StoreFactory, evaluate
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 
 QUICK_CASES = 24
 QUICK_MEMORIES = 1_000

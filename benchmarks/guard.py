@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from langmem_recall.lifecycle.guard import default_guard
+from langmem_recall.guard.judge import default_guard
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 CORE = ("override", "unicode", "buried", "tool_syntax", "memory_poison")

@@ -38,10 +38,10 @@ from suites.silence import off_topic_cues
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.evaluation.cases import FAR, Case, CaseSet
 from langmem_recall.evaluation.evaluate import Contender, evaluate
-from langmem_recall.lifecycle.provenance import text_of
+from langmem_recall.memory.value import text_of
 from langmem_recall.policy import RecallPolicy, Weights
-from langmem_recall.ranking.tokens import tokens
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.recall_store import RecallStore
+from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Cue, Evidence, Namespace
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -17,9 +17,9 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from langgraph.store.memory import InMemoryStore
 
-from langmem_recall.pipeline import rank, select
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.ranking.pipeline import rank, select
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Candidate, Cue, Evidence, Memory, Scored, Usage
 
 DIMS = 256

@@ -27,7 +27,7 @@ from langgraph.store.postgres import PostgresStore
 from stores import text_of, use_one_thread
 
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.recall_store import RecallStore
 
 DIMS = 256
 POOL = 30

@@ -24,7 +24,7 @@ from postgres import DIMS, Vectors, cue, fill, open_store, server
 from stores import text_of, use_one_thread
 
 from langmem_recall import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.recall_store import RecallStore
 
 EACH = 100
 SIZES = (10_000, 30_000, 100_000)

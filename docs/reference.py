@@ -17,8 +17,8 @@ import langmem_recall
 from langmem_recall import policy, types
 from langmem_recall.agents.options import Options
 from langmem_recall.evaluation import recorded
+from langmem_recall.flows.rerank import Reranker
 from langmem_recall.observe import log, monitor, telemetry, trace
-from langmem_recall.plans.rerank import Reranker
 from langmem_recall.stores import transfer
 
 WIDTH = 96
@@ -37,7 +37,7 @@ MORE = {
     "langmem_recall.policy": (policy.Weights, policy.RelevanceModel),
     "langmem_recall.types": (types.Scored, types.Signals, types.Evidence, types.Trace),
     "langmem_recall.agents.options": (Options,),
-    "langmem_recall.plans.rerank": (Reranker,),
+    "langmem_recall.flows.rerank": (Reranker,),
     "langmem_recall.observe.log": (log.TraceLog, log.both, log.read_log, log.erase),
     "langmem_recall.observe.monitor": (monitor.Monitor,),
     "langmem_recall.observe.trace": (trace.table, trace.html, trace.to_dict, trace.from_dict),

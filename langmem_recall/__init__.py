@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from langmem_recall.evaluation.tune import tune
     from langmem_recall.policy import RecallPolicy
     from langmem_recall.rendering import render
-    from langmem_recall.stores.local import LocalStore
-    from langmem_recall.stores.recall import RecallStore
+    from langmem_recall.stores.local.store import LocalStore
+    from langmem_recall.stores.recall_store import RecallStore
     from langmem_recall.types import Cue, Memory, Recall
     from langmem_recall.write_policy import WritePolicy
 
@@ -29,14 +29,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "Cue": "langmem_recall.types",
     "LocalEmbeddings": "langmem_recall.embeddings",
-    "LocalStore": "langmem_recall.stores.local",
+    "LocalStore": "langmem_recall.stores.local.store",
     "Memory": "langmem_recall.types",
     "Recall": "langmem_recall.types",
     "RecallError": "langmem_recall.errors",
     "RecallMiddleware": "langmem_recall.agents.middleware",
     "RecallPolicy": "langmem_recall.policy",
     "RecallState": "langmem_recall.agents.records",
-    "RecallStore": "langmem_recall.stores.recall",
+    "RecallStore": "langmem_recall.stores.recall_store",
     "WritePolicy": "langmem_recall.write_policy",
     "build_cue": "langmem_recall.cue",
     "evaluate": "langmem_recall.evaluation.evaluate",

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from langmem_recall.errors import ConfigurationError, InputError
-from langmem_recall.invisible import INVISIBLE, neighbours, shaping
+from langmem_recall.text.invisible import INVISIBLE, neighbours, shaping
 from langmem_recall.types import KINDS, TRUST, VERIFIED_TRUST, Memory, Recall, aware
 
 SENTENCE = (

@@ -8,8 +8,8 @@ from langmem_recall import embeddings as embeddings_module
 from langmem_recall import loading as module
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.loading import Cell, loading, watch
-from langmem_recall.stores import local_shelf
-from langmem_recall.stores.local import LocalStore
+from langmem_recall.stores.local import view as local_shelf
+from langmem_recall.stores.local.store import LocalStore
 
 NS = ("users", "ann")
 

@@ -13,8 +13,8 @@ from langgraph.store.base import BaseStore, PutOp
 from langmem_recall.evaluation.cases import Case, CaseSet
 from langmem_recall.evaluation.evaluate import NAMESPACE, StoreFactory
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Cue
 from suites.backdrop import NOW, PEOPLE, Notebook, shuffled
 

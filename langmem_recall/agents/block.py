@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from langmem_recall.agents.compaction import CompactionError, shorten
 from langmem_recall.agents.records import DENIED
-from langmem_recall.lifecycle.conflicts import is_denied
+from langmem_recall.memory.conflicts import is_denied
 from langmem_recall.ranking.budget import pack
 from langmem_recall.rendering import SENTENCE, Entry, label, line_of
 from langmem_recall.types import Drop, MemoryId, Recall, Scored

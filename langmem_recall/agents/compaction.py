@@ -16,7 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.constants import TAG_NOSTREAM
 
 from langmem_recall.errors import ConfigurationError
-from langmem_recall.ranking.tokens import tokens
+from langmem_recall.text.tokens import tokens
 
 DEFAULT_TOKENS = 2_000
 DEFAULT_SHARE = 0.20

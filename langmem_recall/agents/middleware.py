@@ -29,8 +29,8 @@ from langmem_recall.agents.records import RecallRecord, add_records, read_record
 from langmem_recall.agents.scene import STEPS, Prepared, Scene, Step
 from langmem_recall.agents.session import Session
 from langmem_recall.agents.tools import memory_tools
-from langmem_recall.drive import arun, run
 from langmem_recall.errors import ConfigurationError, described
+from langmem_recall.flows.effects import arun, run
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from langmem_recall.agents.options import Options, RecallOptions
 from langmem_recall.agents.records import read_records
 from langmem_recall.agents.scene import STEPS, Prepared, Scene
 from langmem_recall.agents.session import Session
-from langmem_recall.drive import arun, run
+from langmem_recall.flows.effects import arun, run
 
 
 class RecallNode(Runnable[Any, dict[str, Any]]):

@@ -56,7 +56,7 @@ from langmem_recall.errors import (
 )
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, make_nonce, render_block
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Cue, Memory, MemoryId, Recall, Trace, View
 
 logger = logging.getLogger(__name__)

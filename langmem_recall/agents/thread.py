@@ -13,8 +13,8 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langmem_recall.agents.placement import message_key
 from langmem_recall.agents.records import RecallRecord, digest, records_of
 from langmem_recall.cue import latest_human, texts_of, words_of
-from langmem_recall.lifecycle.attribution import is_carried, source_of
-from langmem_recall.lifecycle.foreign import Parts, parts_of
+from langmem_recall.memory.attribution import is_carried, source_of
+from langmem_recall.memory.foreign import Parts, parts_of
 from langmem_recall.types import TRUST, Memory, MemoryId, Namespace, Source
 
 _OWN_BLOCKS = frozenset({"tool_call", "function_call", "invalid_tool_call"})

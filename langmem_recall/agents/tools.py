@@ -27,11 +27,11 @@ from langmem_recall.agents.tool_args import (
 from langmem_recall.agents.wrapping import recall_store
 from langmem_recall.cue import task_of
 from langmem_recall.deadline import Deadline, TooLate
-from langmem_recall.drive import arun, run
 from langmem_recall.errors import ConfigurationError, MissingExtraError, RecallError, described
+from langmem_recall.flows.effects import arun, run
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, line_of
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import RELEVANCE_GATES, Kind, Namespace, Recall
 
 logger = logging.getLogger(__name__)

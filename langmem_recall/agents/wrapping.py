@@ -10,7 +10,7 @@ from typing import Any, cast
 from langgraph.store.base import BaseStore
 
 from langmem_recall.errors import ConfigurationError, StoreError
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.recall_store import RecallStore
 
 
 def recall_store(given: BaseStore | None, runtime_store: BaseStore | None) -> RecallStore:

@@ -11,18 +11,18 @@ from langgraph.store.base import BaseStore
 
 from langmem_recall.cli.inputs import RecordedCue
 from langmem_recall.cli.stores import all_items, told_namespace
-from langmem_recall.drive import Host, run
 from langmem_recall.embeddings import embedder_identity
 from langmem_recall.errors import InputError, RecallError, StoreError
 from langmem_recall.evaluation.vitals import Answer, Calibration, Survey, answer_of
-from langmem_recall.plans.asks import calibrate, memory_of
+from langmem_recall.flows.candidates import calibrate, memory_of
+from langmem_recall.flows.effects import Host, run
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.panel import PANELS
 from langmem_recall.sources import EvidenceSource
-from langmem_recall.stores.postgres import database_of
-from langmem_recall.stores.postgres_schema import is_set_up
+from langmem_recall.stores.postgres.database import database_of
+from langmem_recall.stores.postgres.schema import is_set_up
 from langmem_recall.stores.reads import embeddings_of, queries_as_documents
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import SIDECAR_ROOT, Namespace
 
 PROBE = "a plain sentence about nothing in particular"

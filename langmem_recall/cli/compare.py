@@ -79,7 +79,7 @@ def evaluate_command(
 
 def store_factory(embedder: EmbedderChoice) -> StoreFactory | None:
     """Makes stores without vectors where there is to be no embedder."""
-    from langmem_recall.stores.local import LocalStore
+    from langmem_recall.stores.local.store import LocalStore
 
     return (lambda _: LocalStore(index=False)) if embedder is False else None
 

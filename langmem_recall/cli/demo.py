@@ -35,8 +35,8 @@ def demo_command(as_json: AsJson = False, output: Output = None) -> None:
 
     All of it happens in memory: no key, no server, no file.
     """
-    from langmem_recall.stores.local import LocalStore
-    from langmem_recall.stores.recall import RecallStore
+    from langmem_recall.stores.local.store import LocalStore
+    from langmem_recall.stores.recall_store import RecallStore
 
     with RecallStore(LocalStore()) as store:
         for key, text, source in TOLD:

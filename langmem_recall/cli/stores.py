@@ -55,7 +55,7 @@ def open_store(
         with _open_postgres(target, embedder, create) as store:
             yield store
         return
-    from langmem_recall.stores.local import LocalStore
+    from langmem_recall.stores.local.store import LocalStore
 
     if not create:
         _check_file(target)
@@ -103,7 +103,7 @@ def _open_postgres(address: str, embedder: EmbedderChoice, create: bool) -> Iter
     try:
         with postgres.PostgresStore.from_conn_string(address, index=index) as store:
             if create:
-                from langmem_recall.stores.recall import RecallStore
+                from langmem_recall.stores.recall_store import RecallStore
 
                 RecallStore(store).setup()
             yield store
@@ -156,9 +156,9 @@ def all_items(store: BaseStore, namespace: Namespace = ()) -> list[SearchItem]:
 
 def all_memories(store: BaseStore, namespace: Namespace = ()) -> list[Memory]:
     """Everything at or below a namespace as recall reads it: what the guard bars is quarantined."""
-    from langmem_recall.drive import Host, run
-    from langmem_recall.lifecycle.guard import default_guard
-    from langmem_recall.plans.asks import memory_of
+    from langmem_recall.flows.candidates import memory_of
+    from langmem_recall.flows.effects import Host, run
+    from langmem_recall.guard.judge import default_guard
     from langmem_recall.stores.quarantine import Quarantine, withheld
 
     memories = [memory_of(item) for item in all_items(store, namespace)]
@@ -171,7 +171,7 @@ def all_memories(store: BaseStore, namespace: Namespace = ()) -> list[Memory]:
 
 def usages_of(store: BaseStore, memories: Sequence[Memory]) -> list[Usage]:
     """How each memory was used, in order."""
-    from langmem_recall.drive import Host, run
+    from langmem_recall.flows.effects import Host, run
     from langmem_recall.stores.books import book_of
 
     book, ids = book_of(store), [memory.id for memory in memories]

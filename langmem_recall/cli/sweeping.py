@@ -21,12 +21,12 @@ from langmem_recall.cli.stores import (
     told_namespace,
 )
 from langmem_recall.errors import InputError
-from langmem_recall.lifecycle.housekeeping import STEPS, Step, check_steps, counts_of
+from langmem_recall.memory.sweep import STEPS, Step, check_steps, counts_of
 
 if TYPE_CHECKING:
     from langgraph.store.base import BaseStore
 
-    from langmem_recall.lifecycle.housekeeping import Row, SweepReport
+    from langmem_recall.memory.sweep import Row, SweepReport
     from langmem_recall.policy import RecallPolicy
     from langmem_recall.types import Namespace
 
@@ -141,7 +141,7 @@ def _swept(
     opened: BaseStore, policy: RecallPolicy | None, asked: _Asked, after: int
 ) -> Iterator[SweepReport]:
     """One report after another, as far as somebody asks for them."""
-    from langmem_recall.stores.recall import RecallStore
+    from langmem_recall.stores.recall_store import RecallStore
 
     store = RecallStore(opened, policy=policy, stored_policies=policy is None)
     place: int | None = after

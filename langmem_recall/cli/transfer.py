@@ -26,7 +26,7 @@ from langmem_recall.types import SIDECAR_ROOT, Namespace
 if TYPE_CHECKING:
     from langgraph.store.base import BaseStore
 
-    from langmem_recall.stores.local_puts import Put
+    from langmem_recall.stores.local.writer import Put
 
 STDIN = "-"
 PUTS_PER_BATCH = 256
@@ -94,7 +94,7 @@ def import_command(
 def _export(
     store: BaseStore, target: IO[str], namespace: Namespace, vectors: bool, tick: Tick
 ) -> int:
-    from langmem_recall.stores.local import LocalStore
+    from langmem_recall.stores.local.store import LocalStore
     from langmem_recall.stores.transfer import export_jsonl
 
     lines = _Counted(target, tick)
@@ -102,8 +102,8 @@ def _export(
         return export_jsonl(store, cast(IO[str], lines), namespace, vectors)
     if vectors:
         raise InputError("--vectors is for the file of a LocalStore. Leave it out: import embeds.")
-    from langmem_recall.drive import Host, run
-    from langmem_recall.lifecycle.guard import default_guard
+    from langmem_recall.flows.effects import Host, run
+    from langmem_recall.guard.judge import default_guard
     from langmem_recall.stores.quarantine import Quarantine
 
     decisions = run(Quarantine(default_guard, 0.0).below(namespace), Host(store, store))
@@ -143,8 +143,8 @@ def _read_lines(source: str) -> list[str]:
 def _import(store: BaseStore, lines: Sequence[str], decisions: bool, tick: Tick) -> int:
     from langgraph.store.base import PutOp
 
-    from langmem_recall.lifecycle.guard import default_guard
-    from langmem_recall.stores.local import LocalStore
+    from langmem_recall.guard.judge import default_guard
+    from langmem_recall.stores.local.store import LocalStore
     from langmem_recall.stores.transfer import import_jsonl, read_jsonl
 
     told = cast(IO[str], iter(lines))
@@ -174,7 +174,7 @@ def _import(store: BaseStore, lines: Sequence[str], decisions: bool, tick: Tick)
 
 def _text_path(put: Put) -> list[str] | Literal[False] | None:
     """The field a memory's text is in; None leaves the choice to the store, False: none."""
-    from langmem_recall.lifecycle.provenance import TEXT_FIELDS
+    from langmem_recall.memory.value import TEXT_FIELDS
 
     if put.indexed is False:
         return False

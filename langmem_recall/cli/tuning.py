@@ -96,7 +96,7 @@ def tune_command(
 
 
 def _save_in_store(inner: BaseStore, namespace: Namespace, policy: RecallPolicy) -> None:
-    from langmem_recall.stores.recall import RecallStore
+    from langmem_recall.stores.recall_store import RecallStore
 
     store = RecallStore(inner)
     store.set_policy(namespace, policy)

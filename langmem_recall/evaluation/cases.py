@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from langmem_recall.errors import InputError
-from langmem_recall.lifecycle.provenance import TEXT_FIELDS
+from langmem_recall.memory.value import TEXT_FIELDS
 from langmem_recall.types import Cue
 
 ANSWERABLE = "answerable"

@@ -30,11 +30,11 @@ from langmem_recall.evaluation.metrics import (
     table_of,
     token_count,
 )
-from langmem_recall.lifecycle.provenance import text_of
+from langmem_recall.memory.value import text_of
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import BoolArray
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Cue, Namespace, Scored
 
 NAMESPACE: Namespace = ("evaluation",)

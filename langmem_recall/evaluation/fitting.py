@@ -19,9 +19,9 @@ from langmem_recall.evaluation.gating import (
     with_trigger,
 )
 from langmem_recall.evaluation.metrics import ndcg_at, recall_at
-from langmem_recall.pipeline import rank
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
+from langmem_recall.ranking.pipeline import rank
 from langmem_recall.types import Candidate, Cue
 
 K = 10

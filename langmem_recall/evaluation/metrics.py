@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
-from langmem_recall.ranking.tokens import tokens
+from langmem_recall.text.tokens import tokens
 
 RESAMPLES = 1_000
 SEED = 20_240_817

@@ -41,10 +41,10 @@ from langmem_recall.evaluation.metrics import (
     randomisation_p,
     table_of,
 )
-from langmem_recall.pipeline import rank, select
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.ranking.pipeline import rank, select
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Memory, MemoryId
 
 MIN_GAIN = 0.005

@@ -12,7 +12,7 @@ import numpy as np
 from langmem_recall.ranking.arrays import BoolArray, FloatArray, IntArray
 from langmem_recall.ranking.columns import Column
 from langmem_recall.ranking.lexical import LexicalIndex
-from langmem_recall.ranking.tokens import tokens
+from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Memory, MemoryId, Namespace
 
 TRAITS_VERSION = 2

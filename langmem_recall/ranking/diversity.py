@@ -9,7 +9,7 @@ import numpy as np
 
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
-from langmem_recall.ranking.tokens import STOP_WORDS
+from langmem_recall.text.tokens import STOP_WORDS
 from langmem_recall.types import Drop, Scored
 
 _WORD = re.compile(r"\w+(?:[.,:'-]\w+)*")

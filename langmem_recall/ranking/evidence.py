@@ -23,7 +23,7 @@ from langmem_recall.ranking.catalog import (
 )
 from langmem_recall.ranking.columns import Column
 from langmem_recall.ranking.lexical import Scan
-from langmem_recall.ranking.tokens import STOP_WORDS, tokens
+from langmem_recall.text.tokens import STOP_WORDS, tokens
 
 FLAT = 60.0
 COMMON_SHARE = 0.05

@@ -8,13 +8,13 @@ from typing import Any
 
 from langgraph.store.base import BaseStore
 
-from langmem_recall.drive import Plan
+from langmem_recall.flows.effects import Plan
 from langmem_recall.sources import UsageTable
 from langmem_recall.stores.ledger import SidecarBook, TableBook, UsageBook
-from langmem_recall.stores.postgres import database_of
-from langmem_recall.stores.postgres_host import explained
-from langmem_recall.stores.postgres_usage import PostgresBook
-from langmem_recall.stores.postgres_vectors import claim
+from langmem_recall.stores.postgres.database import database_of
+from langmem_recall.stores.postgres.host import explained
+from langmem_recall.stores.postgres.usage import PostgresBook
+from langmem_recall.stores.postgres.vectors import claim
 
 
 def prepare(store: BaseStore) -> Any:

@@ -11,9 +11,9 @@ from typing import Any
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import GetOp, Item, PutOp
 
-from langmem_recall.drive import Embed, Ops, Plan
 from langmem_recall.embeddings import embedder_identity
-from langmem_recall.plans.asks import calibrate
+from langmem_recall.flows.candidates import calibrate
+from langmem_recall.flows.effects import Embed, Ops, Plan
 from langmem_recall.ranking.calibration import ASSUMED, Null
 from langmem_recall.ranking.panel import PANELS
 from langmem_recall.types import SIDECAR_ROOT

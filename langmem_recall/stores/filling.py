@@ -10,11 +10,11 @@ from functools import partial
 
 from langgraph.store.base import Item
 
-from langmem_recall.drive import Call, Plan
+from langmem_recall.flows.effects import Call, Plan
 from langmem_recall.loading import loading
 from langmem_recall.stores.index import IndexShelf, NamespaceIndex
 from langmem_recall.stores.ledger import listing
-from langmem_recall.stores.postgres_search import PostgresReads
+from langmem_recall.stores.postgres.search import PostgresReads
 from langmem_recall.types import SIDECAR_ROOT, Namespace
 
 LARGE_RECHECK = 20

@@ -12,8 +12,8 @@ from typing import Any
 
 from langgraph.store.base import Item
 
-from langmem_recall.lifecycle.provenance import read_memory
-from langmem_recall.plans.asks import id_of
+from langmem_recall.flows.candidates import id_of
+from langmem_recall.memory.value import read_memory
 from langmem_recall.ranking.catalog import Catalog, traits_of
 from langmem_recall.types import Memory, MemoryId, Namespace
 

@@ -18,13 +18,13 @@ from langgraph.store.base import (
     validate_op_namespace,
 )
 
-from langmem_recall.drive import Ops, Plan
 from langmem_recall.errors import InputError, RecallError, described
-from langmem_recall.lifecycle.provenance import cleaned, text_of
+from langmem_recall.flows.effects import Ops, Plan
+from langmem_recall.memory.value import cleaned, text_of
 from langmem_recall.stores.index import IndexShelf
 from langmem_recall.stores.ledger import Ledger
-from langmem_recall.stores.postgres import database_of
-from langmem_recall.stores.postgres_vectors import check_owner
+from langmem_recall.stores.postgres.database import database_of
+from langmem_recall.stores.postgres.vectors import check_owner
 from langmem_recall.stores.quarantine import Quarantine
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 

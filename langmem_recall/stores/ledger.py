@@ -14,10 +14,10 @@ from uuid import uuid4
 
 from langgraph.store.base import GetOp, Item, PutOp, SearchOp
 
-from langmem_recall.drive import Call, Ops, Plan
 from langmem_recall.errors import StoreError
-from langmem_recall.lifecycle.reinforcement import counts_as_use, pooled, reinforced
+from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.loading import loading
+from langmem_recall.memory.usage import counts_as_use, pooled, reinforced
 from langmem_recall.sources import UsageTable
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Touch, Usage
 

@@ -10,9 +10,9 @@ from typing import Any, TypedDict
 
 from typing_extensions import Unpack
 
-from langmem_recall.drive import Call, Host, Plan, arun, run
 from langmem_recall.errors import described
-from langmem_recall.lifecycle.housekeeping import STEPS, Forgotten, Step, SweepReport
+from langmem_recall.flows.effects import Call, Host, Plan, arun, run
+from langmem_recall.memory.sweep import STEPS, Forgotten, Step, SweepReport
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.upkeep import SweepAsk, Upkeep
 from langmem_recall.stores.writes import Writer

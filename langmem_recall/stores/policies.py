@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from langgraph.store.base import GetOp, PutOp, validate_op_namespace
 
-from langmem_recall.drive import Ops, Plan
+from langmem_recall.flows.effects import Ops, Plan
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import SIDECAR_ROOT, Namespace
 

@@ -23,19 +23,18 @@ from langgraph.store.base import (
 )
 from langgraph.store.memory import InMemoryStore
 
-from langmem_recall.drive import Call, Ops, Plan
 from langmem_recall.errors import InputError, RecallError, described
 from langmem_recall.filters import check_filter
-from langmem_recall.lifecycle.conflicts import conflicts
-from langmem_recall.pipeline import Likeness, rank, select, spread
-from langmem_recall.plans.asks import Ask, Found, id_of, joint_likeness, memory_of
-from langmem_recall.plans.rerank import Reranker
-from langmem_recall.plans.search import Look, by_operations, find_by_search
-from langmem_recall.plans.shelf import find_on_shelf
+from langmem_recall.flows.candidates import Ask, Found, id_of, joint_likeness, memory_of
+from langmem_recall.flows.effects import Call, Ops, Plan
+from langmem_recall.flows.rerank import Reranker
+from langmem_recall.flows.search import Look, by_operations, find_by_search
+from langmem_recall.flows.view import find_on_shelf
+from langmem_recall.memory.conflicts import conflicts
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.calibration import Null
 from langmem_recall.ranking.gates import Moment, believed, hard_drop
-from langmem_recall.ranking.language import language_of
+from langmem_recall.ranking.pipeline import Likeness, rank, select, spread
 from langmem_recall.sources import EvidenceSource, Shelf
 from langmem_recall.stores.calibrations import Calibrations
 from langmem_recall.stores.filling import Filler
@@ -43,11 +42,12 @@ from langmem_recall.stores.index import IndexShelf, NamespaceIndex
 from langmem_recall.stores.items import ranked_item
 from langmem_recall.stores.ledger import NEVER, Ledger
 from langmem_recall.stores.pages import PageKeeper
-from langmem_recall.stores.postgres import database_of
-from langmem_recall.stores.postgres_search import PostgresReads
+from langmem_recall.stores.postgres.database import database_of
+from langmem_recall.stores.postgres.search import PostgresReads
 from langmem_recall.stores.quarantine import Decisions, Quarantine, memories_at, withheld
 from langmem_recall.stores.twins import Words
-from langmem_recall.temporal import read_as_of, read_temporal
+from langmem_recall.text.language import language_of
+from langmem_recall.text.temporal import read_as_of, read_temporal
 from langmem_recall.types import (
     SIDECAR_ROOT,
     Candidate,

@@ -10,8 +10,8 @@ from typing import cast
 
 from langgraph.store.base import GetOp, PutOp, SearchItem
 
-from langmem_recall.drive import Host, Ops, Plan, arun, run
 from langmem_recall.errors import InputError, described
+from langmem_recall.flows.effects import Host, Ops, Plan, arun, run
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.policies import PolicyShelf
 from langmem_recall.stores.quiet import is_quiet

@@ -6,11 +6,11 @@ import asyncio
 
 from langgraph.store.base import BaseStore
 
-from langmem_recall.drive import Host, arun, run
 from langmem_recall.errors import InputError
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.postgres import Database, database_of
-from langmem_recall.stores.postgres_vectors import Progress, embed_anew
+from langmem_recall.flows.effects import Host, arun, run
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.postgres.database import Database, database_of
+from langmem_recall.stores.postgres.vectors import Progress, embed_anew
 from langmem_recall.stores.wrapper import StoreWrapper
 
 BATCH = 256

@@ -16,12 +16,10 @@ import numpy as np
 from langgraph.store.base import PutOp
 
 from langmem_recall.errors import InputError, StoreError
-from langmem_recall.lifecycle.guard import default_guard
-from langmem_recall.lifecycle.verdict import Guard, allow_all
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.local_ops import check_op
-from langmem_recall.stores.local_puts import Put, new_put
-from langmem_recall.stores.local_rows import (
+from langmem_recall.guard.judge import default_guard
+from langmem_recall.guard.verdict import Guard, allow_all
+from langmem_recall.stores.local.ops import check_op
+from langmem_recall.stores.local.rows import (
     Record,
     bounds,
     decode_namespace,
@@ -30,6 +28,8 @@ from langmem_recall.stores.local_rows import (
     to_datetime,
     to_microseconds,
 )
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.local.writer import Put, new_put
 from langmem_recall.stores.policies import POLICIES
 from langmem_recall.stores.quarantine import (
     VERDICT,

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Protocol
 
 from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
 
-from langmem_recall.drive import Call, Ops, Plan
-from langmem_recall.plans.asks import memory_of, top
-from langmem_recall.plans.search import COSINE_LIMIT
+from langmem_recall.flows.candidates import memory_of, top
+from langmem_recall.flows.effects import Call, Ops, Plan
+from langmem_recall.flows.search import COSINE_LIMIT
 from langmem_recall.ranking.catalog import Catalog
-from langmem_recall.ranking.tokens import tokens
+from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Memory, MemoryId, Namespace
 
 NEAREST = 20

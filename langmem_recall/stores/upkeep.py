@@ -17,10 +17,11 @@ from langgraph.store.base import (
     SearchOp,
 )
 
-from langmem_recall.drive import Call, Ops, Plan
 from langmem_recall.errors import InputError, StoreError, described
-from langmem_recall.lifecycle.conflicts import is_same
-from langmem_recall.lifecycle.housekeeping import (
+from langmem_recall.flows.candidates import memory_of
+from langmem_recall.flows.effects import Call, Ops, Plan
+from langmem_recall.memory.conflicts import is_same
+from langmem_recall.memory.sweep import (
     LEAST_CONFIDENCE,
     STEPS,
     Forgotten,
@@ -35,14 +36,13 @@ from langmem_recall.lifecycle.housekeeping import (
     merged,
     purge,
 )
-from langmem_recall.lifecycle.provenance import revised_value
-from langmem_recall.plans.asks import memory_of
+from langmem_recall.memory.value import revised_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.signals import RECENCY, STRENGTH, signal_table
 from langmem_recall.sources import Erasable
 from langmem_recall.stores.keeping import Keeper, Write, check_namespace
 from langmem_recall.stores.ledger import PAGE, listing
-from langmem_recall.stores.postgres import database_of, ids_below
+from langmem_recall.stores.postgres.database import database_of, ids_below
 from langmem_recall.stores.twins import Twin, TwinFinder
 from langmem_recall.types import (
     SIDECAR_ROOT,

@@ -11,11 +11,14 @@ from typing import Any, NamedTuple
 
 from langgraph.store.base import GetOp, Item, PutOp
 
-from langmem_recall.drive import Call, Ops, Plan
 from langmem_recall.errors import ConfigurationError, InputError, RejectedError
-from langmem_recall.lifecycle.conflicts import is_same
-from langmem_recall.lifecycle.housekeeping import is_in_force
-from langmem_recall.lifecycle.provenance import (
+from langmem_recall.flows.candidates import memory_of
+from langmem_recall.flows.effects import Call, Ops, Plan
+from langmem_recall.guard.verdict import Verdict
+from langmem_recall.memory.conflicts import is_same
+from langmem_recall.memory.sweep import is_in_force
+from langmem_recall.memory.usage import restated
+from langmem_recall.memory.value import (
     LONGEST_TEXT,
     MEMORY_FIELDS,
     check_name,
@@ -26,9 +29,6 @@ from langmem_recall.lifecycle.provenance import (
     revised_value,
     write_value,
 )
-from langmem_recall.lifecycle.reinforcement import restated
-from langmem_recall.lifecycle.verdict import Verdict
-from langmem_recall.plans.asks import memory_of
 from langmem_recall.stores.keeping import Keeper, Write, check_namespace
 from langmem_recall.stores.ledger import listing
 from langmem_recall.stores.quarantine import (

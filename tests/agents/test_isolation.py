@@ -12,7 +12,7 @@ from scripted import ScriptedModel, agent_of, blocks, calls, lines, model_of
 
 from langmem_recall import LocalEmbeddings, LocalStore, RecallStore
 from langmem_recall.agents.namespace import encoded
-from langmem_recall.stores.recall import RecallStore as Recalling
+from langmem_recall.stores.recall_store import RecallStore as Recalling
 
 TURNS = 200
 TOPICS = ("flight seat", "allergic food", "locker code", "dog's name", "favourite tea")

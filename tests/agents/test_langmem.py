@@ -14,7 +14,7 @@ from langmem import create_manage_memory_tool, create_search_memory_tool
 
 from langmem_recall.agents.tools import memory_tools
 from langmem_recall.rendering import render
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.recall_store import RecallStore
 
 TEMPLATE = ("memories", "{langgraph_user_id}")
 ALICE = ("memories", "alice")

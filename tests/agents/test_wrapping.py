@@ -14,8 +14,8 @@ from langmem_recall.agents.wrapping import recall_store
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import ConfigurationError, StoreError
 from langmem_recall.sources import EvidenceSource
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 
 NS = ("memories", "alice")
 

@@ -26,10 +26,10 @@ from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.evaluation.cases import CaseSet
 from langmem_recall.evaluation.evaluate import NAMESPACE, Report, evaluate
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.tokens import tokens
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
-from langmem_recall.temporal import read_temporal
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
+from langmem_recall.text.temporal import read_temporal
+from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Temporal
 
 NAMES = sorted(SUITES)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 from langmem_recall.cli.app import app
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 
 ADA, BOB = ("memories", "ada"), ("memories", "bob")
 TOLD = (

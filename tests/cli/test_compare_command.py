@@ -10,8 +10,8 @@ from command_line import ADA, ON_TOPIC, TOLD, run, write, write_cases
 
 from langmem_recall.observe.log import TraceLog
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 
 
 def test_policies_are_compared_in_one_table(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from langchain_core.embeddings import Embeddings
 
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.panel import PANELS
-from langmem_recall.stores.local import LocalStore
+from langmem_recall.stores.local.store import LocalStore
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import InputError, PolicyError
 from langmem_recall.observe.log import TraceLog
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Cue
 
 

@@ -22,8 +22,8 @@ from command_line import ADA, BOB, ON_TOPIC, fill, run, write
 from langmem_recall.cli.serving import HEADERS, PageServer
 from langmem_recall.errors import InputError
 from langmem_recall.observe.log import TraceLog
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 
 MAIN = "from langmem_recall.cli import main; main()"
 

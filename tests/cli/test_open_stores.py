@@ -16,8 +16,8 @@ from langmem_recall import RecallStore
 from langmem_recall.cli import stores
 from langmem_recall.cli.stores import open_store, shown
 from langmem_recall.errors import InputError, MissingExtraError, StoreError
-from langmem_recall.lifecycle.verdict import Verdict
-from langmem_recall.plans.asks import memory_of
+from langmem_recall.flows.candidates import memory_of
+from langmem_recall.guard.verdict import Verdict
 from langmem_recall.stores.quarantine import decide
 
 

@@ -13,7 +13,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from langgraph.store.base import PutOp
 
 from langmem_recall.errors import StoreError
-from langmem_recall.stores.local import LocalStore
+from langmem_recall.stores.local.store import LocalStore
 
 FAILING = """
 from langchain_core.embeddings import DeterministicFakeEmbedding

@@ -9,8 +9,8 @@ import pytest
 from command_line import ADA, fill, run
 
 from langmem_recall.cli.stats import _age_label, _use
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Usage
 
 

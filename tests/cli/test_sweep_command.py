@@ -11,8 +11,8 @@ import pytest
 from command_line import ADA, BOB, fill, run
 
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 
 DAY = timedelta(days=1)
 SEAT = "I always book an aisle seat on flights"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command_line import ADA, fill, run, write
 
-from langmem_recall.stores.local import LocalStore
+from langmem_recall.stores.local.store import LocalStore
 
 
 @pytest.fixture

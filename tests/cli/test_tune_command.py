@@ -7,8 +7,8 @@ from pathlib import Path
 from command_line import fill, run, write, write_cases
 
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 
 
 def test_a_refusal_is_an_answer_and_leaves_the_policy_as_it_was(tmp_path: Path) -> None:

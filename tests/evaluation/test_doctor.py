@@ -28,8 +28,8 @@ from langmem_recall.policy import RecallPolicy, RelevanceModel, Weights
 from langmem_recall.ranking.calibration import ASSUMED, Null
 from langmem_recall.ranking.catalog import Catalog, traits_of
 from langmem_recall.ranking.evidence import match_words, read_part, weigh
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Memory
 
 NULL = Null(mean=0.1, sd=0.09)

@@ -13,8 +13,8 @@ from langmem_recall.evaluation.recorded import cases_from_traces, cues_from_trac
 from langmem_recall.observe.log import TraceLog, read_log
 from langmem_recall.observe.trace import recall_id, to_dict
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import (
     Candidate,
     Cue,

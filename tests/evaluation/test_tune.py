@@ -16,10 +16,10 @@ from langmem_recall.evaluation.cases import OFF_TOPIC, Case, CaseSet, Collection
 from langmem_recall.evaluation.evaluate import NAMESPACE, evaluate
 from langmem_recall.evaluation.gating import best_relevance, set_injection_rate
 from langmem_recall.evaluation.tune import Tuned, ask, tune
-from langmem_recall.pipeline import rank
 from langmem_recall.policy import RecallPolicy, Weights
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.ranking.pipeline import rank
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Cue
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)

@@ -17,7 +17,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.recall_store import RecallStore
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 FOLDER = EXAMPLES / "platform"

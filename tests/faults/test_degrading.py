@@ -13,7 +13,7 @@ from faulty import Fault, FaultyEmbeddings, FaultyLocal
 from langchain_core.documents import BaseDocumentCompressor, Document
 
 from langmem_recall import RecallStore
-from langmem_recall.plans.rerank import PLACE
+from langmem_recall.flows.rerank import PLACE
 
 
 class Backwards(BaseDocumentCompressor):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from langmem_recall.pipeline import rank, select
 from langmem_recall.policy import RecallPolicy
+from langmem_recall.ranking.pipeline import rank, select
 from langmem_recall.types import (
     KINDS,
     STATUSES,

@@ -18,10 +18,10 @@ from langmem_recall.observe.inspector.pack import LINE_TOKENS, text_tokens
 from langmem_recall.observe.inspector.page import page as make_page
 from langmem_recall.observe.record import UNRANKED_GATES
 from langmem_recall.observe.trace import from_dict, recall_id, to_dict
-from langmem_recall.pipeline import deferring, select
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.blend import blend
 from langmem_recall.ranking.budget import pack
+from langmem_recall.ranking.pipeline import deferring, select
 from langmem_recall.ranking.signals import (
     IMPORTANCE,
     RECENCY,

@@ -19,12 +19,12 @@ from langgraph.store.sqlite import SqliteStore
 
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import RecallError
-from langmem_recall.lifecycle.guard import default_guard
-from langmem_recall.lifecycle.provenance import read_memory
+from langmem_recall.guard.judge import default_guard
+from langmem_recall.memory.value import read_memory
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.local import LocalStore
+from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.quarantine import decide
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.stores.transfer import export_jsonl
 
 MARK = "LT12QX"

@@ -10,7 +10,7 @@ from langgraph.store.memory import InMemoryStore
 from langmem_recall.ranking.panel import PANELS
 from langmem_recall.stores import calibrations
 from langmem_recall.stores.calibrations import CALIBRATION
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.recall_store import RecallStore
 
 NS = ("memories", "ada")
 CUE = "Which seat should I book for my flight?"

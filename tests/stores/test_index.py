@@ -7,7 +7,7 @@ from conftest import Clock, CountingEmbeddings
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.stores import index as index_module
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.recall_store import RecallStore
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from langmem_recall.drive import Host, run
+from langmem_recall.flows.effects import Host, run
 from langmem_recall.stores.ledger import Ledger, TableBook
-from langmem_recall.stores.local import LocalStore
+from langmem_recall.stores.local.store import LocalStore
 
 TEA = (("memories", "ada"), "tea")
 FLOOR_S = 60.0

@@ -13,8 +13,8 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.stores.ledger import USAGE
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Memory, MemoryId
 
 TURNS = 1_000 if os.environ.get("SOAK") == "1" else 240

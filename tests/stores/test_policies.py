@@ -9,8 +9,8 @@ from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.errors import PolicyError
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 
 NS = ("users", "ada")
 STRICT = RecallPolicy.default(name="strict", trigger=1.0)

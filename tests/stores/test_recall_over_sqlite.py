@@ -15,7 +15,7 @@ from langgraph.store.sqlite import AsyncSqliteStore, SqliteStore
 
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.ledger import USAGE
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.recall_store import RecallStore
 
 NS = ("memories", "ada")
 CODE = "ERR_SSL_VERSION"

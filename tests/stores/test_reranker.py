@@ -13,8 +13,8 @@ from langgraph.store.memory import InMemoryStore
 from pydantic import Field
 
 from langmem_recall.errors import ConfigurationError
-from langmem_recall.plans.rerank import Reranker
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.flows.rerank import Reranker
+from langmem_recall.stores.recall_store import RecallStore
 
 NS = ("users", "ada")
 CUE = "Which seat do I book on a flight?"

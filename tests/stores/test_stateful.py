@@ -31,14 +31,14 @@ from langgraph.store.base import BaseStore, GetOp, PutOp, SearchItem, SearchOp
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 
-from langmem_recall.drive import run
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import InputError
-from langmem_recall.lifecycle.verdict import Verdict
+from langmem_recall.flows.effects import run
+from langmem_recall.guard.verdict import Verdict
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.postgres_schema import LOTS_TABLE, USAGE_TABLE
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.postgres.schema import LOTS_TABLE, USAGE_TABLE
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import MemoryId, Namespace
 
 SOAK = os.environ.get("SOAK") == "1"

@@ -12,10 +12,10 @@ from langgraph.store.base import BaseStore, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.errors import InputError
-from langmem_recall.lifecycle.verdict import Verdict
+from langmem_recall.guard.verdict import Verdict
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Namespace
 
 PAIRS = 5_000 if os.environ.get("SOAK") == "1" else 60

@@ -15,11 +15,11 @@ from langgraph.store.postgres import PostgresStore
 from langgraph.store.sqlite import SqliteStore
 
 from langmem_recall.errors import InputError, StoreError
-from langmem_recall.lifecycle.verdict import Verdict
+from langmem_recall.guard.verdict import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.ledger import USAGE
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import SIDECAR_ROOT, Usage
 
 NS = ("memories", "ada")

@@ -17,9 +17,9 @@ from langgraph.store.postgres import PostgresStore
 
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import InputError
-from langmem_recall.lifecycle.provenance import DEEPEST
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.memory.value import DEEPEST
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 
 NS = ("m", "ada")
 CUE = "What about the car?"

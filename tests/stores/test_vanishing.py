@@ -15,10 +15,10 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import PostgresStore
 
 from langmem_recall.embeddings import LocalEmbeddings
-from langmem_recall.plans.rerank import Reranker
+from langmem_recall.flows.rerank import Reranker
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 
 NS = ("m", "ada")
 CUE = "Which car is blue?"

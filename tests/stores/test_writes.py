@@ -16,11 +16,11 @@ from langgraph.store.memory import InMemoryStore
 
 from langmem_recall import WritePolicy
 from langmem_recall.errors import ConfigurationError, InputError, RecallError
-from langmem_recall.lifecycle.verdict import Verdict
+from langmem_recall.guard.verdict import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.keeping import UNINDEXED
-from langmem_recall.stores.local import LocalStore
-from langmem_recall.stores.recall import RecallStore
+from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import SIDECAR_ROOT, Cue, Source, Usage
 
 NS = ("memories", "ada")

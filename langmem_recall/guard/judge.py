@@ -1,0 +1,241 @@
+"""The guard that judges by rules, and guards in a chain."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from langmem_recall.errors import ConfigurationError
+from langmem_recall.guard.matching import (
+    END,
+    QUOTE,
+    encode,
+    pieces_of,
+    possible_rules,
+    tokens_of,
+    vocabulary,
+)
+from langmem_recall.guard.normalise import (
+    Hidden,
+    find_hidden,
+    fold,
+    peeled,
+    strip_hidden,
+)
+from langmem_recall.guard.verdict import Action, Guard, Verdict
+
+ACTIONS: tuple[Action, ...] = ("allow", "quarantine", "reject")
+"""What a guard may say, the mildest first."""
+
+CHUNK_CHARS, OVERLAP_CHARS = 4_096, 512
+"""A long text is read in chunks that share an edge wider than any rule's reach."""
+MOST_MATCHES = 32
+"""Matches of one rule in one chunk that are weighed; more of the same adds nothing."""
+NEAR_WORDS = 80
+"""Findings further apart than this say nothing about each other."""
+MENTION_WORDS = 16
+"""How far before a finding a word may stand that shows it is only talked about."""
+MENTIONED = 0.4
+"""What is left of a finding that is only talked about."""
+DISGUISED, CONCEALED = 1.0, 0.5
+"""What an encoding, or hidden characters, add to findings: nobody disguises a preference."""
+REPEATED = 0.5
+"""What a second sign of the same kind counts."""
+PHRASE_CHARS = 60
+"""Longest piece of the text quoted in a reason."""
+
+
+def chain(*guards: Guard) -> Guard:
+    """Guards in turn, each on the text as the one before left it; the strictest verdict counts."""
+
+    def judge(text: str, /) -> Verdict:
+        action: Action = "allow"
+        reasons: dict[str, None] = {}
+        shown = text
+        for guard in guards:
+            verdict = guard(shown)
+            action = max(action, verdict.action, key=ACTIONS.index)
+            reasons |= dict.fromkeys(verdict.reasons)
+            shown = shown if verdict.text is None else verdict.text
+            if action == "reject":
+                break
+        return Verdict(action, tuple(reasons), None if shown == text else shown)
+
+    return judge
+
+
+@dataclass(frozen=True, slots=True)
+class RuleGuard:
+    """Judges by rules over normalised words: no model, no network, below a millisecond."""
+
+    quarantine_at: float = 1.0
+    """Score from which a text is stored but not shown until someone approves it."""
+    reject_at: float = 2.0
+    """Score from which a text is not stored: several signs of an attack, or one in disguise."""
+    longest_chars: int = 32_768
+    """A longer text is not read, so that an attack can neither hide in it nor take up time: it is
+    stored but not shown until someone approves it."""
+
+    def __post_init__(self) -> None:
+        """Check the knobs."""
+        if not 0 < self.quarantine_at <= self.reject_at:
+            raise ConfigurationError(
+                f"RuleGuard needs 0 < quarantine_at <= reject_at, got {self.quarantine_at} and "
+                f"{self.reject_at}. The defaults are 1.0 and 2.0."
+            )
+        if self.longest_chars < 1:
+            raise ConfigurationError(
+                f"RuleGuard.longest_chars must be at least 1, got {self.longest_chars}. "
+                "The default is 32,768."
+            )
+
+    def __call__(self, text: str, /) -> Verdict:
+        """The verdict on a text; findings that stand near each other add up."""
+        if len(text) > self.longest_chars:
+            return Verdict("quarantine", (f"too much to judge: {len(text):,} characters",))
+        hidden = find_hidden(text)
+        shown = None if hidden.text == text else hidden.text
+        case = _worst_case(hidden, self.reject_at)
+        if case.score >= self.reject_at:
+            return Verdict("reject", case.reasons, shown)
+        if case.score >= self.quarantine_at:
+            return Verdict("quarantine", case.reasons, shown)
+        return Verdict("allow", (), shown)
+
+
+default_guard: Guard = RuleGuard()
+"""The guard with its default knobs."""
+
+
+class Finding(NamedTuple):
+    """One rule's match, from word to word."""
+
+    reason: str
+    weight: float
+    start: int
+    end: int
+
+
+class Case(NamedTuple):
+    """What speaks against a text."""
+
+    score: float = 0.0
+    findings: tuple[Finding, ...] = ()
+    tokens: tuple[str, ...] = ()
+    """The words the findings are found in."""
+    disguise: str = ""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Each finding with the words that gave rise to it."""
+        words = pieces_of(self.tokens)
+        phrases = (" ".join(words[found.start : found.end]) for found in self.findings)
+        named = zip((found.reason for found in self.findings), phrases, strict=True)
+        reasons = [f"{reason}: {_shortened(phrase)}" for reason, phrase in named]
+        return (*reasons, self.disguise) if self.disguise else tuple(reasons)
+
+
+def _worst_case(hidden: Hidden, enough: float) -> Case:
+    """The strongest case that any part of the text makes, in plain or under a disguise."""
+    worst, plain = _case_of_hiding(hidden), 0.0
+    for disguise, text in _readings(hidden):
+        case = _case(text, enough)
+        plain = plain if disguise else case.score
+        if case.score <= (plain if disguise else 0.0):
+            continue
+        extra = (DISGUISED if disguise else 0.0) + (CONCEALED if hidden.is_concealing else 0.0)
+        case = case._replace(score=case.score + extra, disguise=disguise)
+        worst = max(worst, case, key=lambda held: held.score)
+        if worst.score >= enough:
+            break
+    return worst
+
+
+def _case_of_hiding(hidden: Hidden) -> Case:
+    """Nobody spells words in characters that cannot be seen, or backwards, by mistake."""
+    if hidden.message:
+        return Case(1.0, disguise=f"hidden characters: {_shortened(hidden.message)}")
+    if hidden.turned:
+        return Case(1.0, disguise=f"reversed text: {_shortened(hidden.turned)}")
+    return Case()
+
+
+def _readings(hidden: Hidden) -> Iterator[tuple[str, str]]:
+    """The text, what its hidden characters say and what is encoded in it, with the disguise."""
+    for disguise, text in (
+        ("", hidden.readable),
+        ("hidden characters", hidden.message),
+        ("reversed text", hidden.turned),
+    ):
+        for start in range(0, len(text), CHUNK_CHARS - OVERLAP_CHARS):
+            chunk = text[start : start + CHUNK_CHARS]
+            yield disguise, fold(chunk)
+            for encoding, plain in peeled(chunk):
+                yield f"encoded: {encoding}", fold(strip_hidden(plain))
+
+
+def _case(text: str, enough: float) -> Case:
+    """The strongest case made by findings of one neighbourhood."""
+    tokens = tokens_of(text)
+    found = _findings(encode(tokens))
+    starts = [finding.start for finding in found]
+    score, strongest = 0.0, []
+    for place, start in enumerate(starts):
+        weighed = _independent(found[place : bisect_left(starts, start + NEAR_WORDS)])
+        total = sum(weight for _, weight in weighed)
+        if total > score:
+            score, strongest = total, weighed
+        if score >= enough:
+            break
+    return Case(score, tuple(finding for finding, _ in strongest), tuple(tokens))
+
+
+def _independent(found: list[Finding]) -> list[tuple[Finding, float]]:
+    """Each reason's heaviest finding, and half of a second that stands elsewhere."""
+    chosen: dict[str, list[tuple[Finding, float]]] = {}
+    for finding in sorted(found, key=lambda held: -held.weight):
+        known = chosen.setdefault(finding.reason, [])
+        if not known:
+            known.append((finding, finding.weight))
+        elif len(known) == 1 and not _overlap(finding, known[0][0]):
+            known.append((finding, finding.weight * REPEATED))
+    return [held for known in chosen.values() for held in known]
+
+
+def _overlap(one: Finding, other: Finding) -> bool:
+    return one.start < other.end and other.start < one.end
+
+
+def _findings(codes: str) -> list[Finding]:
+    found = []
+    for rule in possible_rules(codes):
+        spans = [match.span() for match in rule.pattern.finditer(codes)]
+        mentions = {span for span in spans if _is_mention(codes, *span)}
+        # Counted apart, so that mentions cannot crowd out what is meant.
+        meant = [span for span in spans if span not in mentions]
+        for weight, held in ((rule.weight, meant), (rule.weight * MENTIONED, sorted(mentions))):
+            found += [Finding(rule.reason, weight, *span) for span in held[:MOST_MATCHES]]
+    return sorted(found, key=lambda finding: finding.start)
+
+
+def _is_mention(codes: str, start: int, end: int) -> bool:
+    """Whether a sentence talks about the words instead of saying them."""
+    begin = codes.rfind(END, 0, start) + 1
+    before = codes[max(begin, start - MENTION_WORDS) : start]
+    if _talk().search(before):
+        return True
+    is_quoted = codes.count(QUOTE, begin, start) % 2 == 1
+    return is_quoted and _talk().search(codes, begin, end + MENTION_WORDS) is not None
+
+
+@cache
+def _talk() -> re.Pattern[str]:
+    return re.compile(f"[{vocabulary().members['talk']}]")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= PHRASE_CHARS else text[: PHRASE_CHARS - 1] + "…"

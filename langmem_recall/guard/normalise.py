@@ -1,0 +1,244 @@
+"""What a text says once disguises are off: hidden characters, look-alikes, encodings."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import html
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from langmem_recall.text.invisible import INVISIBLE, REGIONS, shaping
+
+# --- Hidden characters: out of the text, and what they say of it ---
+
+_CONTROL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
+_TERMINAL = r"\x1b\[[0-?]*[ -/]*[@-~]"
+_HIDDEN = re.compile(f"[{_CONTROL}{INVISIBLE}]")
+_HIDDEN_RUN = re.compile(f"(?:{_TERMINAL}|[{_CONTROL}{INVISIBLE}])+")
+
+
+class Hidden(NamedTuple):
+    """A text without its hidden characters, and what they were for."""
+
+    text: str
+    readable: str
+    """The text for judging: what looks like a gap between words is one."""
+    message: str = ""
+    """What is spelt in tag characters or variation selectors."""
+    turned: str = ""
+    """What a right-to-left override shows: its letters in the order of reading."""
+    is_concealing: bool = False
+    """Whether hidden characters cover something up, rather than having been pasted along."""
+
+
+def strip_hidden(text: str) -> str:
+    """The text without control and invisible characters; what shapes emoji and scripts stays."""
+    if _is_plain(text) or not _HIDDEN.search(text):
+        return text
+    return _HIDDEN_RUN.sub(shaping, text)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text is printable ASCII, as most are: told in a tenth of a pattern's time."""
+    return text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
+
+
+def find_hidden(text: str) -> Hidden:
+    """The text without its hidden characters, and what they were for."""
+    if _is_plain(text):
+        return Hidden(text, text)
+    shown = strip_hidden(text)
+    readable = strip_hidden(_GAPS.sub(" ", text)) if _GAPS.search(text) else shown
+    if shown == text:
+        return Hidden(text, readable)
+    message, turned = _smuggled(text), _turned(text)
+    is_concealing = bool(message or turned or _CONCEAL.search(text))
+    is_riddled = len(_RIDDLED.findall(text)) >= _RIDDLED_WORDS
+    return Hidden(shown, readable, message, turned, is_concealing or is_riddled)
+
+
+_GAPS = re.compile("[\u2800\u3164\uffa0\ufff9-\ufffb]")
+_CONCEAL = re.compile("\x1b\\[[0-9;]*8m")
+_RIDDLED = re.compile(f"[A-Za-z][{_CONTROL}{INVISIBLE}]+(?=[A-Za-z])")
+_RIDDLED_WORDS = 3
+"""Words broken by hidden characters that no copying explains."""
+_TAGS = re.compile("[\U000e0020-\U000e007e]{3,}")
+_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}")
+_OVERRIDE = re.compile("\u202e([^\u202c\u202e\n]{2,4096})")
+
+
+def _smuggled(text: str) -> str:
+    """Letters written in tag characters, and bytes written in variation selectors."""
+    if text.isascii():
+        return ""
+    tags = ("".join(chr(ord(char) - 0xE0000) for char in run) for run in _TAGS.findall(text))
+    spelt = " ".join(tag for tag in tags if tag not in REGIONS)
+    runs = (bytes(_selected(char) for char in run) for run in _SELECTORS.findall(text))
+    return " ".join(filter(None, (spelt, *(run.decode("utf-8", "replace") for run in runs))))
+
+
+def _selected(selector: str) -> int:
+    code = ord(selector)
+    return code - 0xFE00 if code < 0xE0000 else code - 0xE0100 + 16
+
+
+def _turned(text: str) -> str:
+    return " ".join(strip_hidden(run)[::-1] for run in _OVERRIDE.findall(text))
+
+
+# --- Look-alikes: the letters a reader sees ---
+
+_MARKS = re.compile(
+    "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f]+"
+)
+_ALIKE = {
+    **dict(zip("аеорсухіјѕһԁԛԝӏьгкмтнвпи", "aeopcyxijshdqwlbrkmthbnu", strict=True)),
+    **dict(zip("АВЕКМНОРСТХУІЈЅԌԚԜӀЗ", "ABEKMHOPCTXYIJSGQWI3", strict=True)),
+    **dict(zip("αεικνορτυχωηγβ", "aeikvoptuxwnyb", strict=True)),
+    **dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABEZHIKMNOPTYX", strict=True)),  # noqa: RUF001
+    **dict(zip("օսհոցԱՍՏ", "ouhngUUS", strict=True)),
+}
+"""Letters of other alphabets that pass for Latin ones beside Latin ones."""
+_DRESSED = {
+    **dict(zip("ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ", "abcdefghijklmnoprstuvwyz", strict=True)),
+    **dict(zip("ɑɡıȷłøđħɩʋɯⱥɨᵻꞮ", "agijlodhivwaiiI", strict=True)),
+    **{chr(0x1F1E6 + n): chr(97 + n) for n in range(26)},
+    **{chr(0x1F150 + n): chr(97 + n) for n in range(26)},
+    **{chr(0x1F170 + n): chr(97 + n) for n in range(26)},
+    **dict(zip("‘’‛ʼ′“”„«»‐‑–—", "'''''\"\"\"\"\"----", strict=True)),  # noqa: RUF001
+}
+"""Letters in fancy dress that NFKC leaves as they are."""
+_LIGATURES = str.maketrans("\ufdfa\ufdfb", "  ")
+"""Whole sentences in one character, with which a short text could be made a long one."""
+_UNDRESS = str.maketrans(_DRESSED)
+_UNMASK = str.maketrans(_ALIKE)
+_LIKE = "".join(_ALIKE)
+_NOT_ASCII = re.compile("[^\x00-\x7f]{1,64}")
+_LOOKALIKE = re.compile(f"[{_LIKE}]")
+_MASKED = re.compile(f"[A-Za-z][{_LIKE}]|[{_LIKE}][A-Za-z]")
+_WORD = re.compile(r"\w+")
+
+
+def fold(text: str) -> str:
+    """The text for matching: compatible forms and accents folded, look-alikes read as Latin."""
+    if text.isascii():
+        return text.lower()
+    if _LOOKALIKE.search(text) and _MASKED.search(text):
+        text = _WORD.sub(_unmasked, text)
+    return _NOT_ASCII.sub(lambda run: _plain(run.group()), text).lower()
+
+
+@lru_cache(maxsize=8_192)
+def _plain(run: str) -> str:
+    bare = _MARKS.sub("", unicodedata.normalize("NFKD", run.translate(_LIGATURES)))
+    return unicodedata.normalize("NFC", bare).translate(_UNDRESS)
+
+
+def _unmasked(word: re.Match[str]) -> str:
+    """A word whose every letter could be Latin, read as Latin; any other stays."""
+    read = word.group().translate(_UNMASK)
+    return read if read.isascii() else word.group()
+
+
+_SPACED = re.compile(r"(?<!\w)[^\s]([ ._*|/-])(?:[^\n]\1){3,}[^\s]")
+
+
+def close_up(text: str) -> str:
+    """Words whose letters stand apart, "i g n o r e" or "i.g.n.o.r.e", closed up again."""
+    return _SPACED.sub(lambda run: run.group()[::2], text)
+
+
+_LEET = tuple(str.maketrans("0134578@$!|", f"o{one}eastbasii") for one in "il")
+
+
+def unleet(word: str) -> tuple[str, ...]:
+    """What a word with digits for letters may spell."""
+    return tuple(word.translate(table) for table in _LEET)
+
+
+# --- Encodings: peeled once ---
+
+_PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_ESCAPE = re.compile(r"(?:\\u[0-9A-Fa-f]{4}|\\u\{[0-9A-Fa-f]{1,6}\}|\\x[0-9A-Fa-f]{2})+")
+_HEX_PAIRS, _BASE64_CHARS = 12, 16
+"""Shortest runs that are decoded: shorter ones hold no order."""
+_HEX = re.compile(rf"(?:(?:0x)?[0-9A-Fa-f]{{2}}[ :,-]?){{{_HEX_PAIRS},}}")
+_RUN64 = rf"[A-Za-z0-9+/]{{{_BASE64_CHARS},}}"
+_BASE64 = re.compile(rf"{_RUN64}(?:\s{{1,2}}{_RUN64})*")
+_TELLING = (
+    "ignore", "instruct", "prompt", "system", "assistant", "forget", "http", " the ", " you ",
+    "your ",
+)  # fmt: skip
+"""Words that an order is likely to have one of."""
+_ROT13_WORDS = tuple(codecs.encode(word, "rot13") for word in _TELLING)
+_BACKWARD_WORDS = tuple(word[::-1] for word in _TELLING)
+
+
+def peeled(text: str) -> Iterator[tuple[str, str]]:
+    """Each encoding found in a text, with the text as it reads without it."""
+    if "%" in text and (plain := _PERCENT.sub(_from_percent, text)) != text:
+        yield "percent", plain
+    if "&" in text and ";" in text and (plain := html.unescape(text)) != text:
+        yield "entities", plain
+    if "\\" in text and (plain := _ESCAPE.sub(_from_escape, text)) != text:
+        yield "escapes", plain
+    lower = text.lower()
+    if any(word in lower for word in _ROT13_WORDS):
+        yield "rot13", codecs.encode(text, "rot13")
+    if any(word in lower for word in _BACKWARD_WORDS):
+        yield "backwards", text[::-1]
+    # Letters are 6x and 7x in hex.
+    if text.count("6") + text.count("7") >= _HEX_PAIRS // 2:
+        yield from _runs("hex", _HEX, _from_hex, text)
+    if max(map(len, text.split()), default=0) >= _BASE64_CHARS:
+        yield from _runs("base64", _BASE64, _from_base64, text)
+
+
+def _runs(
+    name: str, pattern: re.Pattern[str], read: Callable[[str], str], text: str
+) -> Iterator[tuple[str, str]]:
+    if plain := " ".join(filter(None, map(read, pattern.findall(text)))):
+        yield name, plain
+
+
+def _from_percent(run: re.Match[str]) -> str:
+    return bytes.fromhex(run.group().replace("%", "")).decode("utf-8", "replace")
+
+
+def _from_escape(run: re.Match[str]) -> str:
+    codes = (int(code, 16) for code in re.findall("[0-9A-Fa-f]+", run.group()))
+    return "".join(chr(code) if code <= 0x10FFFF else "\ufffd" for code in codes)
+
+
+def _from_hex(run: str) -> str:
+    digits = re.sub("0x|[^0-9A-Fa-f]", "", run)
+    return _as_text(bytes.fromhex(digits[: len(digits) // 2 * 2]))
+
+
+def _from_base64(run: str) -> str:
+    """The text in a run; it may begin with up to three characters that do not belong to it."""
+    if run in (run.lower(), run.upper()) or run.isalpha():
+        return ""
+    digits = re.sub(r"\s", "", run)
+    for start in range(4):
+        whole = digits[start : start + (len(digits) - start) // 4 * 4]
+        rest = digits[start + len(whole) :]
+        padded = whole + (rest + "=" * (4 - len(rest)) if len(rest) > 1 else "")
+        if plain := _as_text(base64.b64decode(padded)):
+            return plain
+    return ""
+
+
+_NO_TEXT = re.compile(f"[{_CONTROL}\ufffd]")
+_GARBLED = 0.1
+"""Share of a text that may be garbled where a run was cut."""
+
+
+def _as_text(data: bytes) -> str:
+    """Bytes as text when they are one, else nothing: a hash or an image says nothing."""
+    plain = data.decode("utf-8", "replace")
+    return plain if len(_NO_TEXT.findall(plain)) <= _GARBLED * len(plain) else ""

@@ -1,1 +1,0 @@
-"""Pure decisions about what becomes of a memory."""

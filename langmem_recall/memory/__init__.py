@@ -1,0 +1,1 @@
+"""Between a stored value and a memory, and decisions about one memory."""

@@ -1,0 +1,272 @@
+"""What of a human message is the user's own, and what came from outside.
+
+Nothing tells the two apart for sure, so the user's own words are one run of sentences: from the
+last sign that what came before is somebody else's, to the first sign that what comes is. Text from
+outside never ends by itself, because whoever wrote it would write its end as well.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from langmem_recall.memory import foreign_words as marks
+
+LONGEST = 20_000
+"""Characters of a message that are looked at; what lies beyond carries nothing."""
+LAST = 300
+"""Characters of a block, or at the end of a too long message, that may be a request about it."""
+QUOTED_WORDS = 4
+"""Quotations of as many words are somebody's; shorter ones are names and titles."""
+AFTERTHOUGHT = 3
+"""Words after "says" that may still tell who says it, and not what."""
+JOINER = "\u2423"
+"""Stands between the words of a quotation, which is one word to who reads a message."""
+
+_GAP = f" {JOINER}outside{JOINER} "
+"""What takes the place of text from outside, so that its two sides do not become one statement."""
+
+_FENCE = re.compile(r"```.*(?:```|\Z)|^[ \t]*~~~.*(?:^[ \t]*~~~|\Z)", re.DOTALL | re.MULTILINE)
+_QUOTE_LINE = re.compile(r"^[ \t]*(?:>|&gt;|\| )[^\n]*", re.MULTILINE)
+_INDENTED = re.compile(r"^(?:\t| {4})[ \t]*(?![-*•+\d\s])[^\n]*", re.MULTILINE)
+_TAG = re.compile(
+    r"<(?P<shut>/?)[a-z][\w:-]{0,40}(?:\s[^<>]{0,400})?(?P<alone>/?)>|<!--|-->"
+    r"|\[(?P<shut_2>/?)(?:quote|code|document|page|email|mail|text|article|begin|start|end)\b"
+    r"[^\]\n]{0,80}\]",
+    re.IGNORECASE,
+)
+_APOSTROPHES = re.compile("[\u2018\u2019\u201a\u201b\u02bc\u00b4]")
+_QUOTED = re.compile(
+    r"(?<!\w)\"(?=\S)([^\"]{1,2000})\"|[“”„‟]([^“”„‟]{1,2000})[“”‟]|«([^«»]{1,2000})»"
+    r"|»([^«»]{1,2000})«|\u2039([^\u2039\u203a]{1,2000})\u203a|\u203a([^\u2039\u203a]{1,2000})\u2039|「([^「」]{1,2000})」"
+    r"|『([^『』]{1,2000})』|``([^`\n]{1,400})''|`([^`\n]{1,400})`"
+    r"|(?<![\w'])'(?!(?:cause|em|til|tis|twas|n|bout|round)\b|\d0s)(?=[^\s'])"
+    r"((?:[^'\n]|(?<=\w)'(?=\w)){1,400})(?<=\S)'(?![\w'])"
+)
+# Scripts without spaces have a word in every other letter or so.
+_WORDS = re.compile("[\u3040-\u9fff]{2}|[^\\s\u3040-\u9fff]+")
+_OPEN_QUOTE = re.compile(r"(?:^|\s)[\"“„«「『](?=\w)")
+# A line that goes on in small letters was wrapped, unless somebody begins to speak of himself.
+_WRAPPED = re.compile(r"^(?!i\b)[a-zß-ÿ]")
+_FULL_STOP = re.compile(r"[.!?…\u3002]\W*$")
+_SENTENCE_END = re.compile(r"(?<=[.!?…;\u3002])\s+")
+_CLAUSE_END = re.compile(
+    r"[,;\u2013\u2014(]| - |\b(?:and|but|because|while|und|aber|et|mais|y|pero|e|ma|mas)\b"
+)
+
+
+class Parts(NamedTuple):
+    """A human message, taken apart."""
+
+    own: str
+    """What the user says."""
+    foreign: tuple[str, ...]
+    """What the user shows, quotes, reports or supposes."""
+
+
+class _Sentence(NamedTuple):
+    text: str
+    folded: str
+    line: int
+    """Number of the first sentence in its line."""
+    after_gap: bool
+    """Whether a blank line stands before it."""
+    asks: bool
+    """Whether it asks about, or shows, a text that stands beside it."""
+
+
+class _Mark(NamedTuple):
+    """The first sign that what comes is somebody else's."""
+
+    place: int
+    """The sentence it stands in."""
+    before: str = ""
+    """What that sentence says before it, and is still the user's."""
+    after: str = ""
+    """What that sentence says after it."""
+    is_clear: bool = False
+    """Whether it shows a text to begin, so that no sign in this text is about what was before."""
+
+
+def parts_of(text: str, *attached: str) -> Parts:
+    """Take a human message apart.
+
+    Args:
+        text: The message, or its first block of text.
+        attached: Further blocks of text, which are from outside whatever they say.
+    """
+    read, outside = text[:LONGEST], [*attached, text[LONGEST:][:LONGEST]]
+    # A request may stand behind what it is about, and so behind all that is read.
+    ends = [*(each for each in attached if len(each) <= LAST), text[LONGEST:][-LAST:]]
+    if any(sentence.asks for each in ends for sentence in _sentences(each)):
+        return Parts("", (read, *filter(None, outside)))
+    plain = textwrap.dedent(unicodedata.normalize("NFKC", read)[:LONGEST])
+    kept, removed = _without_blocks(_APOSTROPHES.sub("'", plain))
+    sentences = list(_sentences(kept))
+    mark = _first_mark(sentences)
+    start, meant_from = _own_start(sentences, mark)
+    stop = max(start, mark.place)
+    own = [each.text for each in sentences[start:stop]]
+    own += [mark.before] if start <= mark.place else []
+    shown = [*sentences[meant_from:start], *sentences[stop:]]
+    asking = next(iter(sentences[mark.place : mark.place + 1]), None)
+    # The first request is about a text, and is none.
+    texts = [each.text for each in shown if not (each.asks and each is asking)]
+    foreign = [*removed, "\n".join(texts), mark.after, *outside]
+    foreign = [each for each in foreign if any(map(str.isalnum, each))]
+    if not foreign and start == 0:
+        return Parts(read, ())
+    return Parts("\n".join(filter(None, own)), tuple(foreign))
+
+
+def join_quotations(text: str) -> str:
+    """A text with each of its quotations as one word."""
+    return _QUOTED.sub(lambda quote: JOINER.join(_inside(quote).split()), text)
+
+
+def _inside(quote: re.Match[str]) -> str:
+    return "".join(filter(None, quote.groups()))
+
+
+# --- From text to sentences ---
+
+
+def _without_blocks(text: str) -> tuple[str, list[str]]:
+    """A message without quoted blocks, and these; quotations in it as one word each."""
+    removed: list[str] = []
+
+    def gap(block: re.Match[str]) -> str:
+        removed.append(block.group().strip("`~ \n>|"))
+        return _GAP
+
+    text = _between_tags(_FENCE.sub(gap, text), removed)
+    text = _INDENTED.sub(gap, _QUOTE_LINE.sub(gap, text))
+    quotations = (_inside(quote) for quote in _QUOTED.finditer(text))
+    removed += [each for each in quotations if len(_WORDS.findall(each)) >= QUOTED_WORDS]
+    return join_quotations(text), removed
+
+
+def _between_tags(text: str, removed: list[str]) -> str:
+    """From the first tag to the last: a page would have closed the user's tag by itself."""
+    tags = list(_TAG.finditer(text))
+    shuts = [tag for tag in tags if tag["shut"] or tag["shut_2"] or tag.group() == "-->"]
+    # In `list<int>` nothing is opened.
+    opens = [tag for tag in tags if shuts or not text[max(0, tag.start() - 1)].isalnum()]
+    if not opens:
+        return text
+    stop = opens[-1].end() if shuts else len(text)
+    removed.append(_TAG.sub("\n", text[opens[0].start() : stop]))
+    return f"{text[: opens[0].start()]}{_GAP}{text[stop:]}"
+
+
+def _sentences(text: str) -> Iterator[_Sentence]:
+    place, after_gap = 0, False
+    for line in text.splitlines():
+        first = place
+        for sentence in _SENTENCE_END.split(line):
+            if any(map(str.isalnum, sentence)) or _begins_foreign(sentence):
+                words = " ".join(sentence.split())
+                # The one letter whose small form is longer, and places must fit both.
+                folded = words.replace("\u0130", "I").lower()
+                asks = marks.asks_about_a_text(folded)
+                yield _Sentence(words, folded, first, after_gap, asks)
+                place, after_gap = place + 1, False
+        after_gap = after_gap or not line.strip()
+
+
+def _begins_foreign(line: str) -> bool:
+    return marks.begins_foreign(line.casefold()) or _OPEN_QUOTE.search(line) is not None
+
+
+# --- Where the user's own words begin and end ---
+
+
+def _first_mark(sentences: Sequence[_Sentence]) -> _Mark:
+    """Where text from outside begins."""
+    in_list, speaks = False, True
+    for place, each in enumerate(sentences):
+        in_list = in_list and not each.after_gap
+        is_new_line = place == each.line > 0 and not _WRAPPED.search(each.text)
+        # Below a line in which the user does not speak of himself anything may have been pasted.
+        if is_new_line and not (speaks or in_list):
+            return _Mark(place, is_clear=True)
+        speaks = (speaks and not is_new_line and place > 0) or _is_own_voice(each, place)
+        report, colon = marks.report_in(each.folded), marks.colon_in(each.folded)
+        after = each.text[colon.end() :] if colon else ""
+        if each.asks or _heads_a_text(sentences, place) or _begins_foreign(each.text):
+            return _Mark(place, "", after, is_clear=True)
+        if report:
+            before = _clauses_before(each.text, report.start())
+            return _Mark(place, before, after or each.text[report.end() :])
+        if colon and not (in_list and marks.is_field(each.folded, colon)):
+            if not marks.is_own_lead(each.folded[: colon.start()]):
+                return _Mark(place, "", after)
+            in_list = True
+    return _Mark(len(sentences))
+
+
+def _is_own_voice(each: _Sentence, place: int) -> bool:
+    """Whether a sentence is about who wrote it, or greets who is to read it."""
+    return marks.speaks_of_self(each.folded) or (place == 0 and marks.greets(each.folded))
+
+
+def _own_start(sentences: Sequence[_Sentence], mark: _Mark) -> tuple[int, int]:
+    """Where the user's own words begin; and from where on what is said is meant by somebody."""
+    start, meant_from = 0, 0
+    for place, each in enumerate(sentences):
+        is_shown = mark.is_clear and place > mark.place
+        if not is_shown and _disowns(each.folded):
+            return len(sentences), meant_from
+        if each.asks:
+            is_second = is_shown and sentences[mark.place].asks
+            start = max(start, 0 if is_second else _start_beside(sentences, place))
+        elif place < mark.place and marks.takes_back(each.folded):
+            start = meant_from = place + 1
+    return start, meant_from
+
+
+def _heads_a_text(sentences: Sequence[_Sentence], place: int) -> bool:
+    """Whether a letter begins with this sentence, or it stands as a title over other lines."""
+    each = sentences[place]
+    # In its first line a message greets who is to read it.
+    if place == each.line > 0 and marks.greets(each.folded):
+        return True
+    below = sentences[place + 1 : place + 2]
+    is_line = each.line == place and all(one.line > place for one in below)
+    if not below or not is_line or JOINER in each.text or not marks.is_title(each.folded):
+        return False
+    if _WRAPPED.search(below[0].text):
+        return False
+    # Who writes no full stops writes none at the end either.
+    return marks.points_at_a_text(each.folded) or _FULL_STOP.search(sentences[-1].text) is not None
+
+
+def _disowns(sentence: str) -> bool:
+    """Whether it tells that what was said before is somebody else's, as a signature does."""
+    if marks.ends_a_letter(sentence):
+        return True
+    report, colon = marks.report_in(sentence), marks.colon_in(sentence)
+    if marks.points_back(sentence) or report is None or colon:
+        return colon is None and marks.points_back(sentence)
+    # "I pay too late, says Bob", "He said so": who says it is told when it has been said.
+    is_at_end = len(re.split("[,;]", sentence[report.end() :])[0].split()) <= AFTERTHOUGHT
+    is_short = len(sentence.split()) <= AFTERTHOUGHT + 1
+    return is_at_end and (is_short or bool(_clauses_before(sentence, report.start())))
+
+
+def _clauses_before(sentence: str, place: int) -> str:
+    """The clauses before the one at a place."""
+    ends = [end.start() for end in _CLAUSE_END.finditer(sentence, 0, place)]
+    return sentence[: ends[-1]] if ends else ""
+
+
+def _start_beside(sentences: Sequence[_Sentence], place: int) -> int:
+    """Where the user's own words may begin, when this sentence asks about a text beside it."""
+    asking = sentences[place]
+    if marks.points_on(asking.folded) and place + 1 < len(sentences):
+        return 0
+    is_all = sentences[-1].line == 0 and place + 1 == len(sentences)
+    return place if is_all and marks.points_at_a_text(asking.folded) else asking.line

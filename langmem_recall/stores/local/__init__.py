@@ -1,0 +1,1 @@
+"""LocalStore: one SQLite file."""

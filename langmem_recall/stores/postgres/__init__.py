@@ -1,0 +1,1 @@
+"""What a Postgres store offers beyond any other."""

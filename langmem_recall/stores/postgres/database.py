@@ -1,0 +1,148 @@
+"""LangGraph's Postgres stores from within: several statements in one round trip."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, TypeVar
+
+from langgraph.store.base import BaseStore
+from langgraph.store.base.batch import AsyncBatchedBaseStore
+
+from langmem_recall.flows.effects import Call, Plan
+from langmem_recall.types import MemoryId, Namespace
+
+T = TypeVar("T")
+Rows = list[tuple[Any, ...]]
+UNDEFINED_TABLE = "42P01"
+
+
+class Statement(NamedTuple):
+    """SQL and its parameters."""
+
+    sql: str
+    params: tuple[Any, ...] = ()
+    returns: bool = True
+    """Whether it gives rows."""
+
+
+class Database:
+    """The connections of a Postgres store: a pool, one connection or a pipeline, sync or async.
+
+    Statements that are asked together travel together and share a transaction, so what one of
+    them sets for the transaction holds for the next.
+    """
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self._is_async = isinstance(store, AsyncBatchedBaseStore)
+
+    def ask(self, *statements: Statement) -> Call:
+        """The rows of each statement, in one round trip."""
+        if self._is_async:
+            return Call(partial(self._run_elsewhere, statements), partial(self._arun, statements))
+        return Call(partial(self._run, statements))
+
+    def settle(self) -> Plan[None]:
+        """End what a store in pipeline mode has left open, whose clock stands still until then.
+
+        Its sweeper leaves a transaction open: a time to live refreshed in it would end too early.
+        """
+        pipe = self.store.pipe
+        if pipe is not None and self._is_async:
+            yield Call(lambda: self._wait(pipe.sync()), pipe.sync)
+        elif pipe is not None:
+            yield Call(pipe.sync)
+
+    def _run(self, statements: Sequence[Statement]) -> list[Rows]:
+        with self.store._cursor(pipeline=True) as lead:
+            cursors = [lead.connection.cursor(binary=True, row_factory=_tuples) for _ in statements]
+            for cursor, statement in zip(cursors, statements, strict=True):
+                cursor.execute(statement.sql, statement.params)
+            return [
+                cursor.fetchall() if statement.returns else []
+                for cursor, statement in zip(cursors, statements, strict=True)
+            ]
+
+    async def _arun(self, statements: Sequence[Statement]) -> list[Rows]:
+        async with self.store._cursor(pipeline=True) as lead:
+            cursors = [lead.connection.cursor(binary=True, row_factory=_tuples) for _ in statements]
+            for cursor, statement in zip(cursors, statements, strict=True):
+                await cursor.execute(statement.sql, statement.params)
+            return [
+                await cursor.fetchall() if statement.returns else []
+                for cursor, statement in zip(cursors, statements, strict=True)
+            ]
+
+    def _run_elsewhere(self, statements: Sequence[Statement]) -> list[Rows]:
+        """A sync call to an async store, from any thread but the one of its loop."""
+        return self._wait(self._arun(statements))
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        loop = self.store.loop
+        if asyncio._get_running_loop() is loop:
+            work.close()
+            raise asyncio.InvalidStateError(
+                "A sync call would wait for the very loop it blocks. Await the `a` twin instead."
+            )
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+
+def database_of(store: BaseStore) -> Database | None:
+    """The database behind a Postgres store; None for any other store."""
+    # Not imported for those who do not use it: without it there is no such store.
+    module = sys.modules.get("langgraph.store.postgres.base")
+    is_postgres = module is not None and isinstance(store, module.BasePostgresStore)
+    return Database(store) if is_postgres else None
+
+
+def ids_below(
+    database: Database, namespace: Namespace, offset: int, limit: int
+) -> Plan[list[MemoryId]]:
+    """Namespace and key of some items at or below a namespace, in the order of their names."""
+    (rows,) = yield database.ask(Statement(_IDS_BELOW, (*bounds(namespace), limit, offset)))
+    return [(namespace_of(path), key) for path, key in rows]
+
+
+def is_missing_table(error: Exception) -> bool:
+    """Whether a statement failed because a table has not been made."""
+    return getattr(error, "sqlstate", None) == UNDEFINED_TABLE
+
+
+def path_of(namespace: Namespace) -> str:
+    """A namespace as LangGraph writes it; labels have no dots."""
+    return ".".join(namespace)
+
+
+@lru_cache(maxsize=4096)
+def namespace_of(path: str) -> Namespace:
+    """The namespace that was written so."""
+    return tuple(path.split("."))
+
+
+def bounds(namespace: Namespace) -> tuple[str, str, str]:
+    """The path of a namespace, and where the paths below it begin and end, byte by byte."""
+    path = path_of(namespace)
+    return path, f"{path}.", f"{path}/"
+
+
+def below(column: str) -> str:
+    """The condition on a column that `bounds` are the parameters of.
+
+    Compared byte by byte, which neither wildcards nor the language of the database can change,
+    and which an index can answer under any plan.
+    """
+    return f"({column} = %s OR ({column} ~>=~ %s AND {column} ~<~ %s))"
+
+
+_IDS_BELOW = f"""
+SELECT prefix, key FROM store WHERE {below("prefix")}
+ORDER BY prefix COLLATE "C", key COLLATE "C" LIMIT %s OFFSET %s"""
+
+
+def _tuples(cursor: Any) -> Any:
+    from psycopg.rows import tuple_row
+
+    return tuple_row(cursor)

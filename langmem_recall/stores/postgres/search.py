@@ -1,0 +1,404 @@
+"""Reading a Postgres store in few round trips, with dense pools that no ANN index thins out."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple
+
+from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
+
+from langmem_recall.flows.effects import Embed, Plan
+from langmem_recall.flows.search import Looked, by_operations
+from langmem_recall.stores.postgres.database import (
+    Database,
+    Rows,
+    Statement,
+    below,
+    bounds,
+    namespace_of,
+    path_of,
+)
+from langmem_recall.stores.postgres.schema import WORDS_INDEX
+from langmem_recall.stores.postgres.vectors import WHOSE, check_mark, mark_of
+from langmem_recall.stores.postgres.words import RareWords
+from langmem_recall.types import Memory, MemoryId, Namespace
+
+EXACT_UP_TO = 1_000
+"""Memories that are compared one by one in about the time an ANN index takes."""
+LEAST_LIST, MOST_LIST = 40, 1_000
+"""Candidates that an HNSW index may hold while it searches."""
+FILTERED_LIST = 200
+SURVEY_AGE_S = 600.0
+"""Seconds after which the sizes of table and namespace are looked up again."""
+MOST_COUNTED = 100_000
+"""Memories of a namespace beyond which its size does not matter."""
+MOST_SIZES = 10_000
+OVERLAP = timedelta(seconds=60)
+"""A transaction may end so long after the time that its rows carry."""
+
+_ITEM = "s.prefix, s.key, s.value, s.created_at, s.updated_at"
+_VERSION = "s.xmin::text::bigint"
+"""The transaction that wrote a row: whoever changes a value, by whatever means, changes it."""
+_WHOLE = f"{_ITEM}, {_VERSION}"
+_STAMP = f"s.prefix, s.key, NULL::jsonb, s.created_at, s.updated_at, {_VERSION}"
+"""An item without its value, for whoever holds that already."""
+MOST_VERSIONS = 500_000
+"""Items whose version is remembered."""
+_JOINED = "store s JOIN store_vectors sv ON s.prefix = sv.prefix AND s.key = sv.key"
+_HOMES = f"sv.prefix = ANY(ARRAY(SELECT DISTINCT prefix FROM store WHERE {below('prefix')}))"
+_GET = """
+SELECT {} FROM unnest(%s::text[], %s::text[]) AS asked (prefix, key)
+JOIN store s ON s.prefix = asked.prefix AND s.key = asked.key"""
+_COUNT = f"SELECT count(*) FROM (SELECT 1 FROM store WHERE {below('prefix')} LIMIT %s) AS counted"
+_SURVEY = """
+SELECT coalesce((SELECT reltuples FROM pg_class WHERE oid = to_regclass('store_vectors')), 0),
+    coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), '0'),
+    to_regclass(%s) IS NOT NULL"""
+
+_SURVEY_STATEMENT = Statement(_SURVEY, (WORDS_INDEX,))
+
+
+class Survey(NamedTuple):
+    """What the choice between comparing all and asking the index depends on."""
+
+    vectors: float
+    """In the whole table, as the planner believes."""
+    can_iterate: bool
+    """Whether an index scan can go on until enough rows pass the filter."""
+    has_words: bool
+    """Whether the words of items are indexed."""
+    at: float
+
+    def exact_up_to(self, count: int) -> float:
+        """Size of a namespace up to which all its vectors are compared.
+
+        To meet `count` of them an index passes by count * vectors / size others, so below the
+        root of count * vectors it has more to do.
+        """
+        return max(EXACT_UP_TO, math.sqrt(count * max(self.vectors, 0)))
+
+
+Held = Callable[[MemoryId], Memory | None]
+"""What a process holds of a memory."""
+
+
+class PostgresReads:
+    """Reads of one Postgres store, as plans.
+
+    Values that this process holds in their latest version are not sent again.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
+        self._store = database.store
+        self._clock = clock
+        self._survey: Survey | None = None
+        self._mark = mark_of(self._store)
+        self._rare = RareWords(clock)
+        self._sizes: dict[Namespace, tuple[int, float]] = {}
+        self._versions: dict[tuple[str, str], int] = {}
+        config = self._store.index_config or {}
+        ann = config.get("ann_index_config") or {}
+        self._has_cosines = bool(config) and config.get("distance_type", "cosine") == "cosine"
+        self._type = ann.get("vector_type", "vector")
+        self._is_hnsw = ann.get("kind", "hnsw") == "hnsw"
+        self._per_memory: int = max(1, config.get("__estimated_num_vectors", 1))
+
+    def look(
+        self,
+        searches: Sequence[SearchOp],
+        gets: Sequence[GetOp],
+        texts: Sequence[str] = (),
+        *,
+        size: int | None = None,
+        held: Held | None = None,
+    ) -> Plan[Looked]:
+        """Pages, items, and items with rare words of the texts, in one round trip.
+
+        A page is full whenever its namespace, which has `size` memories, can fill it: where an
+        index has lost some, a second round trip compares all the vectors. Values that `held`
+        has are not sent; those that turn out to have changed are fetched in another one.
+        """
+        if not searches or not self._can_search(searches):
+            return (yield from by_operations(searches, gets, texts))
+        vectors: Sequence[Sequence[float]] = yield Embed(
+            [op.query or "" for op in searches], as_queries=False
+        )
+        survey = yield from self._surveyed()
+        if size is None:
+            size = yield from self._sized(searches[0].namespace_prefix)
+        is_exact = size <= survey.exact_up_to(searches[0].limit)
+        settings = [] if is_exact or not self._is_hnsw else self._settings(searches[0], survey)
+        make = partial(self._exact if is_exact else self._approximate, is_held=held is not None)
+        asks = list(zip(searches, map(_literal, vectors), strict=True))
+        prefix = searches[0].namespace_prefix
+        words = self._rare.asked(prefix, texts) if survey.has_words else []
+        rest = [self._get_all([*map(_path, gets)], held is not None)] if gets else []
+        rest += [self._rare.statement(prefix, words, searches[0].limit)] if words else []
+        answers: list[Rows] = yield self._database.ask(
+            *settings, *(make(op, vector) for op, vector in asks), *rest
+        )
+        answers = answers[len(settings) :]
+        if held is not None:
+            lean = len(searches) + bool(gets)
+            answers[:lean] = yield from self._filled_in(answers[:lean], held)
+        pages = [self._page(rows) for rows in answers[: len(searches)]]
+        fetched = self._by_id(answers[len(searches)]) if gets else {}
+        worded = self._rare.items(prefix, words, answers[-1]) if words else []
+        yield from self._repair(pages, answers, asks, is_exact)
+        items = [fetched.get((op.namespace, op.key)) for op in gets]
+        return Looked(pages, items, self._items(worded))
+
+    def items(self, gets: Sequence[GetOp]) -> Plan[list[Item | None]]:
+        """Items by namespace and key, without touching them."""
+        if not gets:
+            return []
+        (rows,) = yield self._database.ask(self._get_all([*map(_path, gets)], False))
+        fetched = self._by_id(rows)
+        return [fetched.get((op.namespace, op.key)) for op in gets]
+
+    def _filled_in(self, answers: list[Rows], held: Held) -> Plan[list[Rows]]:
+        """Rows that came without values, with those that are held or else with the store's.
+
+        What vanished meanwhile is left out.
+        """
+        known: dict[tuple[str, str], tuple[Any, ...]] = {}
+        asked: list[tuple[str, str]] = []
+        for path, key, _, created_at, updated_at, version, *_ in chain.from_iterable(answers):
+            memory = held((namespace_of(path), key))
+            if (
+                memory is not None
+                and memory.updated_at == updated_at
+                and self._versions.get((path, key)) == version
+            ):
+                # The very time that is held says that nothing has to be compared.
+                known[path, key] = memory.value, created_at, memory.updated_at
+            else:
+                asked.append((path, key))
+        if asked:
+            (rows,) = yield self._database.ask(self._get_all(asked, False))
+            self._note_versions(rows)
+            known |= {(path, key): tuple(told) for path, key, *told, _ in rows}
+        return [
+            [
+                (path, key, *known[path, key], *rest)
+                for path, key, _, _, _, *rest in rows
+                if (path, key) in known
+            ]
+            for rows in answers
+        ]
+
+    def _note_versions(self, rows: Rows) -> None:
+        if len(self._versions) > MOST_VERSIONS:
+            self._versions.clear()
+        self._versions.update({(path, key): version for path, key, _, _, _, version in rows})
+
+    def settle(self) -> Plan[None]:
+        """Let the clock of the store's next statement be right."""
+        yield from self._database.settle()
+
+    def listing(self, prefix: Namespace, most: int) -> Plan[list[Item]]:
+        """Every item below a namespace, one more than `most` at most; and the survey."""
+        sql = f"SELECT {_WHOLE} FROM store s WHERE {below('s.prefix')}{self._unexpired()} LIMIT %s"
+        rows, survey = yield self._database.ask(
+            Statement(sql, (*bounds(prefix), most + 1)), _SURVEY_STATEMENT
+        )
+        self._take_survey(survey)
+        self._note_versions(rows)
+        return self._items(rows)
+
+    def changes(self, prefix: Namespace, since: datetime) -> Plan[tuple[list[Item], int]]:
+        """What was written below a namespace since then, and how many items it has."""
+        place = f"FROM store s WHERE {below('s.prefix')}{self._unexpired()}"
+        recent = f"SELECT {_WHOLE} {place} AND s.updated_at >= %s"
+        rows, ((count,),) = yield self._database.ask(
+            Statement(recent, (*bounds(prefix), since - OVERLAP)),
+            Statement(f"SELECT count(*) {place}", bounds(prefix)),
+        )
+        self._note_versions(rows)
+        return self._items(rows), count
+
+    def _can_search(self, searches: Sequence[SearchOp]) -> bool:
+        """Whether statements of our own can say the same as the store's, and better."""
+        return self._has_cosines and all(op.namespace_prefix for op in searches)
+
+    def _sized(self, prefix: Namespace) -> Plan[int]:
+        """How many memories a namespace has, as far as it matters; kept for a while."""
+        known, at = self._sizes.get(prefix, (0, -math.inf))
+        if self._clock() - at <= SURVEY_AGE_S:
+            return known
+        (rows,) = yield self._database.ask(Statement(_COUNT, (*bounds(prefix), MOST_COUNTED)))
+        if len(self._sizes) >= MOST_SIZES:
+            self._sizes.clear()
+        size: int = rows[0][0]
+        self._sizes[prefix] = size, self._clock()
+        return size
+
+    def _surveyed(self) -> Plan[Survey]:
+        survey = self._survey
+        if survey is None or self._clock() - survey.at > SURVEY_AGE_S:
+            (rows,) = yield self._database.ask(_SURVEY_STATEMENT)
+            survey = self._take_survey(rows)
+        return survey
+
+    def _take_survey(self, rows: Rows) -> Survey:
+        ((vectors, version, has_words),) = rows
+        major, minor, *_ = (*(int(part) for part in version.split(".")), 0)
+        self._survey = Survey(vectors, (major, minor) >= (0, 8), has_words, self._clock())
+        return self._survey
+
+    def _settings(self, op: SearchOp, survey: Survey) -> list[Statement]:
+        """Enough candidates for the page, which 40 as they come may not be."""
+        is_filtered = bool(op.filter)
+        wanted = FILTERED_LIST if is_filtered else self._most_rows(op)
+        size = max(LEAST_LIST, min(wanted, MOST_LIST))
+        # Few may pass a filter: then comparing those is quicker than scanning on for them.
+        # The strict order drops what a scan that goes on finds too late; we sort ourselves.
+        order = "relaxed_order" if survey.can_iterate and not is_filtered else None
+        names = {"hnsw.ef_search": str(size)}
+        if order:
+            names["hnsw.iterative_scan"] = order
+        calls = ", ".join("set_config(%s, %s, true)" for _ in names)
+        params = tuple(part for pair in names.items() for part in pair)
+        return [Statement(f"SELECT {calls}", params)]
+
+    def _repair(
+        self,
+        pages: list[list[SearchItem]],
+        answers: Sequence[Rows],
+        asks: Sequence[tuple[SearchOp, str]],
+        is_exact: bool,
+    ) -> Plan[None]:
+        """Compare all vectors where a page is short of what the namespace may hold."""
+        thin = [
+            place
+            for place, (op, _) in enumerate(asks)
+            if len(pages[place]) < op.limit
+            and (not is_exact or len(answers[place]) >= self._most_rows(op))
+        ]
+        if thin:
+            again: list[Rows] = yield self._database.ask(
+                *(self._exact(*asks[place], distinct=True) for place in thin)
+            )
+            for place, rows in zip(thin, again, strict=True):
+                pages[place] = self._page(rows)
+        for place, (op, _) in enumerate(asks):
+            del pages[place][op.limit :]
+
+    def _exact(
+        self, op: SearchOp, vector: str, *, is_held: bool = False, distinct: bool = False
+    ) -> Statement:
+        """The nearest of all vectors in a namespace; no index can serve a sum or a minimum."""
+        distance = f"(sv.embedding <=> %s::{self._type})"
+        score = f"min({distance})" if distinct else f"{distance} + 0"
+        source, condition, params = self._place(op, _HOMES)
+        group = "GROUP BY sv.prefix, sv.key" if distinct else ""
+        sql = f"""
+SELECT sv.prefix, sv.key, {score} AS distance FROM {source} WHERE {condition} {group}
+ORDER BY distance LIMIT %s"""
+        most = op.limit if distinct else self._most_rows(op)
+        return _with_items(sql, (vector, *params, most), is_held)
+
+    def _approximate(self, op: SearchOp, vector: str, *, is_held: bool = False) -> Statement:
+        """What the ANN index finds near."""
+        distance = f"sv.embedding <=> %s::{self._type}"
+        source, condition, params = self._place(op, below("sv.prefix"))
+        sql = f"""
+SELECT sv.prefix, sv.key, {distance} AS distance FROM {source} WHERE {condition}
+ORDER BY {distance} LIMIT %s"""
+        return _with_items(sql, (vector, *params, vector, self._most_rows(op)), is_held)
+
+    def _place(self, op: SearchOp, here: str) -> tuple[str, str, tuple[Any, ...]]:
+        """Tables, condition and parameters of what a search may see."""
+        unexpired = self._unexpired()
+        if not op.filter and not unexpired:
+            return "store_vectors sv", here, bounds(op.namespace_prefix)
+        clauses, params = self._filter(op.filter or {})
+        condition = " AND ".join([below("s.prefix"), *clauses]) + unexpired
+        return _JOINED, condition, (*bounds(op.namespace_prefix), *params)
+
+    def _filter(self, filter: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
+        """Conditions as the store itself writes them, so that they mean the same."""
+        clauses, params = [], []
+        for field, wanted in filter.items():
+            tests = wanted.items() if isinstance(wanted, dict) else [("$eq", wanted)]
+            for operator, operand in tests:
+                clause, operands = self._store._get_filter_condition(field, operator, operand)
+                clauses.append(clause)
+                params += operands
+        return clauses, params
+
+    def _get_all(self, ids: Sequence[tuple[str, str]], is_held: bool) -> Statement:
+        columns = _STAMP if is_held else _WHOLE
+        paths, keys = [path for path, _ in ids], [key for _, key in ids]
+        return Statement(_GET.format(columns) + self._unexpired(), (paths, keys))
+
+    def _unexpired(self) -> str:
+        omits = self._store._omit_expired
+        return " AND (s.expires_at IS NULL OR s.expires_at > now())" if omits else ""
+
+    def _most_rows(self, op: SearchOp) -> int:
+        return op.limit * self._per_memory
+
+    def _page(self, rows: Rows) -> list[SearchItem]:
+        """Rows as items, of several vectors of a memory the nearest."""
+        if rows:
+            check_mark(rows[0][-1], self._mark)
+        page: dict[tuple[str, str], SearchItem] = {}
+        for path, key, value, created_at, updated_at, _, distance, _ in rows:
+            if (path, key) not in page:
+                page[path, key] = SearchItem(
+                    namespace_of(path),
+                    key,
+                    self._value(value),
+                    created_at,
+                    updated_at,
+                    1.0 - distance,
+                )
+        return list(page.values())
+
+    def _by_id(self, rows: Rows) -> dict[MemoryId, Item]:
+        return {(item.namespace, item.key): item for item in self._items(rows)}
+
+    def _items(self, rows: Rows) -> list[Item]:
+        return [self._item(row) for row in rows]
+
+    def _item(self, row: Sequence[Any]) -> Item:
+        path, key, value, created_at, updated_at, *_ = row
+        return Item(
+            value=self._value(value),
+            key=key,
+            namespace=namespace_of(path),
+            created_at=created_at,
+            updated_at=updated_at,
+        )
+
+    def _value(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        loaded: dict[str, Any] = (self._store._deserializer or json.loads)(value)
+        return loaded
+
+
+def _path(op: GetOp) -> tuple[str, str]:
+    return path_of(op.namespace), op.key
+
+
+def _with_items(nearest: str, params: tuple[Any, ...], is_held: bool) -> Statement:
+    """The items of what was found, read after the rest was left out, and whose vectors told."""
+    columns = _STAMP if is_held else _WHOLE
+    sql = f"""
+SELECT {columns}, found.distance, {WHOSE} FROM ({nearest}) found
+JOIN store s ON s.prefix = found.prefix AND s.key = found.key ORDER BY found.distance"""
+    return Statement(sql, params)
+
+
+def _literal(vector: Sequence[float]) -> str:
+    # Nine digits tell all the numbers apart that a vector's four bytes can hold.
+    return f"[{('%.9g,' * len(vector) % tuple(vector))[:-1]}]"

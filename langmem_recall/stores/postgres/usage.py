@@ -1,0 +1,218 @@
+"""The ledger's book in a Postgres table of its own: counts that stay exact across processes."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+
+from langmem_recall.errors import StoreError
+from langmem_recall.flows.effects import Plan
+from langmem_recall.memory.usage import MOST_MERIT, SECONDS_PER_DAY
+from langmem_recall.stores.ledger import Lot, SidecarBook
+from langmem_recall.stores.postgres.database import (
+    Database,
+    Rows,
+    Statement,
+    below,
+    bounds,
+    is_missing_table,
+    namespace_of,
+    path_of,
+)
+from langmem_recall.stores.postgres.schema import LOTS_TABLE, USAGE_TABLE, set_up
+from langmem_recall.types import MemoryId, Namespace, Usage
+
+logger = logging.getLogger(__name__)
+
+MOST_ROWS = 50_000
+"""Usage records of a namespace that are read at once; beyond it they are read by id."""
+VANISHED = 1e-150
+"""A share or count this small is none; the server refuses what underflows."""
+MOST_DOUBT = "30 days"
+"""How long a lot that was written is known as such."""
+
+_RECORD = ", ".join(Usage._fields)
+_IDS = "unnest(%s::text[], %s::text[])"
+_READ = f"""
+SELECT {_RECORD} FROM {_IDS} WITH ORDINALITY AS asked (prefix, key, place)
+LEFT JOIN {USAGE_TABLE} USING (prefix, key) ORDER BY place"""
+_READ_BELOW = f"SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE {below('prefix')} LIMIT %s"
+
+
+def _drop_where(condition: str) -> str:
+    # Locked in order, like additions: otherwise the two dead-lock.
+    return f"""
+WITH gone AS (
+    SELECT prefix, key FROM {USAGE_TABLE} WHERE {condition} ORDER BY prefix, key FOR UPDATE
+), dropped AS (
+    DELETE FROM {USAGE_TABLE} AS held USING gone
+    WHERE held.prefix = gone.prefix AND held.key = gone.key RETURNING 1
+)
+SELECT count(*) FROM dropped"""
+
+
+_DROP = _drop_where(f"(prefix, key) IN (SELECT * FROM {_IDS})")
+_DROP_BELOW = _drop_where(below("prefix"))
+
+
+def _faded(row: str) -> str:
+    """`reinforcement.faded` of a row's count, from its last use to the latest of both rows."""
+    days = f"((greatest(held.last_used, excluded.last_used) - {row}.last_used) / {SECONDS_PER_DAY})"
+    return f"""CASE WHEN {row}.decayed < {VANISHED} OR {days} > %s::double precision THEN 0
+        ELSE {row}.decayed * power(%s::double precision, {days}) END"""
+
+
+# One statement, so that whoever tries a lot again waits for the first try and then adds nothing.
+_ADD = f"""
+WITH fresh AS (
+    INSERT INTO {LOTS_TABLE} AS held (ledger, number) VALUES (%s, %s)
+    ON CONFLICT (ledger) DO UPDATE SET number = excluded.number, written_at = now()
+    WHERE held.number < excluded.number RETURNING 1
+)
+INSERT INTO {USAGE_TABLE} AS held (prefix, key, {_RECORD})
+SELECT prefix, key, uses, uses, last_used, before, merit
+FROM unnest(
+    %s::text[], %s::text[], %s::bigint[], %s::double precision[], %s::double precision[],
+    %s::integer[]
+) AS touch (prefix, key, uses, last_used, before, merit)
+WHERE EXISTS (SELECT 1 FROM fresh)
+ORDER BY prefix COLLATE "C", key COLLATE "C"
+ON CONFLICT (prefix, key) DO UPDATE SET
+    uses = held.uses + excluded.uses,
+    decayed = CASE
+        WHEN excluded.last_used IS NULL THEN held.decayed
+        WHEN held.last_used IS NULL THEN excluded.decayed
+        ELSE {_faded("held")} + {_faded("excluded")} END,
+    last_used = greatest(held.last_used, excluded.last_used),
+    before = CASE
+        WHEN excluded.last_used IS NULL THEN held.before
+        WHEN held.last_used IS NULL THEN excluded.before
+        ELSE greatest(
+            excluded.before, least(held.last_used, excluded.last_used), held.before
+        ) END,
+    merit = greatest(-{MOST_MERIT}, least(held.merit + excluded.merit, {MOST_MERIT}))"""
+_READ_AFTER = f"""
+SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE (prefix, key) IN (SELECT * FROM {_IDS})"""
+_BOUND_MERIT = f"""
+UPDATE {USAGE_TABLE} SET merit = {MOST_MERIT} * sign(merit)
+WHERE abs(merit) > {MOST_MERIT} AND (prefix, key) IN (SELECT * FROM {_IDS})"""
+
+_PRUNE = f"""
+DELETE FROM {LOTS_TABLE} WHERE ledger IN (
+    SELECT ledger FROM {LOTS_TABLE} WHERE written_at < now() - interval '{MOST_DOUBT}'
+    FOR UPDATE SKIP LOCKED
+)"""
+
+
+class PostgresBook:
+    """Usage in the table that `RecallStore.setup` makes; in the side-car where it was not made."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sidecar = SidecarBook()
+        self._is_missing = False
+
+    def set_up(self) -> Plan[None]:
+        """Make the table, and take over what the side-car holds."""
+        yield from set_up(self._database)
+        self._is_missing = False
+
+    def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
+        """Usage of these memories, one round trip."""
+        if not ids:
+            return []
+        rows = yield from self._ask(Statement(_READ, _columns(ids)))
+        if rows is None:
+            return (yield from self._sidecar.read(ids))
+        return [Usage() if row[0] is None else Usage(*row) for row in rows]
+
+    def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
+        """Usage of every memory below a namespace; None where that is too much to hold."""
+        if not prefix:
+            return None
+        rows = yield from self._ask(Statement(_READ_BELOW, (*bounds(prefix), MOST_ROWS + 1)))
+        if rows is None:
+            return (yield from self._sidecar.read_below(prefix))
+        return _by_id(rows) if len(rows) <= MOST_ROWS else None
+
+    def add(self, lot: Lot, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
+        """Add uses atomically and read the records as they then stand, one round trip.
+
+        The answer to a commit may be lost with the connection: a lot that is there is not added
+        again.
+        """
+        ids = sorted(lot.touches, key=lambda one: (path_of(one[0]), one[1]))
+        added = [lot.touches[memory_id] for memory_id in ids]
+        fade = (_most_days(fade_per_day), fade_per_day)
+        columns = (
+            # Without a time of use there are only outcomes, and nothing is counted.
+            [0 if touch.last is None else touch.uses for touch in added],
+            [touch.last for touch in added],
+            [touch.before for touch in added],
+            [max(-2 * MOST_MERIT, min(touch.merit, 2 * MOST_MERIT)) for touch in added],
+        )
+        params = (lot.ledger, lot.number, *_columns(ids), *columns, *fade, *fade)
+        statements = [Statement(_ADD, params, returns=False)]
+        if lot.number == 1:
+            statements.insert(0, Statement(_PRUNE, returns=False))
+        if any(abs(touch.merit) > MOST_MERIT for touch in added):
+            statements.append(Statement(_BOUND_MERIT, _columns(ids), returns=False))
+        rows = yield from self._ask(*statements, Statement(_READ_AFTER, _columns(ids)))
+        if rows is None:
+            return (yield from self._sidecar.add(lot, fade_per_day))
+        return _by_id(rows)
+
+    def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
+        """Forget the usage of these memories."""
+        rows = yield from self._ask(Statement(_DROP, _columns(ids)))
+        if rows is None:
+            yield from self._sidecar.drop(ids)
+
+    def drop_below(self, prefix: Namespace) -> Plan[int]:
+        """Forget all usage at or below a namespace; returns of how many memories."""
+        rows = yield from self._ask(Statement(_DROP_BELOW, bounds(prefix)))
+        if rows is None:
+            return (yield from self._sidecar.drop_below(prefix))
+        count: int = rows[0][0]
+        return count
+
+    def _ask(self, *statements: Statement) -> Plan[Rows | None]:
+        """The rows of the last statement; None where there is no table."""
+        if self._is_missing:
+            return None
+        try:
+            answers: list[Rows] = yield self._database.ask(*statements)
+        except Exception as error:
+            if not is_missing_table(error):
+                raise
+            # The first table that is missing is named; there may be none at all.
+            if LOTS_TABLE in str(error) and (yield from self._has_usage_table()):
+                raise StoreError(
+                    f"The tables for usage are of an older version: there is no {LOTS_TABLE}. "
+                    "Call RecallStore.setup again."
+                ) from error
+            self._is_missing = True
+            logger.info("No table for usage yet, it goes to the side-car: call RecallStore.setup.")
+            return None
+        return answers[-1]
+
+    def _has_usage_table(self) -> Plan[bool]:
+        statement = Statement("SELECT to_regclass(%s) IS NOT NULL", (USAGE_TABLE,))
+        answers: list[Rows] = yield self._database.ask(statement)
+        return bool(answers[0][0][0])
+
+
+def _columns(ids: Sequence[MemoryId]) -> tuple[list[str], list[str]]:
+    return [path_of(namespace) for namespace, _ in ids], [key for _, key in ids]
+
+
+def _by_id(rows: Rows) -> dict[MemoryId, Usage]:
+    return {(namespace_of(path), key): Usage(*record) for path, key, *record in rows}
+
+
+def _most_days(fade_per_day: float) -> float:
+    """Days after which nothing is left of a count."""
+    if fade_per_day >= 1:
+        return math.inf
+    return math.log(VANISHED) / math.log(fade_per_day) if fade_per_day > 0 else 0.0

@@ -1,0 +1,1 @@
+"""Reading text: words, languages, times, what cannot be seen."""
