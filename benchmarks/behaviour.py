@@ -117,7 +117,7 @@ def facts_in_six(
 ) -> Scores:
     """Share of six facts among at most six memories: all policies get the same room."""
     return judged(
-        distinct_facts, cases, [policy.but(top_k=FACTS) for policy in policies], embeddings
+        distinct_facts, cases, [policy.replace(top_k=FACTS) for policy in policies], embeddings
     )
 
 
@@ -174,7 +174,7 @@ class Ablation:
 def without_weight(*signals: str) -> RecallPolicy:
     """The default with some signals switched off."""
     default = RecallPolicy.default()
-    return default.but(weights=replace(default.weights, **dict.fromkeys(signals, 0.0)))
+    return default.replace(weights=replace(default.weights, **dict.fromkeys(signals, 0.0)))
 
 
 def ablations() -> list[Ablation]:
@@ -188,13 +188,13 @@ def ablations() -> list[Ablation]:
         Ablation(
             "strength, recency, use_boost",
             "use",
-            without_weight("strength", "recency").but(use_boost=0.0),
+            without_weight("strength", "recency").replace(use_boost=0.0),
         ),
-        Ablation("window_boost", "temporal", default.but(window_boost=0.0)),
-        Ablation("duplicate dropping", "redundancy", default.but(duplicate_similarity=1.0)),
-        Ablation("rescues", "identifiers", default.but(rescues=0)),
-        Ablation("rescues, InMemoryStore", "identifiers", default.but(rescues=0, pool=10)),
-        Ablation("trigger and floor", "off_topic", default.but(trigger=0.0, floor=0.0)),
+        Ablation("window_boost", "temporal", default.replace(window_boost=0.0)),
+        Ablation("duplicate dropping", "redundancy", default.replace(duplicate_similarity=1.0)),
+        Ablation("rescues", "identifiers", default.replace(rescues=0)),
+        Ablation("rescues, InMemoryStore", "identifiers", default.replace(rescues=0, pool=10)),
+        Ablation("trigger and floor", "off_topic", default.replace(trigger=0.0, floor=0.0)),
     ]
 
 

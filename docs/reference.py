@@ -16,9 +16,9 @@ from typing import Any
 import langmem_recall
 from langmem_recall import policy, types
 from langmem_recall.agents.options import Options
-from langmem_recall.evaluation import recorded
+from langmem_recall.evaluation import traces
 from langmem_recall.flows.rerank import Reranker
-from langmem_recall.observe import log, monitor, telemetry, trace
+from langmem_recall.observe import log, monitor, show, telemetry
 from langmem_recall.stores import transfer
 
 WIDTH = 96
@@ -40,9 +40,9 @@ MORE = {
     "langmem_recall.flows.rerank": (Reranker,),
     "langmem_recall.observe.log": (log.TraceLog, log.both, log.read_log, log.erase),
     "langmem_recall.observe.monitor": (monitor.Monitor,),
-    "langmem_recall.observe.trace": (trace.table, trace.html, trace.to_dict, trace.from_dict),
+    "langmem_recall.observe.show": (show.table, show.html, show.to_dict, show.from_dict),
     "langmem_recall.observe.telemetry": (telemetry.telemetry,),
-    "langmem_recall.evaluation.recorded": (recorded.cases_from_traces,),
+    "langmem_recall.evaluation.traces": (traces.cases_from_traces,),
     "langmem_recall.stores.transfer": (transfer.export_jsonl, transfer.import_jsonl),
 }
 """Names beyond the package's own, by the module that they are imported from."""

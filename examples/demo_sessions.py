@@ -14,7 +14,7 @@ from screen import WIDTH, Watcher, show_message, show_rule
 from scripted import chat_model
 
 from langmem_recall import LocalStore, Recall, RecallMiddleware, RecallStore
-from langmem_recall.observe.trace import table
+from langmem_recall.observe.show import table
 
 ADA = ("memories", "ada")
 PROMPT = (

@@ -25,7 +25,7 @@ from screen import WIDTH, Screen, show_row
 from scripted import chat_model
 
 from langmem_recall import LocalEmbeddings, Recall, RecallMiddleware, RecallStore
-from langmem_recall.observe.trace import table
+from langmem_recall.observe.show import table
 
 try:
     from langgraph.store.postgres import AsyncPostgresStore, PostgresStore

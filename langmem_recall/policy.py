@@ -202,7 +202,7 @@ class RecallPolicy:
         """Copied and pickled by its knobs, because a read-only mapping cannot be."""
         return RecallPolicy.from_dict, (self.to_dict(),)
 
-    def but(self, **changes: Any) -> RecallPolicy:
+    def replace(self, **changes: Any) -> RecallPolicy:
         """This policy with some knobs changed."""
         unknown = changes.keys() - {knob.name for knob in fields(self)}
         if unknown:
@@ -241,7 +241,7 @@ class RecallPolicy:
         if not isinstance(tiers, Mapping):
             raise PolicyError(f"tiers must be a table of kinds, got {tiers!r}.")
         given["tiers"] = {kind: _record(Weights, kind, held) for kind, held in tiers.items()}
-        return cls().but(**given)
+        return cls().replace(**given)
 
     def save(self, path: str | Path) -> None:
         """Write the policy as TOML or JSON, by the file's ending."""
@@ -265,7 +265,7 @@ class RecallPolicy:
     @classmethod
     def default(cls, **changes: Any) -> RecallPolicy:
         """Relevance with small bounded boosts: for most agents."""
-        return cls().but(**changes)
+        return cls().replace(**changes)
 
     @classmethod
     def weighted(cls, **changes: Any) -> RecallPolicy:
@@ -283,7 +283,7 @@ class RecallPolicy:
             floor=0.0,
             composite_floor=0.35,
         )
-        return preset.but(**changes)
+        return preset.replace(**changes)
 
     @classmethod
     def generative_agents(cls, **changes: Any) -> RecallPolicy:
@@ -296,7 +296,7 @@ class RecallPolicy:
             use_boost=0.0,
             strip_names=False,
         )
-        return preset.but(**changes)
+        return preset.replace(**changes)
 
     @classmethod
     def normalized(cls, **changes: Any) -> RecallPolicy:
@@ -308,33 +308,39 @@ class RecallPolicy:
             pool=20,
             top_k=5,
         )
-        return preset.but(**changes)
+        return preset.replace(**changes)
 
     @classmethod
     def assistant(cls, **changes: Any) -> RecallPolicy:
         """A personal assistant: the present counts most."""
-        return _workload("assistant", 7, recency=1.5, importance=1.0, similarity=1.0).but(**changes)
+        return _workload("assistant", 7, recency=1.5, importance=1.0, similarity=1.0).replace(
+            **changes
+        )
 
     @classmethod
     def support(cls, **changes: Any) -> RecallPolicy:
         """Customer support: what matters counts most."""
-        return _workload("support", 30, recency=1.0, importance=1.5, similarity=1.0).but(**changes)
+        return _workload("support", 30, recency=1.0, importance=1.5, similarity=1.0).replace(
+            **changes
+        )
 
     @classmethod
     def coding(cls, **changes: Any) -> RecallPolicy:
         """A coding agent: what resembles the task counts most."""
-        return _workload("coding", 90, recency=0.5, importance=1.0, similarity=1.5).but(**changes)
+        return _workload("coding", 90, recency=0.5, importance=1.0, similarity=1.5).replace(
+            **changes
+        )
 
     @classmethod
     def planning(cls, **changes: Any) -> RecallPolicy:
         """Long-running plans: only memories of the cue's task, equal weights."""
-        return cls.generative_agents(name="planning", task_filter=True).but(**changes)
+        return cls.generative_agents(name="planning", task_filter=True).replace(**changes)
 
     @classmethod
     def product(cls, **changes: Any) -> RecallPolicy:
         """Similarity + importance x recency."""
         preset = cls(name="product", blend="product", use_boost=0.0, strip_names=False)
-        return preset.but(**changes)
+        return preset.replace(**changes)
 
     @classmethod
     def interpolated(cls, w: float = 0.3, **changes: Any) -> RecallPolicy:
@@ -348,7 +354,7 @@ class RecallPolicy:
             pool=50,
             top_k=20,
         )
-        return preset.but(**changes)
+        return preset.replace(**changes)
 
     @classmethod
     def similarity(cls, **changes: Any) -> RecallPolicy:
@@ -362,7 +368,7 @@ class RecallPolicy:
             floor=0.0,
             duplicate_similarity=2.0,
         )
-        return preset.but(**changes)
+        return preset.replace(**changes)
 
 
 PRESETS = (

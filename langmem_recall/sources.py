@@ -10,7 +10,7 @@ from langgraph.store.base import Item
 
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.catalog import Catalog
-from langmem_recall.types import MemoryId, Namespace, Touch, Usage
+from langmem_recall.types import MemoryId, Namespace, Usage, UsageDelta
 
 
 class Shelf(Protocol):
@@ -52,7 +52,7 @@ class UsageTable(Protocol):
     def read_usage(self, ids: Sequence[MemoryId]) -> list[Usage]:
         """Usage of each memory, in order; an empty record for one never used."""
 
-    def add_usage(self, touches: Mapping[MemoryId, Touch], fade_per_day: float) -> None:
+    def add_usage(self, touches: Mapping[MemoryId, UsageDelta], fade_per_day: float) -> None:
         """Add uses, durably, all or none; the count fades by `fade_per_day` for each day passed."""
 
     def drop_usage(self, ids: Sequence[MemoryId]) -> None:

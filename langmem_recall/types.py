@@ -193,7 +193,7 @@ class Usage(NamedTuple):
     """Good outcomes less bad ones, from -5 to 5."""
 
 
-class Touch(NamedTuple):
+class UsageDelta(NamedTuple):
     """Uses and outcomes of one memory that a ledger has still to add."""
 
     uses: int
@@ -375,7 +375,7 @@ class Recall:
     def _repr_html_(self) -> str:
         """What a notebook shows: the funnel, the chosen with their signals, the dropped."""
         # Loaded when asked: records know nothing of those who look at them.
-        trace = import_module("langmem_recall.observe.trace")
+        trace = import_module("langmem_recall.observe.show")
         fragment: str = trace.html(self)
         return fragment
 

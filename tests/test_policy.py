@@ -298,16 +298,16 @@ def test_durable_kinds_survive_saving(tmp_path, ending):
 
 def test_but_changes_only_what_is_named():
     policy = RecallPolicy.weighted()
-    changed = policy.but(top_k=7)
+    changed = policy.replace(top_k=7)
 
     assert changed.top_k == 7
-    assert changed.but(top_k=policy.top_k) == policy
+    assert changed.replace(top_k=policy.top_k) == policy
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: RecallPolicy().but(halflife=3),
+        lambda: RecallPolicy().replace(halflife=3),
         lambda: RecallPolicy.weighted(halflife=3),
         lambda: RecallPolicy.from_dict({"halflife": 3}),
         lambda: RecallPolicy.from_dict({"weights": {"halflife": 3}}),
@@ -507,7 +507,7 @@ def test_fingerprints_of_the_presets_differ():
 
 @pytest.mark.parametrize("changes", [{"floor": 0.16}, {"tiers": {"semantic": Weights()}}], ids=str)
 def test_fingerprint_changes_with_a_knob(changes):
-    assert RecallPolicy().but(**changes).fingerprint != RecallPolicy().fingerprint
+    assert RecallPolicy().replace(**changes).fingerprint != RecallPolicy().fingerprint
 
 
 @pytest.mark.parametrize("record", ["Weights", "RelevanceModel", "RecallPolicy"])

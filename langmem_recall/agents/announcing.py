@@ -10,9 +10,9 @@ from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_eve
 from langchain_core.runnables import RunnableConfig
 from langsmith.run_helpers import get_current_run_tree
 
-from langmem_recall.agents.scene import Prepared
+from langmem_recall.agents.scene import PreparedCall
 from langmem_recall.errors import described
-from langmem_recall.observe.record import recall_id
+from langmem_recall.observe.records import recall_id
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ FAULT = "A recall could not be announced"
 Write = Callable[[Any], None]
 
 
-def announce(prepared: Prepared, config: Mapping[str, Any], write: Write) -> None:
+def announce(prepared: PreparedCall, config: Mapping[str, Any], write: Write) -> None:
     """Tell a new recall to the stream, to the run's callbacks and to its LangSmith metadata."""
     try:
         for event in _events(prepared, write):
@@ -33,7 +33,7 @@ def announce(prepared: Prepared, config: Mapping[str, Any], write: Write) -> Non
         logger.warning("%s: %s", FAULT, described(fault))
 
 
-async def aannounce(prepared: Prepared, config: Mapping[str, Any], write: Write) -> None:
+async def aannounce(prepared: PreparedCall, config: Mapping[str, Any], write: Write) -> None:
     """The async twin of `announce`."""
     try:
         for event in _events(prepared, write):
@@ -42,7 +42,7 @@ async def aannounce(prepared: Prepared, config: Mapping[str, Any], write: Write)
         logger.warning("%s: %s", FAULT, described(fault))
 
 
-def _events(prepared: Prepared, write: Write) -> Iterator[dict[str, Any]]:
+def _events(prepared: PreparedCall, write: Write) -> Iterator[dict[str, Any]]:
     if prepared.recall is None:
         return
     # The id under which a `TraceLog` has all of it.

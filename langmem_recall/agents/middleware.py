@@ -26,7 +26,7 @@ from langmem_recall.agents.citations import cited_memories, without_handles
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, RecallOptions
 from langmem_recall.agents.records import RecallRecord, add_records, read_records
-from langmem_recall.agents.scene import STEPS, Prepared, Scene, Step
+from langmem_recall.agents.scene import STEPS, ModelCall, PreparedCall, Step
 from langmem_recall.agents.session import Session
 from langmem_recall.agents.tools import memory_tools
 from langmem_recall.errors import ConfigurationError, described
@@ -132,12 +132,12 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         refused = approve(request, self._gate_tools)
         return await handler(request) if refused is None else refused
 
-    def _scene(self, request: ModelRequest[Any]) -> Scene:
+    def _scene(self, request: ModelRequest[Any]) -> ModelCall:
         config = get_config()
         if self._gate_tools:
             check_checkpointer(config)
         records, damaged = read_records(request.state)
-        return Scene(
+        return ModelCall(
             state=request.state,
             messages=request.messages,
             records=records,
@@ -149,7 +149,7 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         )
 
     def _learned(
-        self, response: ModelResponse[Any], scene: Scene, prepared: Prepared
+        self, response: ModelResponse[Any], scene: ModelCall, prepared: PreparedCall
     ) -> Generator[Step, Any, None]:
         """Feedback from citations, and usage written at the end of the run."""
         store = self._session.store_of(scene)
@@ -165,7 +165,7 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
             logger.warning("What a turn used could not be written: %s", described(fault))
 
     def _answered(
-        self, response: ModelResponse[Any], prepared: Prepared
+        self, response: ModelResponse[Any], prepared: PreparedCall
     ) -> ExtendedModelResponse[Any]:
         response.result = [marked(message, prepared.unverified) for message in response.result]
         if not self._keep_citations:
@@ -174,7 +174,7 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         return ExtendedModelResponse(response, command if prepared.update else None)
 
 
-def _shown(request: ModelRequest[Any], prepared: Prepared) -> ModelRequest[Any]:
+def _shown(request: ModelRequest[Any], prepared: PreparedCall) -> ModelRequest[Any]:
     return request.override(messages=prepared.messages)  # type: ignore[arg-type]
 
 

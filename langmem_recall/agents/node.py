@@ -15,7 +15,7 @@ from langmem_recall.agents.announcing import aannounce, announce
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, RecallOptions
 from langmem_recall.agents.records import read_records
-from langmem_recall.agents.scene import STEPS, Prepared, Scene
+from langmem_recall.agents.scene import STEPS, ModelCall, PreparedCall
 from langmem_recall.agents.session import Session
 from langmem_recall.flows.effects import arun, run
 
@@ -57,22 +57,22 @@ class RecallNode(Runnable[Any, dict[str, Any]]):
         """The async twin of `messages`."""
         return (await self._aprepared(state, model)).messages
 
-    def _prepared(self, state: Any, model: Any) -> Prepared:
+    def _prepared(self, state: Any, model: Any) -> PreparedCall:
         scene = self._scene(state, model)
         prepared = run(self._session.plan(scene), STEPS)
         announce(prepared, scene.config, get_runtime().stream_writer)
         return prepared
 
-    async def _aprepared(self, state: Any, model: Any) -> Prepared:
+    async def _aprepared(self, state: Any, model: Any) -> PreparedCall:
         scene = self._scene(state, model)
         prepared = await arun(self._session.plan(scene), STEPS)
         await aannounce(prepared, scene.config, get_runtime().stream_writer)
         return prepared
 
-    def _scene(self, state: Any, model: Any) -> Scene:
+    def _scene(self, state: Any, model: Any) -> ModelCall:
         runtime = get_runtime()
         records, damaged = read_records(state)
-        return Scene(
+        return ModelCall(
             state=state,
             messages=_messages(state),
             records=records,

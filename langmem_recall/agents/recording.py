@@ -13,14 +13,14 @@ from langmem_recall.agents.records import (
     is_unchanged,
     shown_id,
 )
-from langmem_recall.agents.scene import Scene, Turn
+from langmem_recall.agents.scene import ModelCall, Turn
 from langmem_recall.cue import words_of
 from langmem_recall.rendering import Entry
 from langmem_recall.types import Memory, MemoryId, Recall, View
 
 
 def view_of(
-    scene: Scene,
+    scene: ModelCall,
     turn: Turn,
     shown: Sequence[RecallRecord],
     old: Sequence[RecallRecord],

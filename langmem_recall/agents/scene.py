@@ -38,7 +38,7 @@ class Steps:
 STEPS = Steps()
 
 
-class Scene(NamedTuple):
+class ModelCall(NamedTuple):
     """All that a model call is made from."""
 
     state: Any
@@ -52,7 +52,7 @@ class Scene(NamedTuple):
     """Entries of the state's records that cannot be read."""
 
 
-class Prepared(NamedTuple):
+class PreparedCall(NamedTuple):
     """The messages a model is given, and what is new about them."""
 
     messages: list[BaseMessage]

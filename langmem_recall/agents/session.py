@@ -42,7 +42,7 @@ from langmem_recall.agents.records import (
     next_handle,
     shown_id,
 )
-from langmem_recall.agents.scene import Prepared, Scene, Step, Turn
+from langmem_recall.agents.scene import ModelCall, PreparedCall, Step, Turn
 from langmem_recall.agents.thread import artifact_of
 from langmem_recall.agents.wrapping import recall_store
 from langmem_recall.cue import build_cue, human_words, latest_human
@@ -77,7 +77,7 @@ class ShownBlock(NamedTuple):
 Place = tuple[int, str | None, str]
 """A turn of a thread over a store."""
 Answer = tuple[list[Memory | None], Recall | None, bytes]
-AgentPlan = Generator[Step, Any, Prepared]
+AgentPlan = Generator[Step, Any, PreparedCall]
 
 
 class Session:
@@ -96,16 +96,16 @@ class Session:
         self._breaker = Breaker()
         self._writing = Breaker()
         self._blocks: OrderedDict[tuple[str, str], ShownBlock] = OrderedDict()
-        self._fresh: OrderedDict[Place, list[RecallRecord]] = OrderedDict()
-        self._late: OrderedDict[Place, Breaker] = OrderedDict()
+        self._unsaved_records: OrderedDict[Place, list[RecallRecord]] = OrderedDict()
+        self._timed_out_turns: OrderedDict[Place, Breaker] = OrderedDict()
         self._secrets: dict[int, bytes] = {}
         self._reported: OrderedDict[str, None] = OrderedDict()
 
-    def store_of(self, scene: Scene) -> RecallStore:
+    def store_of(self, scene: ModelCall) -> RecallStore:
         """The store of a run."""
         return recall_store(self.options.store, scene.store)
 
-    def plan(self, scene: Scene) -> AgentPlan:
+    def plan(self, scene: ModelCall) -> AgentPlan:
         """Recall if the cue is new to the turn, and put the blocks among the messages."""
         turn = self._turn(scene)
         store = self.store_of(scene)
@@ -139,7 +139,7 @@ class Session:
         ]
         blocks = [Block(block.text, one["turn"], one["after"]) for one, block in placed]
         in_state = {record["id"] for record in scene.records}
-        return Prepared(
+        return PreparedCall(
             place(scene.messages, blocks, self.options.placement),
             new,
             recall,
@@ -153,7 +153,7 @@ class Session:
 
     # --- reading the situation ---------------------------------------------------------------
 
-    def _turn(self, scene: Scene) -> Turn:
+    def _turn(self, scene: ModelCall) -> Turn:
         messages = scene.messages
         configurable = scene.config.get("configurable") or {}
         thread_id = configurable.get("thread_id")
@@ -186,12 +186,12 @@ class Session:
         answer: T = yield Step(call, lambda: to_thread(call), self.deadline)
         return answer
 
-    def _records(self, scene: Scene, turn: Turn, store: RecallStore) -> list[RecallRecord]:
+    def _records(self, scene: ModelCall, turn: Turn, store: RecallStore) -> list[RecallRecord]:
         """The thread's records, with those made moments ago that its state does not have."""
         fresh = [
             record
             for key in (*turn.keys, turn.key)
-            for record in self._fresh.get((id(store.inner), turn.thread_id, key), ())
+            for record in self._unsaved_records.get((id(store.inner), turn.thread_id, key), ())
             if record["after"] is None or record["after"] in turn.keys
         ]
         return add_records(scene.records, fresh)
@@ -220,7 +220,7 @@ class Session:
 
     def _read(
         self,
-        scene: Scene,
+        scene: ModelCall,
         turn: Turn,
         store: RecallStore,
         cue: Cue,
@@ -267,7 +267,7 @@ class Session:
         return recall
 
     def _check_patience(self, here: Place) -> None:
-        late = self._late.get(here)
+        late = self._timed_out_turns.get(here)
         if late is not None and not late.allows():
             raise TooLate("recall was late in this turn already")
         if not self._breaker.allows():
@@ -279,7 +279,7 @@ class Session:
             # One wait a turn, however many calls its tool loop makes.
             late = Breaker(failures=1)
             late.failed()
-            _keep(self._late, here, late)
+            _keep(self._timed_out_turns, here, late)
 
     def _given_secret(self) -> bytes | None:
         secret = self.options.secret
@@ -293,9 +293,9 @@ class Session:
         secret: bytes,
     ) -> None:
         for record in records:
-            self._keep_block(record, turn, self._again(record, found, turn, secret))
+            self._keep_block(record, turn, self._rerender(record, found, turn, secret))
 
-    def _again(
+    def _rerender(
         self,
         record: RecallRecord,
         found: Mapping[MemoryId, Memory | None],
@@ -324,7 +324,7 @@ class Session:
     # --- showing -----------------------------------------------------------------------------
 
     def _shown(
-        self, scene: Scene, turn: Turn, store: RecallStore, cue: Cue, recall: Recall, first: int
+        self, scene: ModelCall, turn: Turn, store: RecallStore, cue: Cue, recall: Recall, first: int
     ) -> Generator[Step, Any, tuple[RecallRecord, Recall]]:
         """The recall within its budget, its block kept for the turn."""
         budget = budget_tokens(self.options.budget, context_window(scene.model))
@@ -357,7 +357,7 @@ class Session:
         record["dropped"] = recall.drop_counts()
         if turn.thread_id is not None or (turn.place >= 0 and scene.messages[turn.place].id):
             here = (id(store.inner), turn.thread_id, turn.key)
-            _keep(self._fresh, here, [*self._fresh.get(here, ()), record])
+            _keep(self._unsaved_records, here, [*self._unsaved_records.get(here, ()), record])
         return record, recall
 
     def _summarised(self, drafted: Draft, recall: Recall) -> Generator[Step, Any, list[Entry]]:
@@ -417,7 +417,7 @@ class Session:
         except Exception as fault:
             logger.error("What a turn recalled could not be recorded: %s", described(fault))
 
-    def written(self, store: RecallStore, prepared: Prepared) -> Generator[Step, Any, None]:
+    def written(self, store: RecallStore, prepared: PreparedCall) -> Generator[Step, Any, None]:
         """Write what was used, unless the store has just failed; the store tries again later."""
         has_failed = prepared.recall is not None and prepared.records[-1]["cue"] == ""
         if has_failed or not self._writing.allows():

@@ -202,7 +202,7 @@ def _remember(turn: _Turn, text: str, kind: Kind, importance: int | None) -> _St
 def _recall(turn: _Turn, query: str, limit: int | None) -> _Steps:
     policy = turn.setting.policy
     if limit is not None:
-        policy = (policy or turn.store.policy).but(top_k=limit)
+        policy = (policy or turn.store.policy).replace(top_k=limit)
     asked = {"policy": policy, "record": False}
     recall: Recall = yield _Asked("recall", (turn.namespaces, query), asked)
     turn.recalls.append(recall)

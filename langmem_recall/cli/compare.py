@@ -18,7 +18,7 @@ from langmem_recall.cli.inputs import (
     load_policies,
 )
 from langmem_recall.cli.output import AsJson, Output, deliver, progress
-from langmem_recall.observe.trace import printable
+from langmem_recall.observe.show import printable
 
 if TYPE_CHECKING:
     from langmem_recall.cli.stores import EmbedderChoice

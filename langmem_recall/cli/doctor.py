@@ -174,7 +174,7 @@ def _judged(facts: Facts, target: float | None) -> tuple[Diagnosis, _Fitted | No
     if target is None or not facts.answers:
         return diagnosis, None
     reaches = [answer.reach for answer in facts.answers]
-    policy = set_injection_rate(reaches, target, facts.policy).but(name=CALIBRATED)
+    policy = set_injection_rate(reaches, target, facts.policy).replace(name=CALIBRATED)
     gate = max(policy.trigger, policy.floor)
     expected = sum(reach >= gate for reach in reaches) / len(reaches)
     return diagnosis, _Fitted(policy, target, expected)

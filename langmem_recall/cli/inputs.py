@@ -109,7 +109,7 @@ def load_policies(told: Sequence[str] | None) -> list[RecallPolicy]:
     for policy in loaded:
         seen[policy.name] += 1
         number = seen[policy.name]
-        named.append(policy if number == 1 else policy.but(name=f"{policy.name} {number}"))
+        named.append(policy if number == 1 else policy.replace(name=f"{policy.name} {number}"))
     return named
 
 
@@ -129,7 +129,7 @@ def _is_log(source: str) -> bool:
 
 
 def _cases_of_log(source: str) -> CaseSet:
-    from langmem_recall.evaluation.recorded import cases_from_traces
+    from langmem_recall.evaluation.traces import cases_from_traces
     from langmem_recall.observe.log import read_log
 
     return cases_from_traces(read_log(source), name=Path(source).stem)

@@ -25,8 +25,8 @@ from langmem_recall.errors import InputError
 from langmem_recall.observe.log import read_log
 from langmem_recall.observe.log_files import files
 from langmem_recall.observe.reading import check_record
-from langmem_recall.observe.record import FEEDBACK
-from langmem_recall.observe.trace import printable
+from langmem_recall.observe.records import FEEDBACK
+from langmem_recall.observe.show import printable
 from langmem_recall.types import Memory, Namespace, Usage
 
 TITLE = "Recall inspector"

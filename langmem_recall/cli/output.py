@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from langmem_recall.errors import InputError
-from langmem_recall.observe.trace import printable
+from langmem_recall.observe.show import printable
 from langmem_recall.policy import RecallPolicy
 
 BAD_NEWS = 1

@@ -20,7 +20,7 @@ from langmem_recall.cli.inputs import (
 from langmem_recall.cli.output import AsJson, deliver, note, progress, save_policy
 from langmem_recall.cli.stores import open_store, parse_namespace, shown
 from langmem_recall.errors import InputError
-from langmem_recall.observe.trace import printable
+from langmem_recall.observe.show import printable
 
 if TYPE_CHECKING:
     from langgraph.store.base import BaseStore

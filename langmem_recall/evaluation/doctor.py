@@ -22,7 +22,7 @@ from langmem_recall.observe.health import (
     VERY_BLIND,
 )
 from langmem_recall.policy import HOURS_PER_DAY
-from langmem_recall.ranking.calibration import ASSUMED
+from langmem_recall.ranking.calibration import DEFAULT_NULL
 
 REPETITIVE = 0.10
 """Share of near-duplicates in recalls from which diversity is worth a comparison."""
@@ -155,8 +155,8 @@ def _embedder_warnings(facts: Facts) -> Iterator[Finding]:
             "warn",
             "embedder",
             "The store shows no embedder: recall rests on words, and cosines, where there are "
-            f"any, are read with an assumed null of {ASSUMED.mean:g} +- {ASSUMED.sd:g}. Name the "
-            "embedder with --embeddings.",
+            f"any, are read with an assumed null of {DEFAULT_NULL.mean:g} +- {DEFAULT_NULL.sd:g}. "
+            "Name the embedder with --embeddings.",
         )
     elif unusable:
         yield Finding(

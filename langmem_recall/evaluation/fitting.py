@@ -141,11 +141,11 @@ class Fitter:
     def fit(self, chosen: BoolArray) -> RecallPolicy:
         """The best policy for some cases."""
         ranked, gated = self._fit_ranking(chosen & self.answerable), self._fit_gates(chosen)
-        return ranked.but(**knobs_of(gated, GATES))
+        return ranked.replace(**knobs_of(gated, GATES))
 
     def outcome(self, policy: RecallPolicy) -> Outcome:
         """What a policy makes of every case."""
-        order = policy.but(**knobs_of(self.base, GATES))
+        order = policy.replace(**knobs_of(self.base, GATES))
         return Outcome(*self._judge(order), self._injected(policy))
 
     def _fit_ranking(self, chosen: BoolArray) -> RecallPolicy:
@@ -240,5 +240,5 @@ def level_of(policy: RecallPolicy, name: str) -> float:
 def _withlevel_of(policy: RecallPolicy, name: str, level: float) -> RecallPolicy:
     owner, _, knob = name.rpartition(".")
     if not owner:
-        return policy.but(**{knob: level})
-    return policy.but(weights=replace(policy.weights, **{knob: level}))
+        return policy.replace(**{knob: level})
+    return policy.replace(weights=replace(policy.weights, **{knob: level}))

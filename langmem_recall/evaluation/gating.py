@@ -78,7 +78,7 @@ def with_trigger(base: RecallPolicy, trigger: float) -> RecallPolicy:
     else:
         # A gate that is off, or shuts everything out, has no distance to keep.
         floor = min(base.floor, trigger)
-    return base.but(trigger=trigger, floor=floor, composite_floor=0.0)
+    return base.replace(trigger=trigger, floor=floor, composite_floor=0.0)
 
 
 def _log_odds(share: float) -> float:

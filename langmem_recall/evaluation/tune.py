@@ -256,7 +256,7 @@ def ask(
 
 def _ungated(base: RecallPolicy) -> RecallPolicy:
     """The same candidates, none dropped, in the order that breaks ties under every policy."""
-    return base.but(
+    return base.replace(
         blend="bounded" if base.blend == "bounded" else "linear",
         ordering="relevance",
         weights=Weights(),
@@ -321,9 +321,9 @@ def _verdict(fitter: Fitter, before: Outcome, held_out: Outcome) -> tuple[Recall
     elif _gains(*(signed(one.injected, answerable) for one in (held_out, before))):
         gates = "fitted"
         changes |= knobs_of(fitted, GATES)
-    if base.but(**changes) == base:
+    if base.replace(**changes) == base:
         return base, _no_gain(base)
-    return base.but(name=TUNED, **changes), f"ranking: {ranking}; gates: {gates}"
+    return base.replace(name=TUNED, **changes), f"ranking: {ranking}; gates: {gates}"
 
 
 def _no_gain(base: RecallPolicy) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from langmem_recall.evaluation.gating import best_relevance
 from langmem_recall.evaluation.metrics import Estimate, mean_estimate, near_duplicate_share
 from langmem_recall.policy import RecallPolicy, RelevanceModel
-from langmem_recall.ranking.calibration import ASSUMED, Null
+from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
 from langmem_recall.types import Recall
 
 EXAMPLE_MEMORIES = 100
@@ -24,7 +24,7 @@ class Calibration(NamedTuple):
 
     identity: str | None = None
     """None: the store shows no embedder."""
-    nulls: Mapping[str, Null | None] = {}
+    nulls: Mapping[str, NullDistribution | None] = {}
     """By language; None where the vectors were of no use."""
     problem: str | None = None
     """Why the embedder, or the stored vectors, cannot be used."""
@@ -131,7 +131,7 @@ class Panel(NamedTuple):
     """An embedder's null distribution in one language, and what it makes of the gates."""
 
     language: str
-    null: Null
+    null: NullDistribution
     neutral: float
     """The cosine that says neither yes nor no."""
     trigger: float | None
@@ -152,7 +152,7 @@ def panels_of(facts: Facts) -> Iterator[Panel]:
     """The null distribution by language; the assumed one where none was measured."""
     policy, model = facts.policy, facts.policy.relevance
     for language, measured in (facts.calibration.nulls or {"any": None}).items():
-        null = measured or ASSUMED
+        null = measured or DEFAULT_NULL
         reached = [
             cosine_alone(level, facts.searched, null, model) if level else None
             for level in (policy.trigger, policy.floor)
@@ -160,12 +160,14 @@ def panels_of(facts: Facts) -> Iterator[Panel]:
         yield Panel(language, null, neutral_cosine(null, model), *reached)
 
 
-def neutral_cosine(null: Null, model: RelevanceModel) -> float:
+def neutral_cosine(null: NullDistribution, model: RelevanceModel) -> float:
     """The cosine that says neither yes nor no."""
     return null.mean + model.neutral * (1.0 - null.mean)
 
 
-def cosine_alone(relevance: float, memories: int, null: Null, model: RelevanceModel) -> float:
+def cosine_alone(
+    relevance: float, memories: int, null: NullDistribution, model: RelevanceModel
+) -> float:
     """The cosine at which a memory without a thread or a word in common has this relevance."""
     if relevance >= 1.0 or not model.dense:
         return math.inf

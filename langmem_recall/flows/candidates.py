@@ -15,12 +15,12 @@ from langmem_recall.loading import loading
 from langmem_recall.memory.value import read_memory
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray, IntArray
-from langmem_recall.ranking.calibration import Null, measure
+from langmem_recall.ranking.calibration import NullDistribution, measure
 from langmem_recall.ranking.catalog import Catalog
 from langmem_recall.ranking.evidence import (
     EvidenceTable,
+    LexicalMatch,
     Part,
-    Wording,
     match_words,
     read_part,
 )
@@ -39,7 +39,7 @@ from langmem_recall.types import (
 NEVER_USED = Usage()
 
 
-class Ask(NamedTuple):
+class ReadRequest(NamedTuple):
     """One read of one namespace."""
 
     prefix: Namespace
@@ -58,7 +58,7 @@ class Ask(NamedTuple):
     """Whether BM25 and ranks are wanted, for a trace or for rank fusion."""
 
 
-class Found(NamedTuple):
+class ReadResult(NamedTuple):
     """What a read brought: the head that is ranked and the rest in the store's order."""
 
     candidates: list[Candidate]
@@ -73,7 +73,7 @@ class Found(NamedTuple):
     degraded: tuple[str, ...] = ()
 
 
-def joint_likeness(finds: Sequence[Found]) -> Likeness:
+def joint_likeness(finds: Sequence[ReadResult]) -> Likeness:
     """Likeness within each namespace; across namespaces only equal words are alike."""
     if len(finds) == 1:
         return finds[0].likeness
@@ -91,11 +91,11 @@ def joint_likeness(finds: Sequence[Found]) -> Likeness:
     return likeness
 
 
-class Matched(NamedTuple):
+class MatchedCue(NamedTuple):
     """A cue read against a catalog."""
 
     parts: list[Part]
-    wordings: list[Wording]
+    wordings: list[LexicalMatch]
     catalog: Catalog
     version: int
 
@@ -104,7 +104,7 @@ class Matched(NamedTuple):
         return self.catalog is catalog and self.version == catalog.version
 
 
-def calibrate(language: str, queries_as_documents: bool) -> Plan[Null | None]:
+def calibrate(language: str, queries_as_documents: bool) -> Plan[NullDistribution | None]:
     """Measure the embedder on a language's panel; None when it gives nothing usable."""
     questions, statements = zip(*PANELS[language], strict=True)
     as_queries = not queries_as_documents
@@ -119,15 +119,15 @@ def calibrate(language: str, queries_as_documents: bool) -> Plan[Null | None]:
     return measure([*first, *rest], said)
 
 
-def match(ask: Ask, catalog: Catalog) -> Matched:
+def match(ask: ReadRequest, catalog: Catalog) -> MatchedCue:
     """Read the cue's parts and match their words."""
     model, strip = ask.policy.relevance, ask.policy.strip_names
     parts = [read_part(text, catalog, model, strip) for text in ask.cue.searched]
     wordings = [match_words(catalog, part, model, ask.detailed) for part in parts]
-    return Matched(parts, wordings, catalog, catalog.version)
+    return MatchedCue(parts, wordings, catalog, catalog.version)
 
 
-def rescued(catalog: Catalog, wordings: Sequence[Wording], count: int) -> list[int]:
+def rescued(catalog: Catalog, wordings: Sequence[LexicalMatch], count: int) -> list[int]:
     """Live rows whose words cover the cue best, whatever their cosine may be."""
     if not wordings or not count or not catalog.rows:
         return []
@@ -202,7 +202,7 @@ def beyond(catalog: Catalog, item: Item, cosine: float | None) -> Candidate:
 
 
 def make_candidates(
-    ask: Ask,
+    ask: ReadRequest,
     catalog: Catalog,
     parts: Sequence[Part],
     table: EvidenceTable,

@@ -13,9 +13,9 @@ from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
 from langmem_recall.errors import described
 from langmem_recall.filters import matches as filter_matches
 from langmem_recall.flows.candidates import (
-    Ask,
-    Found,
-    Matched,
+    MatchedCue,
+    ReadRequest,
+    ReadResult,
     beyond,
     id_of,
     is_literal,
@@ -27,9 +27,9 @@ from langmem_recall.flows.candidates import (
 )
 from langmem_recall.flows.effects import Ops, Plan
 from langmem_recall.ranking.arrays import FloatArray
-from langmem_recall.ranking.calibration import Null
+from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import Catalog
-from langmem_recall.ranking.evidence import Part, Wording, weigh
+from langmem_recall.ranking.evidence import LexicalMatch, Part, score_evidence
 from langmem_recall.ranking.window import Window
 from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId
 
@@ -55,7 +55,7 @@ class Index(Protocol):
         """A memory turned out to be gone."""
 
 
-class Looked(NamedTuple):
+class Fetched(NamedTuple):
     """What one read brought."""
 
     pages: list[list[SearchItem]]
@@ -64,26 +64,30 @@ class Looked(NamedTuple):
     """Items that have rare words of the cue, where a store can look for them."""
 
 
-class Look(Protocol):
+class Fetch(Protocol):
     """How searches and gets of one read are carried out."""
 
     def __call__(
         self, searches: Sequence[SearchOp], gets: Sequence[GetOp], texts: Sequence[str]
-    ) -> Plan[Looked]:
+    ) -> Plan[Fetched]:
         """A page for each search, an item for each get, and what has rare words of the texts."""
 
 
-def by_operations(
+def fetch_with_ops(
     searches: Sequence[SearchOp], gets: Sequence[GetOp], texts: Sequence[str]
-) -> Plan[Looked]:
+) -> Plan[Fetched]:
     """As any store does it, which cannot look for words."""
     answers: list[Any] = yield Ops([*searches, *gets])
-    return Looked(answers[: len(searches)], answers[len(searches) :])
+    return Fetched(answers[: len(searches)], answers[len(searches) :])
 
 
 def find_by_search(
-    ask: Ask, index: Index, null: Null, has_vectors: bool, look: Look = by_operations
-) -> Plan[Found]:
+    ask: ReadRequest,
+    index: Index,
+    null: NullDistribution,
+    has_vectors: bool,
+    look: Fetch = fetch_with_ops,
+) -> Plan[ReadResult]:
     """One round trip: a search per part, and the memories that the words point to."""
     with index.lock:
         matched = match(ask, index.catalog)
@@ -94,7 +98,9 @@ def find_by_search(
         return _assemble(ask, index, matched, null, answers)
 
 
-def _to_fetch(ask: Ask, catalog: Catalog, wordings: Sequence[Wording]) -> list[MemoryId]:
+def _to_fetch(
+    ask: ReadRequest, catalog: Catalog, wordings: Sequence[LexicalMatch]
+) -> list[MemoryId]:
     rows = rescued(catalog, wordings, ask.policy.rescues)
     pinned = catalog.pinned() if ask.with_pinned else []
     return list(dict.fromkeys([*ask.required, *(catalog.id(row) for row in (*pinned, *rows))]))
@@ -103,7 +109,7 @@ def _to_fetch(ask: Ask, catalog: Catalog, wordings: Sequence[Wording]) -> list[M
 Pages = list[list[SearchItem]]
 
 
-class Answers(NamedTuple):
+class StoreAnswer(NamedTuple):
     """What a store answered: a page for each part, and the items asked for by id."""
 
     pages: Pages
@@ -113,12 +119,12 @@ class Answers(NamedTuple):
 
 
 def _search(
-    ask: Ask,
+    ask: ReadRequest,
     parts: Sequence[Part],
     fetch: Sequence[MemoryId],
     has_vectors: bool,
-    look: Callable[[Sequence[SearchOp], Sequence[GetOp]], Plan[Looked]],
-) -> Plan[Answers]:
+    look: Callable[[Sequence[SearchOp], Sequence[GetOp]], Plan[Fetched]],
+) -> Plan[StoreAnswer]:
     """The dense pages and the fetched items; a listing stands in when the dense channel fails."""
     gets = [GetOp(namespace, key, refresh_ttl=False) for namespace, key in fetch]
     listing = SearchOp(
@@ -137,24 +143,30 @@ def _search(
             return _answers(listing, looked, fetch, degraded)
         except Exception as error:
             degraded.append(f"dense search failed ({described(error)}); lexical only")
-    looked = yield from by_operations([listing], gets, ())
+    looked = yield from fetch_with_ops([listing], gets, ())
     return _answers(listing, looked, fetch, degraded)
 
 
 def _answers(
-    asked: SearchOp, looked: Looked, fetch: Sequence[MemoryId], degraded: list[str]
-) -> Answers:
+    asked: SearchOp, looked: Fetched, fetch: Sequence[MemoryId], degraded: list[str]
+) -> StoreAnswer:
     found: Pages = looked.pages
     exhausted = all(len(page) < asked.limit for page in found)
     if not asked.namespace_prefix:
         found = [[item for item in page if item.namespace[0] != SIDECAR_ROOT] for page in found]
     fetched = dict(zip(fetch, looked.items, strict=True))
-    return Answers(
+    return StoreAnswer(
         found, fetched | {id_of(item): item for item in looked.worded}, exhausted, degraded
     )
 
 
-def _assemble(ask: Ask, index: Index, matched: Matched, null: Null, answers: Answers) -> Found:
+def _assemble(
+    ask: ReadRequest,
+    index: Index,
+    matched: MatchedCue,
+    null: NullDistribution,
+    answers: StoreAnswer,
+) -> ReadResult:
     pool, degraded = ask.policy.pool, answers.degraded
     # Only the head's own evidence may be read: the same head for every page.
     pools = [page[:pool] for page in answers.pages]
@@ -176,9 +188,9 @@ def _assemble(ask: Ask, index: Index, matched: Matched, null: Null, answers: Ans
     cosines, unseen = _cosines(rows, pools, (len(matched.parts), window.rows), pool, degraded)
     wordings = [window.wording(wording) for wording in matched.wordings]
     model = ask.policy.relevance
-    table = weigh(window, matched.parts, wordings, cosines, null, model, unseen)
+    table = score_evidence(window, matched.parts, wordings, cosines, null, model, unseen)
     tail = [item for item in answers.pages[0][pool:] if id_of(item) not in items]
-    return Found(
+    return ReadResult(
         candidates=make_candidates(
             ask, catalog, matched.parts, table, list(rows.values()), memories
         ),
@@ -198,7 +210,7 @@ def _assemble(ask: Ask, index: Index, matched: Matched, null: Null, answers: Ans
     )
 
 
-def passes(item: Item, ask: Ask) -> bool:
+def passes(item: Item, ask: ReadRequest) -> bool:
     """Whether a fetched item lies within the namespace and passes the filter."""
     inside = item.namespace[: len(ask.prefix)] == ask.prefix
     return inside and (not ask.filter or filter_matches(item.value, ask.filter))

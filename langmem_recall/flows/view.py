@@ -8,9 +8,9 @@ import numpy as np
 
 from langmem_recall.errors import described
 from langmem_recall.flows.candidates import (
-    Ask,
-    Found,
-    Matched,
+    MatchedCue,
+    ReadRequest,
+    ReadResult,
     beyond,
     id_of,
     is_literal,
@@ -23,16 +23,18 @@ from langmem_recall.flows.candidates import (
 )
 from langmem_recall.flows.effects import Call, Embed, Plan
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
-from langmem_recall.ranking.calibration import Null
+from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import Catalog
-from langmem_recall.ranking.evidence import EvidenceTable, weigh
+from langmem_recall.ranking.evidence import EvidenceTable, score_evidence
 from langmem_recall.sources import Shelf
 from langmem_recall.types import SIDECAR_ROOT, MemoryId
 
 
-def find_on_shelf(ask: Ask, shelf: Shelf, null: Null, has_vectors: bool) -> Plan[Found]:
+def find_in_view(
+    ask: ReadRequest, shelf: Shelf, null: NullDistribution, has_vectors: bool
+) -> Plan[ReadResult]:
     """Match the words, embed the parts, then weigh every memory at once."""
-    matched: Matched = yield Call(lambda: _match_on(ask, shelf))
+    matched: MatchedCue = yield Call(lambda: _match_on(ask, shelf))
     vectors: Sequence[Sequence[float]] | None = None
     degraded: list[str] = []
     if has_vectors:
@@ -40,30 +42,30 @@ def find_on_shelf(ask: Ask, shelf: Shelf, null: Null, has_vectors: bool) -> Plan
             vectors = yield Embed([part.dense_text for part in matched.parts])
         except Exception as error:
             degraded.append(f"the embedder failed ({described(error)}); lexical only")
-    found: Found = yield Call(lambda: _lay_open(ask, shelf, matched, vectors, null, degraded))
+    found: ReadResult = yield Call(lambda: _score_all(ask, shelf, matched, vectors, null, degraded))
     return found
 
 
-def _match_on(ask: Ask, shelf: Shelf) -> Matched:
+def _match_on(ask: ReadRequest, shelf: Shelf) -> MatchedCue:
     with shelf.lock:
         return match(ask, shelf.catalog)
 
 
-def _lay_open(
-    ask: Ask,
+def _score_all(
+    ask: ReadRequest,
     shelf: Shelf,
-    matched: Matched,
+    matched: MatchedCue,
     vectors: Sequence[Sequence[float]] | None,
-    null: Null,
+    null: NullDistribution,
     degraded: list[str],
-) -> Found:
+) -> ReadResult:
     with shelf.lock:
         catalog = shelf.catalog
         if not matched.holds_for(catalog):
             matched = match(ask, catalog)
         cosines = None if vectors is None else _cosines(shelf, vectors, degraded)
         model = ask.policy.relevance
-        table = weigh(catalog, matched.parts, matched.wordings, cosines, null, model)
+        table = score_evidence(catalog, matched.parts, matched.wordings, cosines, null, model)
         open_rows = shelf.matching(ask.filter)
         if not ask.prefix:
             open_rows = open_rows & _of_memories(catalog)
@@ -80,7 +82,7 @@ def _lay_open(
             for row in order
             if (item := held[row]) is not None
         ]
-    return Found(
+    return ReadResult(
         candidates=candidates,
         tail=tail,
         items={id_of(item): item for item in held.values() if item is not None},
@@ -117,7 +119,11 @@ def _cosines(
 
 
 def _head(
-    ask: Ask, catalog: Catalog, matched: Matched, table: EvidenceTable, open_rows: BoolArray
+    ask: ReadRequest,
+    catalog: Catalog,
+    matched: MatchedCue,
+    table: EvidenceTable,
+    open_rows: BoolArray,
 ) -> list[int]:
     """The rows that are ranked: best by what the blend reads, and best by words."""
     policy = ask.policy

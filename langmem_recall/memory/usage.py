@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from langmem_recall.types import DEFAULT_SALIENCE, VERIFIED_TRUST, Memory, Touch, Usage
+from langmem_recall.types import DEFAULT_SALIENCE, VERIFIED_TRUST, Memory, Usage, UsageDelta
 
 SECONDS_PER_DAY = 86_400.0
 MOST_MERIT = 5
@@ -17,7 +17,7 @@ def faded(count: float, seconds: float, fade_per_day: float) -> float:
     return count * float(fade_per_day ** (max(seconds, 0.0) / SECONDS_PER_DAY))
 
 
-def reinforced(usage: Usage, touch: Touch, fade_per_day: float) -> Usage:
+def reinforced(usage: Usage, touch: UsageDelta, fade_per_day: float) -> Usage:
     """The usage record after some more uses and outcomes."""
     merit = max(-MOST_MERIT, min(usage.merit + touch.merit, MOST_MERIT))
     if touch.last is None:
@@ -32,14 +32,14 @@ def reinforced(usage: Usage, touch: Touch, fade_per_day: float) -> Usage:
     return Usage(usage.uses + touch.uses, kept + came, latest, before, merit)
 
 
-def pooled(pending: Touch | None, touch: Touch) -> Touch:
+def pooled(pending: UsageDelta | None, touch: UsageDelta) -> UsageDelta:
     """Two lots of uses and outcomes as one; opposite outcomes cancel out."""
     if pending is None:
         return touch
     times = (pending.last, touch.last, pending.before, touch.before)
     known = sorted((time for time in times if time is not None), reverse=True)
     latest, before = [*known, None, None][:2]
-    return Touch(pending.uses + touch.uses, latest, before, pending.merit + touch.merit)
+    return UsageDelta(pending.uses + touch.uses, latest, before, pending.merit + touch.merit)
 
 
 def counts_as_use(usage: Usage, now: float, refresh_floor: float) -> bool:

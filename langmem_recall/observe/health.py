@@ -43,7 +43,7 @@ NEAR_MISS = 0.75
 """Share of the trigger that a best relevance must reach to count as nearly recalled."""
 
 
-class Glance(NamedTuple):
+class RecallStats(NamedTuple):
     """What is kept of one recall."""
 
     outcome: str
@@ -155,7 +155,7 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def report_of(
-    glances: Sequence[Glance],
+    glances: Sequence[RecallStats],
     feedback: Sequence[bool],
     policy: RecallPolicy,
     namespace: Namespace | None,
@@ -185,7 +185,7 @@ def report_of(
 class Window:
     """Counts over some recalls that several checks read."""
 
-    def __init__(self, glances: Sequence[Glance]) -> None:
+    def __init__(self, glances: Sequence[RecallStats]) -> None:
         self.glances = glances
         self.injected = sum(glance.outcome == RECALLED for glance in glances)
         self.stored = sum(glance.outcome not in NOT_LOOKED_AT for glance in glances)
@@ -194,7 +194,7 @@ class Window:
         self.fit = sum(glance.duplicates + glance.chosen for glance in glances)
 
     @property
-    def blind(self) -> list[Glance]:
+    def blind(self) -> list[RecallStats]:
         """Empty recalls with memories to look at."""
         told = (*NOT_LOOKED_AT, RECALLED)
         return [glance for glance in self.glances if glance.outcome not in told]

@@ -17,7 +17,7 @@ from typing import Any
 
 from langmem_recall.errors import ConfigurationError, InputError, described
 from langmem_recall.observe.log_files import append, files, locked, records, rewrite
-from langmem_recall.observe.record import FEEDBACK, VERSION, recall_id, to_json
+from langmem_recall.observe.records import FEEDBACK, VERSION, recall_id, to_json
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import MemoryId, Namespace, Recall
 

@@ -13,7 +13,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from langmem_recall.observe.record import FEEDBACK
+from langmem_recall.observe.records import FEEDBACK
 from langmem_recall.types import Namespace
 
 try:

@@ -16,9 +16,9 @@ from langmem_recall.observe.health import (
     NOTHING_STORED,
     OTHERWISE_DROPPED,
     RECALLED,
-    Glance,
     HealthWarning,
     MonitorReport,
+    RecallStats,
     report_of,
 )
 from langmem_recall.policy import RecallPolicy
@@ -40,11 +40,11 @@ _Words = frozenset[str]
 _Held = TypeVar("_Held")
 
 
-class _Watch:
+class _WindowState:
     """A window of recalls, and what the next one is compared with."""
 
     def __init__(self, window: int) -> None:
-        self.glances: deque[Glance] = deque(maxlen=window)
+        self.glances: deque[RecallStats] = deque(maxlen=window)
         self.feedback: deque[bool] = deque(maxlen=window)
         self.cue: _Words = frozenset()
         self.recalled: frozenset[MemoryId] = frozenset()
@@ -75,8 +75,8 @@ class Monitor:
         self._most = namespaces
         self._policy = policy or RecallPolicy.default()
         self._lock = threading.Lock()
-        self._all = _Watch(window)
-        self._watches: OrderedDict[Namespace, _Watch] = OrderedDict()
+        self._all = _WindowState(window)
+        self._watches: OrderedDict[Namespace, _WindowState] = OrderedDict()
 
     def __call__(self, recall: Recall) -> None:
         """Take note of a recall."""
@@ -117,22 +117,22 @@ class Monitor:
                     self._watches[held].recalled = frozenset()
         return len(below)
 
-    def _watch(self, namespace: Namespace) -> _Watch:
+    def _watch(self, namespace: Namespace) -> _WindowState:
         watch = self._watches.get(namespace)
         if watch is None:
-            watch = self._watches[namespace] = _Watch(self._window)
+            watch = self._watches[namespace] = _WindowState(self._window)
             if len(self._watches) > self._most:
                 self._watches.popitem(last=False)
         self._watches.move_to_end(namespace)
         return watch
 
 
-def _glance(recall: Recall, watch: _Watch) -> Glance:
+def _glance(recall: Recall, watch: _WindowState) -> RecallStats:
     """What is kept of a recall; the watch remembers it for the next one."""
     trace, chosen = recall.trace, recall.chosen
     gates = [drop.gate for drop in recall.dropped]
     has_moved, is_stuck = _compared(recall, watch)
-    return Glance(
+    return RecallStats(
         outcome=_outcome(recall),
         best=0.0 if chosen else _best(recall),
         searched=trace.searched,
@@ -166,7 +166,7 @@ def _best(recall: Recall) -> float:
     return max((drop.scored.signals.relevance for drop in recall.dropped), default=0.0)
 
 
-def _compared(recall: Recall, watch: _Watch) -> tuple[bool, bool]:
+def _compared(recall: Recall, watch: _WindowState) -> tuple[bool, bool]:
     """Whether the cue moved since the last recall that brought something, and the memories not."""
     # What is pinned comes whatever is asked.
     recalled = frozenset(one.memory.id for one in recall.chosen if not one.memory.pinned)

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, get_args
 
 from langmem_recall.errors import InputError
-from langmem_recall.observe.record import RECALL, VERSION
+from langmem_recall.observe.records import RECALL, VERSION
 from langmem_recall.types import (
     KINDS,
     STATUSES,

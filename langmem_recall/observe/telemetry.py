@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from langmem_recall.errors import MissingExtraError
-from langmem_recall.observe.record import recall_id
+from langmem_recall.observe.records import recall_id
 from langmem_recall.types import Recall
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ def blend(
         scores = bounded(
             base, signals, _weights(candidates, policy), policy, _timing(candidates, temporal)
         )
-        return rewarded(scores, candidates, policy.feedback_step)
+        return apply_feedback(scores, candidates, policy.feedback_step)
     if policy.blend == "linear":
         return linear(signals, _weights(candidates, policy))
     if policy.blend == "minmax":
@@ -83,7 +83,7 @@ def bounded(
     return np.asarray(base * (1.0 + boosts.sum(axis=0)))
 
 
-def rewarded(
+def apply_feedback(
     scores: FloatArray, candidates: Sequence[Candidate], feedback_step: float
 ) -> FloatArray:
     """Scores moved by what came of using a memory: a step for each net outcome, within bounds."""
@@ -103,16 +103,16 @@ def linear(signals: FloatArray, weights: FloatArray) -> FloatArray:
 
 def minmaxed(signals: FloatArray, weights: FloatArray) -> FloatArray:
     """Weighted sum of signals stretched over the candidates; a constant one counts 0.5."""
-    return np.asarray((weights[: TRUST + 1] * stretched(signals[: TRUST + 1])).sum(axis=0))
+    return np.asarray((weights[: TRUST + 1] * min_max(signals[: TRUST + 1])).sum(axis=0))
 
 
-def stretched(signals: FloatArray) -> FloatArray:
+def min_max(signals: FloatArray) -> FloatArray:
     """Each row min-maxed to [0, 1]; 0.5 throughout where all values are the same."""
     if not signals.shape[1]:
         return signals
     low = signals.min(axis=1, keepdims=True)
-    spread = signals.max(axis=1, keepdims=True) - low
-    return np.where(spread > 0, (signals - low) / np.where(spread > 0, spread, 1.0), 0.5)
+    mmr_order = signals.max(axis=1, keepdims=True) - low
+    return np.where(mmr_order > 0, (signals - low) / np.where(mmr_order > 0, mmr_order, 1.0), 0.5)
 
 
 def interpolated(

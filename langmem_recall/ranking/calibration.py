@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from langmem_recall.ranking.arrays import FloatArray
 
 
-class Null(NamedTuple):
+class NullDistribution(NamedTuple):
     """Similarity of unrelated pairs under one embedder."""
 
     mean: float
@@ -27,14 +27,14 @@ class Null(NamedTuple):
         return (cosine - self.mean) / self.sd
 
 
-ASSUMED = Null(mean=0.10, sd=0.08, measured=False)
+DEFAULT_NULL = NullDistribution(mean=0.10, sd=0.08, measured=False)
 """For stores that hide their embedder: between WordLlama (0.08, 0.07), MiniLM (0.03, 0.07) and
 the wider OpenAI-like models. `doctor` says when it is in force."""
 
 MINIMUM_SD = 1e-4
 
 
-def measure(questions: ArrayLike, statements: ArrayLike) -> Null | None:
+def measure(questions: ArrayLike, statements: ArrayLike) -> NullDistribution | None:
     """The null distribution from a panel: vectors of question i and statement i share a topic.
 
     None when the vectors cannot be used (NaN, ragged, all zero, or all alike).
@@ -45,7 +45,7 @@ def measure(questions: ArrayLike, statements: ArrayLike) -> Null | None:
     cosines = asked @ said.T
     unrelated = cosines[~np.eye(len(cosines), dtype=bool)]
     mean, sd = float(unrelated.mean()), float(unrelated.std())
-    return Null(mean, sd) if sd > MINIMUM_SD and mean < 1.0 - MINIMUM_SD else None
+    return NullDistribution(mean, sd) if sd > MINIMUM_SD and mean < 1.0 - MINIMUM_SD else None
 
 
 def _unit(vectors: ArrayLike) -> FloatArray | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from langmem_recall.policy import RelevanceModel
 from langmem_recall.ranking.arrays import BoolArray, FloatArray, IntArray
-from langmem_recall.ranking.calibration import Null
+from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import (
     NUMBERED,
     TIMED,
@@ -54,7 +54,7 @@ class Part(NamedTuple):
     """TIMED and NUMBERED: whether it asks for a time, for a number."""
 
 
-class Wording(NamedTuple):
+class LexicalMatch(NamedTuple):
     """What the words of one part find, for every row of a catalog."""
 
     own: FloatArray
@@ -192,7 +192,7 @@ def _frequency(word: str, catalog: Catalog) -> int:
 
 def match_words(
     catalog: Catalog, part: Part, model: RelevanceModel, detailed: bool = True
-) -> Wording:
+) -> LexicalMatch:
     """Lexical evidence of every row for one part of a cue.
 
     Relevance does without BM25 and the entity share: `detailed` is for traces and rank fusion.
@@ -204,17 +204,17 @@ def match_words(
     found = lexical.scan(list(part.weights))
     nothing = _zeros(catalog.rows)
     if not len(found.rows) or total <= 0:
-        return Wording(nothing, nothing, nothing, nothing)
+        return LexicalMatch(nothing, nothing, nothing, nothing)
     shares = masses / total
     own: FloatArray = np.bincount(found.rows, shares[found.term_of], catalog.rows)  # type: ignore[assignment]
     coverage = own
     if catalog.thread_order().has_neighbours:
         coverage = _thread_coverage(catalog, found, shares, model)
     if not detailed:
-        return Wording(own, coverage, nothing, nothing)
+        return LexicalMatch(own, coverage, nothing, nothing)
     bm25 = lexical.bm25_of(found, idfs * np.array(list(part.repeats.values())))
     entity = lexical.coverage(part.names) if part.names else nothing
-    return Wording(own, coverage, bm25, entity)
+    return LexicalMatch(own, coverage, bm25, entity)
 
 
 @lru_cache(maxsize=16)
@@ -247,12 +247,12 @@ def _thread_coverage(
     return mass[order.place]
 
 
-def weigh(
+def score_evidence(
     ground: Ground,
     parts: Sequence[Part],
-    wordings: Sequence[Wording],
+    wordings: Sequence[LexicalMatch],
     cosines: FloatArray | None,
-    null: Null,
+    null: NullDistribution,
     model: RelevanceModel,
     unseen_cosine: float | None = None,
 ) -> EvidenceTable:
@@ -284,9 +284,9 @@ def _nanmax(cosines: FloatArray) -> FloatArray:
 def _weigh_part(
     ground: Ground,
     part: Part,
-    wording: Wording,
+    wording: LexicalMatch,
     cosine: FloatArray | None,
-    null: Null,
+    null: NullDistribution,
     model: RelevanceModel,
     unseen_cosine: float | None,
 ) -> EvidenceTable:
@@ -318,7 +318,7 @@ def _reach(model: RelevanceModel) -> tuple[IntArray, FloatArray]:
 def _dense_evidence(
     ground: Ground,
     cosine: FloatArray | None,
-    null: Null,
+    null: NullDistribution,
     model: RelevanceModel,
     unseen_cosine: float | None,
 ) -> tuple[FloatArray, FloatArray]:

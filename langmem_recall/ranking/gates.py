@@ -15,7 +15,7 @@ _WORDS = re.compile(r"\w+")
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
-class Moment(NamedTuple):
+class GateContext(NamedTuple):
     """What hard gates judge by."""
 
     now: datetime
@@ -27,10 +27,10 @@ class Moment(NamedTuple):
     """Statuses besides "active" that the reader asked for."""
 
 
-HardGate = Callable[[Candidate, Moment], str | None]
+HardGate = Callable[[Candidate, GateContext], str | None]
 
 
-def outside_tenant(candidate: Candidate, moment: Moment) -> str | None:
+def outside_tenant(candidate: Candidate, moment: GateContext) -> str | None:
     """A memory that is not below a namespace asked for, element by element."""
     held = candidate.memory.namespace
     for boundary in moment.boundaries:
@@ -39,7 +39,7 @@ def outside_tenant(candidate: Candidate, moment: Moment) -> str | None:
     return "outside the namespace asked for"
 
 
-def out_of_force(candidate: Candidate, moment: Moment) -> str | None:
+def out_of_force(candidate: Candidate, moment: GateContext) -> str | None:
     """Quarantined, superseded, or derived from something superseded, and not asked for."""
     status = candidate.memory.status
     if status != "active":
@@ -47,19 +47,19 @@ def out_of_force(candidate: Candidate, moment: Moment) -> str | None:
     return None if "superseded" in moment.include else candidate.standing
 
 
-def outside_validity(candidate: Candidate, moment: Moment) -> str | None:
+def outside_validity(candidate: Candidate, moment: GateContext) -> str | None:
     """Not valid yet."""
     start = candidate.memory.valid_from
     return f"valid from {start:%Y-%m-%d}" if start and moment.now < start else None
 
 
-def expired(candidate: Candidate, moment: Moment) -> str | None:
+def expired(candidate: Candidate, moment: GateContext) -> str | None:
     """No longer valid."""
     end = candidate.memory.valid_until
     return f"expired on {end:%Y-%m-%d}" if end and moment.now >= end else None
 
 
-def off_task(candidate: Candidate, moment: Moment) -> str | None:
+def off_task(candidate: Candidate, moment: GateContext) -> str | None:
     """Not tagged with the task at hand."""
     if moment.task is None or moment.task in candidate.memory.tags:
         return None
@@ -76,7 +76,7 @@ HARD_GATES: tuple[tuple[str, HardGate], ...] = (
 """Applied to every read, in this order."""
 
 
-def hard_drop(candidate: Candidate, moment: Moment) -> tuple[str, str] | None:
+def hard_drop(candidate: Candidate, moment: GateContext) -> tuple[str, str] | None:
     """The first hard gate that rejects a candidate, with its reason."""
     gates = HARD_GATES[:1] if _is_plain(candidate.memory, candidate, moment) else HARD_GATES
     for gate, judge in gates:
@@ -86,7 +86,7 @@ def hard_drop(candidate: Candidate, moment: Moment) -> tuple[str, str] | None:
     return None
 
 
-def _is_plain(memory: Memory, candidate: Candidate, moment: Moment) -> bool:
+def _is_plain(memory: Memory, candidate: Candidate, moment: GateContext) -> bool:
     """Whether only the tenant boundary is to be judged, as for most memories."""
     return (
         memory.valid_from is None
@@ -97,7 +97,7 @@ def _is_plain(memory: Memory, candidate: Candidate, moment: Moment) -> bool:
     )
 
 
-def believed(candidates: Sequence[Candidate], as_of: datetime) -> list[Candidate]:
+def as_believed_at(candidates: Sequence[Candidate], as_of: datetime) -> list[Candidate]:
     """The candidates as they stood at a time: later ones out of force, what they superseded in it.
 
     When a memory was superseded it says itself, or the candidate that superseded it does; where

@@ -12,7 +12,7 @@ from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.blend import blend
 from langmem_recall.ranking.diversity import mmr, without_duplicates
-from langmem_recall.ranking.gates import Moment, hard_drop, recall_gates
+from langmem_recall.ranking.gates import GateContext, hard_drop, recall_gates
 from langmem_recall.ranking.signals import (
     IMPORTANCE,
     RECENCY,
@@ -58,9 +58,11 @@ def rank(
 ) -> Ranking:
     """Hard gates, signals, blend, order: what `search` returns."""
     task = cue.task if policy.task_filter else None
-    admitted, dropped = _admit(candidates, Moment(now, boundaries, task, include))
+    admitted, dropped = _admit(candidates, GateContext(now, boundaries, task, include))
     scored = _scored(admitted, cue, policy, now)
-    return Ranking(scored if policy.blend == "similarity" else deferring(scored), dropped)
+    return Ranking(
+        scored if policy.blend == "similarity" else demote_unverified_leader(scored), dropped
+    )
 
 
 def select(
@@ -74,7 +76,9 @@ def select(
     return chosen, [*dropped, *duplicates, *doubtful, *beyond]
 
 
-def _admit(candidates: Sequence[Candidate], moment: Moment) -> tuple[list[Candidate], list[Drop]]:
+def _admit(
+    candidates: Sequence[Candidate], moment: GateContext
+) -> tuple[list[Candidate], list[Drop]]:
     admitted, dropped = [], []
     for candidate in candidates:
         rejection = hard_drop(candidate, moment)
@@ -107,7 +111,7 @@ def _scored(
     return list(map(Scored, ordered, records, scores[best_first].tolist()))
 
 
-def deferring(ranked: list[Scored]) -> list[Scored]:
+def demote_unverified_leader(ranked: list[Scored]) -> list[Scored]:
     """A memory without authority does not lead where a trusted one is as relevant."""
     if not ranked or not ranked[0].memory.lacks_authority:
         return ranked
@@ -158,7 +162,7 @@ def _diversify(
     return varied + list(passed[len(near) :]), duplicates
 
 
-def spread(ranked: Sequence[Scored], policy: RecallPolicy, likeness: Likeness) -> list[Scored]:
+def mmr_order(ranked: Sequence[Scored], policy: RecallPolicy, likeness: Likeness) -> list[Scored]:
     """The ranking in the order of greedy MMR, where the policy asks for it."""
     if policy.mmr_lambda >= 1.0 or len(ranked) < 2:
         return list(ranked)

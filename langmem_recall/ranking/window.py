@@ -9,7 +9,7 @@ import numpy as np
 from langmem_recall.ranking.arrays import IntArray
 from langmem_recall.ranking.catalog import Catalog, Links, ThreadOrder
 from langmem_recall.ranking.columns import Column
-from langmem_recall.ranking.evidence import Wording
+from langmem_recall.ranking.evidence import LexicalMatch
 
 
 class Window:
@@ -36,9 +36,9 @@ class Window:
         """The window's row of a row of the catalog that it was made for."""
         return self._row_of[row]
 
-    def wording(self, wording: Wording) -> Wording:
+    def wording(self, wording: LexicalMatch) -> LexicalMatch:
         """What words find, for these rows."""
-        return Wording._make(column[self.held] for column in wording)
+        return LexicalMatch._make(column[self.held] for column in wording)
 
     def thread_order(self) -> ThreadOrder:
         """The layout of the rows, which the window has in the order of their threads."""

@@ -14,7 +14,7 @@ from langgraph.store.base import GetOp, Item, PutOp
 from langmem_recall.embeddings import embedder_identity
 from langmem_recall.flows.candidates import calibrate
 from langmem_recall.flows.effects import Embed, Ops, Plan
-from langmem_recall.ranking.calibration import ASSUMED, Null
+from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
 from langmem_recall.ranking.panel import PANELS
 from langmem_recall.types import SIDECAR_ROOT
 
@@ -32,28 +32,28 @@ class Calibrations:
 
     def __init__(self) -> None:
         self._embeddings: Embeddings | None = None
-        self._nulls: dict[str, Null] = {}
+        self._nulls: dict[str, NullDistribution] = {}
 
     def at(
         self, embeddings: Embeddings | None, language: str, queries_as_documents: bool
-    ) -> Plan[Null]:
+    ) -> Plan[NullDistribution]:
         """The null distribution in a language; an assumed one where nothing can be measured."""
         if embeddings is None:
-            return ASSUMED
+            return DEFAULT_NULL
         if self._embeddings is not embeddings:
             self._embeddings, self._nulls = embeddings, {}
         null = self._nulls.get(language)
         if null is None:
             null = yield from _measured(embeddings, language, queries_as_documents)
             if null is None:
-                return ASSUMED
+                return DEFAULT_NULL
             self._nulls[language] = null
         return null
 
 
 def _measured(
     embeddings: Embeddings, language: str, queries_as_documents: bool
-) -> Plan[Null | None]:
+) -> Plan[NullDistribution | None]:
     as_queries = not queries_as_documents
     # Once more where the first takes long: then perhaps a model was loaded.
     for question, _ in PANELS[language][:2]:
@@ -80,7 +80,7 @@ def _key(embeddings: Embeddings, language: str, queries_as_documents: bool) -> s
     return f"{language}-{hashlib.sha256(repr(told).encode()).hexdigest()[:32]}"
 
 
-def _shared(key: str, probe: Sequence[float]) -> Plan[Null | None]:
+def _shared(key: str, probe: Sequence[float]) -> Plan[NullDistribution | None]:
     """What another process measured with the same embedder, where it can be read."""
     try:
         (item,) = yield Ops([GetOp(CALIBRATION, key, refresh_ttl=False)], sidecar=True)
@@ -89,14 +89,14 @@ def _shared(key: str, probe: Sequence[float]) -> Plan[Null | None]:
         return None
 
 
-def _null_of(item: Item, probe: Sequence[float]) -> Null | None:
+def _null_of(item: Item, probe: Sequence[float]) -> NullDistribution | None:
     held: dict[str, Any] = item.value
     near = zip(held["probe"], probe[:PROBE], strict=True)
     is_same = all(math.isclose(one, other, abs_tol=PROBE_ERROR) for one, other in near)
-    return Null(float(held["mean"]), float(held["sd"])) if is_same else None
+    return NullDistribution(float(held["mean"]), float(held["sd"])) if is_same else None
 
 
-def _share(key: str, probe: Sequence[float], null: Null) -> Plan[None]:
+def _share(key: str, probe: Sequence[float], null: NullDistribution) -> Plan[None]:
     value = {"mean": null.mean, "sd": null.sd, "probe": [float(x) for x in probe[:PROBE]]}
     try:
         yield Ops([PutOp(CALIBRATION, key, value, index=False)], sidecar=True)

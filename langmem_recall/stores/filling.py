@@ -12,7 +12,7 @@ from langgraph.store.base import Item
 
 from langmem_recall.flows.effects import Call, Plan
 from langmem_recall.loading import loading
-from langmem_recall.stores.index import IndexShelf, NamespaceIndex
+from langmem_recall.stores.index import IndexCache, NamespaceIndex
 from langmem_recall.stores.ledger import listing
 from langmem_recall.stores.postgres.search import PostgresReads
 from langmem_recall.types import SIDECAR_ROOT, Namespace
@@ -27,7 +27,7 @@ class Filler:
 
     def __init__(
         self,
-        indexes: IndexShelf,
+        indexes: IndexCache,
         clock: Callable[[], datetime],
         limit: int,
         max_age_s: float,

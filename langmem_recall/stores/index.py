@@ -177,7 +177,7 @@ def _memory_of(item: Item) -> Memory:
     return read_memory(item.namespace, item.key, dict(item.value), item.created_at, item.updated_at)
 
 
-class IndexShelf:
+class IndexCache:
     """The indexes of the namespaces searched lately."""
 
     def __init__(self) -> None:

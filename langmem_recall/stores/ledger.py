@@ -19,7 +19,7 @@ from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.loading import loading
 from langmem_recall.memory.usage import counts_as_use, pooled, reinforced
 from langmem_recall.sources import UsageTable
-from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Touch, Usage
+from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage, UsageDelta
 
 USAGE = (SIDECAR_ROOT, "usage")
 PAGE = 1_000
@@ -30,14 +30,14 @@ NEVER = Usage()
 
 
 @dataclass(slots=True, eq=False)
-class Lot:
+class UsageBatch:
     """Uses that are written together: once, however often the writing is tried.
 
     A write whose answer is lost or not waited for may have been done all the same. So a lot is
     tried again as it is, and a book knows by its ledger and number whether it has it already.
     """
 
-    touches: Mapping[MemoryId, Touch]
+    touches: Mapping[MemoryId, UsageDelta]
     ledger: str = field(default_factory=lambda: uuid4().hex)
     number: int = 1
     """Lots of one ledger are written in this order, one after the other."""
@@ -66,7 +66,7 @@ class UsageBook(Protocol):
     def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
         """Usage of every memory below a namespace; None where reading by id is better."""
 
-    def add(self, lot: Lot, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
+    def add(self, lot: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
         """Add uses for good, a lot at most once; the records as they now stand, where known."""
 
     def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
@@ -92,7 +92,7 @@ class TableBook:
         return None
         yield
 
-    def add(self, lot: Lot, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
+    def add(self, lot: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
         """Add uses in one transaction."""
         ids = list(lot.touches)
         write = partial(self._table.add_usage, lot.touches, fade_per_day)
@@ -127,7 +127,7 @@ class SidecarBook:
         items: list[Item] = yield from listing((*USAGE, *prefix), sidecar=True)
         return {(item.namespace[len(USAGE) :], item.key): _usage_of(item) for item in items}
 
-    def add(self, lot: Lot, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
+    def add(self, lot: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
         """Read, add, write; sorted, because unsorted batches dead-lock on Postgres."""
         ids = sorted(lot.touches)
         items = yield from self._items(ids)
@@ -201,11 +201,11 @@ def _sound(usage: Usage, key: str) -> Usage:
     return usage
 
 
-def _has_lot(item: Item | None, lot: Lot) -> bool:
+def _has_lot(item: Item | None, lot: UsageBatch) -> bool:
     return item is not None and item.value.get("lot") == lot.mark
 
 
-def _put(memory_id: MemoryId, usage: Usage, lot: Lot) -> PutOp:
+def _put(memory_id: MemoryId, usage: Usage, lot: UsageBatch) -> PutOp:
     namespace, key = memory_id
     record = {**usage._asdict(), "lot": lot.mark}
     if not usage.merit:
@@ -224,8 +224,8 @@ class Ledger:
         self._lock = threading.Lock()
         self._kept: dict[MemoryId, Usage] = {}
         self._read_at: dict[Namespace, float] = {}
-        self._pending: dict[MemoryId, Touch] = {}
-        self._in_flight: Lot | None = None
+        self._pending: dict[MemoryId, UsageDelta] = {}
+        self._in_flight: UsageBatch | None = None
         """What is being written, or was not seen to be: then the next flush tries it again."""
         self._name = uuid4().hex
         self._lots = 0
@@ -258,20 +258,20 @@ class Ledger:
             for memory_id in ids:
                 if counts_as_use(self._overlaid(memory_id), now, refresh_floor):
                     pending = self._pending.get(memory_id)
-                    self._pending[memory_id] = pooled(pending, Touch(1, now))
+                    self._pending[memory_id] = pooled(pending, UsageDelta(1, now))
 
     def credit(self, ids: Iterable[MemoryId], steps: int) -> None:
         """Note what came of using these memories: good outcomes less bad ones."""
         with self._lock:
             for memory_id in ids:
                 pending = self._pending.get(memory_id)
-                self._pending[memory_id] = pooled(pending, Touch(0, merit=steps))
+                self._pending[memory_id] = pooled(pending, UsageDelta(0, merit=steps))
 
     def hand_over(self, usage: Usage, heir: MemoryId) -> None:
         """Note that a memory takes over what reads have left behind about one merged into it."""
         if usage == NEVER:
             return
-        touch = Touch(usage.uses, usage.last_used, usage.before, usage.merit)
+        touch = UsageDelta(usage.uses, usage.last_used, usage.before, usage.merit)
         with self._lock:
             self._pending[heir] = pooled(self._pending.get(heir), touch)
 
@@ -343,18 +343,18 @@ class Ledger:
                 # Another mapping: a thread that nobody waits for may still read the old one.
                 lot.touches = {one: lot.touches[one] for one in lot.touches if one not in gone}
 
-    def _next_lot(self) -> Lot | None:
+    def _next_lot(self) -> UsageBatch | None:
         """The lot that a flush before did not see written, else all that is pending."""
         with self._lock:
             if self._in_flight is None and self._pending:
                 self._lots += 1
                 # A forked process goes on counting on its own.
                 ledger = f"{self._name}-{os.getpid()}"
-                self._in_flight = Lot(self._pending, ledger, self._lots)
+                self._in_flight = UsageBatch(self._pending, ledger, self._lots)
                 self._pending = {}
             return self._in_flight
 
-    def _write(self, lot: Lot) -> Plan[None]:
+    def _write(self, lot: UsageBatch) -> Plan[None]:
         after = yield from self._book.add(lot, self._fade_per_day)
         # Kept before it leaves the overlay: a use in between must still see the last one.
         self._keep(after)

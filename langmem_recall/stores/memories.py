@@ -14,7 +14,7 @@ from langmem_recall.errors import described
 from langmem_recall.flows.effects import Call, Host, Plan, arun, run
 from langmem_recall.memory.sweep import STEPS, Forgotten, Step, SweepReport
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.upkeep import SweepAsk, Upkeep
+from langmem_recall.stores.sweep import Sweeper, SweepRequest
 from langmem_recall.stores.writes import Writer
 from langmem_recall.types import Kind, Memory, Namespace, Recall, Source
 
@@ -160,14 +160,14 @@ class MemoryMethods:
         `traces` where that takes feedback.
         """
         self._writer.feedback(namespace, key, good)
-        told_outcome(self._traces, namespace, key, good)
+        forward_feedback(self._traces, namespace, key, good)
 
     async def afeedback(
         self, namespace: Namespace, key: str | Sequence[str], good: bool = True
     ) -> None:
         """The async twin of `feedback`."""
         self._writer.feedback(namespace, key, good)
-        told_outcome(self._traces, namespace, key, good)
+        forward_feedback(self._traces, namespace, key, good)
 
     def forget(self, namespace: Namespace, key: str, *, source: Source = "user_stated") -> bool:
         """Delete a memory with its history, vectors, words and usage.
@@ -209,7 +209,7 @@ class MemoryMethods:
 class UpkeepMethods:
     """The housekeeping half of a `RecallStore`, each method with its async twin."""
 
-    _upkeep: Upkeep
+    _upkeep: Sweeper
     _host: Host
     _traces: Callable[[Recall], None] | None
 
@@ -245,7 +245,7 @@ class UpkeepMethods:
         Returns:
             What was done, or would be, to which memory and why.
         """
-        ask = SweepAsk(namespace, apply, steps, cold_after, purge_history_before, limit, after)
+        ask = SweepRequest(namespace, apply, steps, cold_after, purge_history_before, limit, after)
         return run(self._sweep(ask), self._host)
 
     async def asweep(
@@ -260,7 +260,7 @@ class UpkeepMethods:
         after: int | None = None,
     ) -> SweepReport:
         """The async twin of `sweep`."""
-        ask = SweepAsk(namespace, apply, steps, cold_after, purge_history_before, limit, after)
+        ask = SweepRequest(namespace, apply, steps, cold_after, purge_history_before, limit, after)
         return await arun(self._sweep(ask), self._host)
 
     def forget_namespace(self, namespace: Namespace) -> Forgotten:
@@ -275,7 +275,7 @@ class UpkeepMethods:
         """The async twin of `forget_namespace`."""
         return await arun(self._forget_namespace(namespace), self._host)
 
-    def _sweep(self, ask: SweepAsk) -> Plan[SweepReport]:
+    def _sweep(self, ask: SweepRequest) -> Plan[SweepReport]:
         ask.check()
         policy = yield from self._policy_at(ask.namespace, None)
         return (yield from self._upkeep.sweep(ask, policy))
@@ -293,7 +293,9 @@ def erased(traces: Any, *what: Any) -> Plan[None]:
         yield Call(lambda: erase(*what))
 
 
-def told_outcome(traces: Any, namespace: Namespace, key: str | Sequence[str], good: bool) -> None:
+def forward_feedback(
+    traces: Any, namespace: Namespace, key: str | Sequence[str], good: bool
+) -> None:
     """Whoever looks on learns of outcomes too, where he can; his faults are his own."""
     tell = getattr(traces, "feedback", None)
     if tell is None:

@@ -25,7 +25,7 @@ class Kept(NamedTuple):
     read_at: float
 
 
-class PolicyShelf:
+class PolicyStore:
     """Reads and writes the policies stored for namespaces; plans only."""
 
     def __init__(self, clock: Callable[[], datetime], max_age_s: float) -> None:

@@ -25,27 +25,33 @@ from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.errors import InputError, RecallError, described
 from langmem_recall.filters import check_filter
-from langmem_recall.flows.candidates import Ask, Found, id_of, joint_likeness, memory_of
+from langmem_recall.flows.candidates import (
+    ReadRequest,
+    ReadResult,
+    id_of,
+    joint_likeness,
+    memory_of,
+)
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.rerank import Reranker
-from langmem_recall.flows.search import Look, by_operations, find_by_search
-from langmem_recall.flows.view import find_on_shelf
+from langmem_recall.flows.search import Fetch, fetch_with_ops, find_by_search
+from langmem_recall.flows.view import find_in_view
 from langmem_recall.memory.conflicts import conflicts
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.calibration import Null
-from langmem_recall.ranking.gates import Moment, believed, hard_drop
-from langmem_recall.ranking.pipeline import Likeness, rank, select, spread
+from langmem_recall.ranking.calibration import NullDistribution
+from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drop
+from langmem_recall.ranking.pipeline import Likeness, mmr_order, rank, select
 from langmem_recall.sources import EvidenceSource, Shelf
 from langmem_recall.stores.calibrations import Calibrations
+from langmem_recall.stores.duplicates import Words
 from langmem_recall.stores.filling import Filler
-from langmem_recall.stores.index import IndexShelf, NamespaceIndex
+from langmem_recall.stores.index import IndexCache, NamespaceIndex
 from langmem_recall.stores.items import ranked_item
 from langmem_recall.stores.ledger import NEVER, Ledger
 from langmem_recall.stores.pages import PageKeeper
 from langmem_recall.stores.postgres.database import database_of
 from langmem_recall.stores.postgres.search import PostgresReads
 from langmem_recall.stores.quarantine import Decisions, Quarantine, memories_at, withheld
-from langmem_recall.stores.twins import Words
 from langmem_recall.text.language import language_of
 from langmem_recall.text.temporal import read_as_of, read_temporal
 from langmem_recall.types import (
@@ -95,7 +101,7 @@ class Reader:
         self._clock = clock
         self._knobs = knobs
         self._pages = PageKeeper()
-        self.indexes = IndexShelf()
+        self.indexes = IndexCache()
         database = database_of(inner)
         self._reads = None if database is None else PostgresReads(database)
         limit, max_age = knobs.index_limit, knobs.index_max_age
@@ -170,7 +176,7 @@ class Reader:
         cue = _timed(Cue(op.query or ""), now)
         end = wanted = op.offset + op.limit
         while True:
-            ask = Ask(
+            ask = ReadRequest(
                 op.namespace_prefix,
                 cue,
                 policy,
@@ -190,7 +196,7 @@ class Reader:
         if self._reranker is not None:
             ranked, failed = yield from self._reranker.reordered(ranked, cue)
         self._report((*found.degraded, *failed))
-        ordered = self._continued(op, policy, spread(ranked, policy, found.likeness), now)
+        ordered = self._continued(op, policy, mmr_order(ranked, policy, found.likeness), now)
         places: list[tuple[Candidate, Scored | None]] = [
             *((scored.candidate, scored) for scored in ordered),
             *((candidate, None) for candidate in rest),
@@ -213,17 +219,17 @@ class Reader:
         now = cue.at or self._clock()
         cue = _dated(_timed(cue, now), now)
         began = perf_counter()
-        finds: list[Found] = []
+        finds: list[ReadResult] = []
         candidates: dict[MemoryId, Candidate] = {}
         for prefix in namespaces:
-            ask = Ask(prefix, cue, policy, now, required=required, with_pinned=True)
+            ask = ReadRequest(prefix, cue, policy, now, required=required, with_pinned=True)
             found, gathered = yield from self._gather(ask)
             finds.append(found)
             candidates |= {candidate.memory.id: candidate for candidate in gathered}
         found_at = perf_counter()
         stood = list(candidates.values())
         if cue.as_of is not None:
-            stood = believed(stood, cue.as_of)
+            stood = as_believed_at(stood, cue.as_of)
         ranking = rank(cue, stood, policy, cue.as_of or now, tuple(namespaces))
         ranked, failed = ranking.ranked, list[str]()
         if self._reranker is not None and _best(ranked) >= policy.trigger:
@@ -254,7 +260,7 @@ class Reader:
                 return Explanation(memory_id[1], False, reason, scored=drop.scored)
         return Explanation(memory_id[1], False, "no such memory in this namespace")
 
-    def _gather(self, ask: Ask) -> Plan[tuple[Found, list[Candidate]]]:
+    def _gather(self, ask: ReadRequest) -> Plan[tuple[ReadResult, list[Candidate]]]:
         found = yield from self._find(ask)
         now = self._clock().timestamp()
         used, failed = yield from self._used(ask.prefix, found.candidates, now)
@@ -317,7 +323,7 @@ class Reader:
         shelf: Words = yield Call(lambda: source.shelf(prefix))
         return shelf
 
-    def _find(self, ask: Ask) -> Plan[Found]:
+    def _find(self, ask: ReadRequest) -> Plan[ReadResult]:
         null = yield from self._calibrations.at(
             embeddings_of(self._inner),
             language_of(ask.cue.words),
@@ -333,11 +339,13 @@ class Reader:
             return found._replace(degraded=(note, *found.degraded))
         if isinstance(words, NamespaceIndex):
             return (yield from self._searched(ask, words, null))
-        return (yield from find_on_shelf(ask, cast(Shelf, words), null, self._has_vectors))
+        return (yield from find_in_view(ask, cast(Shelf, words), null, self._has_vectors))
 
-    def _searched(self, ask: Ask, index: NamespaceIndex, null: Null) -> Plan[Found]:
+    def _searched(
+        self, ask: ReadRequest, index: NamespaceIndex, null: NullDistribution
+    ) -> Plan[ReadResult]:
         """What the store's own search finds, with the words of an index."""
-        look: Look = by_operations
+        look: Fetch = fetch_with_ops
         if self._reads is not None:
             is_filled = index.filled_at is not None
             look = partial(
@@ -436,9 +444,9 @@ def _dated(cue: Cue, now: datetime) -> Cue:
     return replace(cue, as_of=as_of) if as_of else cue
 
 
-def _admitted(tail: Sequence[Candidate], ask: Ask) -> list[Candidate]:
+def _admitted(tail: Sequence[Candidate], ask: ReadRequest) -> list[Candidate]:
     """What lies beyond the head and no hard gate drops."""
-    moment = Moment(ask.now, (ask.prefix,), include=ask.include)
+    moment = GateContext(ask.now, (ask.prefix,), include=ask.include)
     return [candidate for candidate in tail if hard_drop(candidate, moment) is None]
 
 
@@ -447,7 +455,7 @@ def _trace(
     namespaces: Sequence[Namespace],
     policy: RecallPolicy,
     now: datetime,
-    finds: Sequence[Found],
+    finds: Sequence[ReadResult],
 ) -> Trace:
     channels: Counter[str] = Counter()
     for found in finds:

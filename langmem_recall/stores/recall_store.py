@@ -36,19 +36,19 @@ from langmem_recall.guard.judge import default_guard
 from langmem_recall.guard.verdict import Guard
 from langmem_recall.memory.value import LONGEST_TEXT, check_value
 from langmem_recall.policy import RecallPolicy
+from langmem_recall.stores.bookkeeping import Bookkeeper
 from langmem_recall.stores.books import book_of, has_tables, make_tables, prepare
+from langmem_recall.stores.duplicates import DuplicateFinder
 from langmem_recall.stores.flusher import Flusher
-from langmem_recall.stores.keeping import Keeper
 from langmem_recall.stores.ledger import Ledger
 from langmem_recall.stores.memories import MemoryMethods, UpkeepMethods
-from langmem_recall.stores.policies import PolicyShelf
+from langmem_recall.stores.policies import PolicyStore
 from langmem_recall.stores.postgres.host import explained, host_of
 from langmem_recall.stores.quarantine import Quarantine
 from langmem_recall.stores.quiet import is_quiet, quiet
 from langmem_recall.stores.reads import Knobs, Reader, embeddings_of, has_vectors
 from langmem_recall.stores.recalls import RecallMethods
-from langmem_recall.stores.twins import TwinFinder
-from langmem_recall.stores.upkeep import Upkeep
+from langmem_recall.stores.sweep import Sweeper
 from langmem_recall.stores.wrapper import StoreWrapper
 from langmem_recall.stores.writes import WriteKnobs, Writer
 from langmem_recall.types import (
@@ -138,12 +138,12 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         writing = WriteKnobs(write_policy or WritePolicy(), merge_similarity, summarizer, max_text)
         indexes, words = self._reader.indexes, self._reader.words
         stores = inner, sidecar
-        keeper = self._keeper = Keeper(stores, clock, indexes, self._ledger, self._quarantine)
-        twins = TwinFinder(words, has_vectors(inner))
+        keeper = self._keeper = Bookkeeper(stores, clock, indexes, self._ledger, self._quarantine)
+        twins = DuplicateFinder(words, has_vectors(inner))
         self._writer = Writer(keeper, twins, self._flusher.nudge, writing)
-        self._upkeep = Upkeep(keeper, twins, merge_similarity)
+        self._upkeep = Sweeper(keeper, twins, merge_similarity)
         self._stored_policies = stored_policies
-        self._policies = PolicyShelf(clock, index_max_age)
+        self._policies = PolicyStore(clock, index_max_age)
 
     def __repr__(self) -> str:
         return f"RecallStore({self._inner!r}, policy={self.policy.name!r})"

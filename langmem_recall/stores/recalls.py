@@ -13,7 +13,7 @@ from langgraph.store.base import GetOp, PutOp, SearchItem
 from langmem_recall.errors import InputError, described
 from langmem_recall.flows.effects import Host, Ops, Plan, arun, run
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.policies import PolicyShelf
+from langmem_recall.stores.policies import PolicyStore
 from langmem_recall.stores.quiet import is_quiet
 from langmem_recall.stores.reads import Reader
 from langmem_recall.types import (
@@ -39,7 +39,7 @@ class RecallMethods:
     policy: RecallPolicy
     _host: Host
     _reader: Reader
-    _policies: PolicyShelf
+    _policies: PolicyStore
     _stored_policies: bool
     _traces: Callable[[Recall], None] | None
     _secret: bytes | None

@@ -29,7 +29,8 @@ from langmem_recall.memory.value import (
     revised_value,
     write_value,
 )
-from langmem_recall.stores.keeping import Keeper, Write, check_namespace
+from langmem_recall.stores.bookkeeping import Bookkeeper, Write, check_namespace
+from langmem_recall.stores.duplicates import DuplicateFinder, Match
 from langmem_recall.stores.ledger import listing
 from langmem_recall.stores.quarantine import (
     QUARANTINE,
@@ -42,7 +43,6 @@ from langmem_recall.stores.quarantine import (
     quarantined_value,
 )
 from langmem_recall.stores.summaries import summarise
-from langmem_recall.stores.twins import Twin, TwinFinder
 from langmem_recall.types import TRUST, Memory, MemoryId, Namespace, Source
 from langmem_recall.write_policy import WritePolicy
 
@@ -90,8 +90,8 @@ class Writer:
 
     def __init__(
         self,
-        keeper: Keeper,
-        twins: TwinFinder,
+        keeper: Bookkeeper,
+        twins: DuplicateFinder,
         nudge: Callable[[], None],
         knobs: WriteKnobs,
     ) -> None:
@@ -469,7 +469,7 @@ class Writer:
             return None
         twins = yield from self._twins.of_text(memory.namespace, memory.text)
         gone = {key for twin in twins for key in twin.memory.supersedes}
-        usable: list[Twin] = []
+        usable: list[Match] = []
         for twin in twins:
             held = twin.memory
             is_meant = is_in_force(held, now) and held.key not in gone

@@ -334,7 +334,7 @@ def test_a_limit_is_kept_and_what_lies_beyond_is_counted(run: Run, store: Recall
 
 def test_a_policy_is_kept_to(run: Run, store: RecallStore) -> None:
     store.remember(ALICE, "The deploy key is AB-12")
-    strict = RecallPolicy.default().but(trigger=1.0, floor=1.0)
+    strict = RecallPolicy.default().replace(trigger=1.0, floor=1.0)
     (told,) = run("Hello", calling("recall", query="deploy key AB-12"), policy=strict)
     assert "near miss" in told.text
 

@@ -25,14 +25,14 @@ from langmem_recall.evaluation.vitals import (
     neutral_cosine,
 )
 from langmem_recall.policy import RecallPolicy, RelevanceModel, Weights
-from langmem_recall.ranking.calibration import ASSUMED, Null
+from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
 from langmem_recall.ranking.catalog import Catalog, traits_of
-from langmem_recall.ranking.evidence import match_words, read_part, weigh
+from langmem_recall.ranking.evidence import match_words, read_part, score_evidence
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Memory
 
-NULL = Null(mean=0.1, sd=0.09)
+NULL = NullDistribution(mean=0.1, sd=0.09)
 GOOD = Calibration("wordllama", {"en": NULL})
 HELD = Survey(memories=50, searched=50, saliences=frozenset({0.2, 0.8}), without_vectors=0)
 MODEL = RelevanceModel(bias=0.4, crowding=0.5, softness=2.0, dense=0.5, neutral=0.25, thread=0.45)
@@ -82,7 +82,7 @@ def test_a_memory_with_that_cosine_and_no_common_word_has_just_that_relevance(
         catalog.put(memory.id, traits_of(memory))
     part = read_part("purple bicycle", catalog, MODEL, False)
     wording = match_words(catalog, part, MODEL)
-    table = weigh(catalog, [part], [wording], np.full((1, memories), cosine), NULL, MODEL)
+    table = score_evidence(catalog, [part], [wording], np.full((1, memories), cosine), NULL, MODEL)
     relevance = float(table.relevance[0])
     assert cosine_alone(relevance, memories, NULL, MODEL) == pytest.approx(cosine, abs=1e-6)
 
@@ -97,7 +97,7 @@ def test_panels_show_the_null_by_language_and_the_assumed_one_where_none_was_mea
     english, japanese = diagnose(facts(calibration=calibration)).panels
     assert (english.language, english.null) == ("en", NULL)
     assert english.null.cap == pytest.approx(10.0)
-    assert (japanese.language, japanese.null) == ("ja", ASSUMED)
+    assert (japanese.language, japanese.null) == ("ja", DEFAULT_NULL)
     policy = RecallPolicy.default()
     assert english.trigger == cosine_alone(policy.trigger, 50, NULL, policy.relevance)
     assert english.floor == cosine_alone(policy.floor, 50, NULL, policy.relevance)

@@ -9,9 +9,9 @@ import pytest
 from langmem_recall.errors import InputError
 from langmem_recall.evaluation.cases import load_cases, save_cases
 from langmem_recall.evaluation.evaluate import evaluate
-from langmem_recall.evaluation.recorded import cases_from_traces, cues_from_traces
+from langmem_recall.evaluation.traces import cases_from_traces, cues_from_traces
 from langmem_recall.observe.log import TraceLog, read_log
-from langmem_recall.observe.trace import recall_id, to_dict
+from langmem_recall.observe.show import recall_id, to_dict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore

@@ -194,9 +194,9 @@ def test_ranking_again_gives_the_order_of_the_stores_own_search(
     store = twins_store(make())
     trials = [
         base,
-        base.but(weights=Weights(similarity=base.weights.similarity)),
-        base.but(weights=Weights(similarity=0.5, recency=1.0, strength=0.5)),
-        base.but(weights=Weights(importance=0.5), half_life_hours=24.0, window_boost=1.0),
+        base.replace(weights=Weights(similarity=base.weights.similarity)),
+        base.replace(weights=Weights(similarity=0.5, recency=1.0, strength=0.5)),
+        base.replace(weights=Weights(importance=0.5), half_life_hours=24.0, window_boost=1.0),
     ]
     with store.quiet():
         for text in ("Where is the library found?", "What was in the main street last week?"):

@@ -21,7 +21,7 @@ from pydantic import ConfigDict
 
 from langmem_recall import LocalEmbeddings, LocalStore
 from langmem_recall.stores.ledger import USAGE
-from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Touch, Usage
+from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage, UsageDelta
 
 KINDS = ("raises", "hangs", "slow", "garbage", "nan", "dimensions", "limited")
 HANG_S = 60.0
@@ -258,7 +258,7 @@ class FaultyLocal(LocalStore):
             self._spoiler.usages,
         )
 
-    def add_usage(self, touches: Mapping[MemoryId, Touch], fade_per_day: float) -> None:
+    def add_usage(self, touches: Mapping[MemoryId, UsageDelta], fade_per_day: float) -> None:
         self._around(
             self._spoiler.part in ("writing", "feedback"),
             lambda: LocalStore.add_usage(self, touches, fade_per_day),

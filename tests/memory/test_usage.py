@@ -14,7 +14,7 @@ from langmem_recall.memory.usage import (
     reinforced,
     restated,
 )
-from langmem_recall.types import TRUST, Memory, Touch, Usage
+from langmem_recall.types import TRUST, Memory, Usage, UsageDelta
 
 DAY = 86_400.0
 
@@ -38,26 +38,26 @@ def test_count_fades_by_the_day(count, days, fade, expected):
 
 
 def test_first_use_makes_the_record():
-    assert reinforced(Usage(), Touch(1, 100.0), 0.99) == Usage(1, 1.0, 100.0, None)
-    assert reinforced(Usage(), Touch(3, 100.0, 90.0), 0.99) == Usage(3, 3.0, 100.0, 90.0)
+    assert reinforced(Usage(), UsageDelta(1, 100.0), 0.99) == Usage(1, 1.0, 100.0, None)
+    assert reinforced(Usage(), UsageDelta(3, 100.0, 90.0), 0.99) == Usage(3, 3.0, 100.0, 90.0)
 
 
 def test_later_use_finds_the_earlier_ones_faded():
     # 4 uses, 2 days later at 0.5 a day: 1 left, 1 more.
-    found = reinforced(Usage(4, 4.0, 10 * DAY, 9 * DAY), Touch(1, 12 * DAY), 0.5)
+    found = reinforced(Usage(4, 4.0, 10 * DAY, 9 * DAY), UsageDelta(1, 12 * DAY), 0.5)
 
     assert found == Usage(5, 2.0, 12 * DAY, 10 * DAY)
 
 
 def test_use_reported_late_fades_on_its_way():
     # Known up to day 12; a use of day 10 comes in at 0.5^2 of its worth.
-    found = reinforced(Usage(1, 1.0, 12 * DAY, None), Touch(2, 10 * DAY, 9 * DAY), 0.5)
+    found = reinforced(Usage(1, 1.0, 12 * DAY, None), UsageDelta(2, 10 * DAY, 9 * DAY), 0.5)
 
     assert found == Usage(3, 1.5, 12 * DAY, 10 * DAY)
 
 
 def test_two_uses_at_once_are_each_others_use_before():
-    found = reinforced(Usage(1, 1.0, 2 * DAY, None), Touch(2, 9 * DAY, 8 * DAY), 1.0)
+    found = reinforced(Usage(1, 1.0, 2 * DAY, None), UsageDelta(2, 9 * DAY, 8 * DAY), 1.0)
 
     assert found == Usage(3, 3.0, 9 * DAY, 8 * DAY)
 
@@ -65,12 +65,12 @@ def test_two_uses_at_once_are_each_others_use_before():
 @pytest.mark.parametrize(
     ("pending", "touch", "expected"),
     [
-        (None, Touch(1, 5.0), Touch(1, 5.0)),
-        (Touch(1, 5.0), Touch(1, 7.0), Touch(2, 7.0, 5.0)),
-        (Touch(1, 7.0), Touch(1, 5.0), Touch(2, 7.0, 5.0)),
-        (Touch(2, 9.0, 8.0), Touch(1, 5.0), Touch(3, 9.0, 8.0)),
-        (Touch(2, 9.0, 3.0), Touch(2, 7.0, 6.0), Touch(4, 9.0, 7.0)),
-        (Touch(1, 5.0), Touch(1, 5.0), Touch(2, 5.0, 5.0)),
+        (None, UsageDelta(1, 5.0), UsageDelta(1, 5.0)),
+        (UsageDelta(1, 5.0), UsageDelta(1, 7.0), UsageDelta(2, 7.0, 5.0)),
+        (UsageDelta(1, 7.0), UsageDelta(1, 5.0), UsageDelta(2, 7.0, 5.0)),
+        (UsageDelta(2, 9.0, 8.0), UsageDelta(1, 5.0), UsageDelta(3, 9.0, 8.0)),
+        (UsageDelta(2, 9.0, 3.0), UsageDelta(2, 7.0, 6.0), UsageDelta(4, 9.0, 7.0)),
+        (UsageDelta(1, 5.0), UsageDelta(1, 5.0), UsageDelta(2, 5.0, 5.0)),
     ],
 )
 def test_pooled_uses_keep_their_number_and_the_two_latest_times(pending, touch, expected):
@@ -79,14 +79,14 @@ def test_pooled_uses_keep_their_number_and_the_two_latest_times(pending, touch, 
 
 times = st.floats(0, 3000 * DAY)
 touches = st.builds(
-    lambda uses, last, gap: Touch(uses, last, last - gap if uses > 1 else None),
+    lambda uses, last, gap: UsageDelta(uses, last, last - gap if uses > 1 else None),
     st.integers(1, 20),
     times,
     st.floats(0, 10 * DAY),
 )
 
 
-def after(held: list[Touch], fade: float) -> Usage:
+def after(held: list[UsageDelta], fade: float) -> Usage:
     usage = Usage()
     for touch in held:
         usage = reinforced(usage, touch, fade)
@@ -161,31 +161,35 @@ def test_use_counts_when_the_last_one_is_far_enough(last_used, now, floor, count
 def test_outcomes_add_up_within_bounds(merit, steps, expected):
     held = Usage(2, 1.5, 100.0, 50.0, merit)
 
-    assert reinforced(held, Touch(0, merit=steps), 0.99) == held._replace(merit=expected)
+    assert reinforced(held, UsageDelta(0, merit=steps), 0.99) == held._replace(merit=expected)
 
 
 def test_an_outcome_of_what_was_never_used_makes_a_record_without_uses():
-    assert reinforced(Usage(), Touch(0, merit=1), 0.99) == Usage(0, 0.0, None, None, 1)
+    assert reinforced(Usage(), UsageDelta(0, merit=1), 0.99) == Usage(0, 0.0, None, None, 1)
 
 
 def test_a_use_keeps_the_merit():
-    assert reinforced(Usage(0, 0.0, None, None, -2), Touch(1, 7.0), 0.99).merit == -2
-    assert reinforced(Usage(1, 1.0, 5.0, None, 3), Touch(1, 7.0), 1.0) == Usage(2, 2.0, 7.0, 5.0, 3)
+    assert reinforced(Usage(0, 0.0, None, None, -2), UsageDelta(1, 7.0), 0.99).merit == -2
+    assert reinforced(Usage(1, 1.0, 5.0, None, 3), UsageDelta(1, 7.0), 1.0) == Usage(
+        2, 2.0, 7.0, 5.0, 3
+    )
 
 
 def test_uses_and_outcomes_pool():
-    assert pooled(Touch(1, 5.0), Touch(0, merit=-1)) == Touch(1, 5.0, None, -1)
-    assert pooled(Touch(0, merit=1), Touch(0, merit=1)) == Touch(0, None, None, 2)
-    assert pooled(Touch(0, merit=1), Touch(2, 9.0, 8.0, -3)) == Touch(2, 9.0, 8.0, -2)
+    assert pooled(UsageDelta(1, 5.0), UsageDelta(0, merit=-1)) == UsageDelta(1, 5.0, None, -1)
+    assert pooled(UsageDelta(0, merit=1), UsageDelta(0, merit=1)) == UsageDelta(0, None, None, 2)
+    assert pooled(UsageDelta(0, merit=1), UsageDelta(2, 9.0, 8.0, -3)) == UsageDelta(
+        2, 9.0, 8.0, -2
+    )
 
 
 @given(st.lists(st.integers(-1, 1), max_size=4), st.randoms())
 def test_outcomes_within_bounds_may_come_in_any_order(steps, random):
     usage, backwards = Usage(), Usage()
     for step in steps:
-        usage = reinforced(usage, Touch(0, merit=step), 0.99)
+        usage = reinforced(usage, UsageDelta(0, merit=step), 0.99)
     for step in random.sample(steps, len(steps)):
-        backwards = reinforced(backwards, Touch(0, merit=step), 0.99)
+        backwards = reinforced(backwards, UsageDelta(0, merit=step), 0.99)
 
     assert usage.merit == backwards.merit == sum(steps)
 

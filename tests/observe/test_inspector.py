@@ -16,7 +16,7 @@ from recalls import HOME, NOW, candidate, recall_of, recalls
 from langmem_recall.observe.inspector.columns import NONE, Column, new_column, packed, to_whole
 from langmem_recall.observe.inspector.pack import text_tokens
 from langmem_recall.observe.inspector.page import page
-from langmem_recall.observe.trace import recall_id, to_dict
+from langmem_recall.observe.show import recall_id, to_dict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Memory, Recall, Usage
 

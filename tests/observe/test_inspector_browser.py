@@ -16,12 +16,12 @@ from recalls import HOME, NOW, candidate, recall_of
 
 from langmem_recall.observe.inspector.pack import LINE_TOKENS, text_tokens
 from langmem_recall.observe.inspector.page import page as make_page
-from langmem_recall.observe.record import UNRANKED_GATES
-from langmem_recall.observe.trace import from_dict, recall_id, to_dict
+from langmem_recall.observe.records import UNRANKED_GATES
+from langmem_recall.observe.show import from_dict, recall_id, to_dict
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.blend import blend
 from langmem_recall.ranking.budget import pack
-from langmem_recall.ranking.pipeline import deferring, select
+from langmem_recall.ranking.pipeline import demote_unverified_leader, select
 from langmem_recall.ranking.signals import (
     IMPORTANCE,
     RECENCY,
@@ -164,7 +164,7 @@ def some_recall(seed: int, policy: RecallPolicy) -> Recall:
         [*recall.chosen, *(drop.scored for drop in recall.dropped if drop not in admitted)],
         key=lambda one: (-one.score, -one.signals.relevance),
     )
-    ranked = ranked if policy.blend == "similarity" else deferring(ranked)
+    ranked = ranked if policy.blend == "similarity" else demote_unverified_leader(ranked)
     chosen, dropped = select(ranked, policy, alike, seen)
     return Recall(tuple(chosen), (*admitted, *dropped), recall.trace)
 
@@ -181,7 +181,7 @@ def pipeline_on(record: dict[str, Any], policy: RecallPolicy, budget: int | None
     ranked_rows = [i for i, gate in enumerate(gates) if gate not in UNRANKED_GATES]
     outcomes = {i: gates[i] for i in range(len(every)) if i not in ranked_rows}
     ranked = rescored([every[i] for i in ranked_rows], record, policy, recall)
-    ranked = ranked if policy.blend == "similarity" else deferring(ranked)
+    ranked = ranked if policy.blend == "similarity" else demote_unverified_leader(ranked)
     rows = {scored.memory.id: i for i, scored in enumerate(every)}
     couples = {
         frozenset((drop.memory.id, (HOME, drop.reason.partition(" like ")[2])))
@@ -259,7 +259,7 @@ def variants(policy: RecallPolicy, seed: int) -> list[tuple[RecallPolicy, int | 
     for _ in range(4):
         weights = {name: round(draw.random(), 2) for name in ("similarity", "recency", "trust")}
         weights |= {name: round(draw.random(), 2) for name in ("importance", "strength")}
-        changed = policy.but(
+        changed = policy.replace(
             weights=Weights(**weights),
             half_life_hours=draw.choice([policy.half_life_hours, round(draw.uniform(1, 2000), 3)]),
             trigger=draw.choice([0.0, 0.5, round(draw.random(), 2)]),

@@ -20,7 +20,7 @@ from langmem_recall.errors import ConfigurationError, InputError
 from langmem_recall.observe import log as log_module
 from langmem_recall.observe.log import TraceLog, both, erase, read_log
 from langmem_recall.observe.monitor import Monitor
-from langmem_recall.observe.trace import recall_id, to_dict, to_json
+from langmem_recall.observe.show import recall_id, to_dict, to_json
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Recall
 

@@ -8,8 +8,8 @@ import pytest
 from recalls import candidate, recall_of
 
 from langmem_recall.errors import MissingExtraError
+from langmem_recall.observe.show import recall_id
 from langmem_recall.observe.telemetry import telemetry
-from langmem_recall.observe.trace import recall_id
 
 RECALL = recall_of(
     [candidate("tea", 0.9, text="Ann drinks tea"), candidate("dog", 0.1)],

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langmem_recall.policy import RecallPolicy, Weights
-from langmem_recall.ranking.blend import blend, reciprocal_ranks, stretched
+from langmem_recall.ranking.blend import blend, min_max, reciprocal_ranks
 from langmem_recall.ranking.signals import RELEVANCE, signal_table
 from langmem_recall.types import KINDS, TRUST, Candidate, Evidence, Memory, Temporal, Usage
 
@@ -105,7 +105,7 @@ def test_constant_signal_counts_half_for_everyone():
     assert scores([candidate(), candidate()], RecallPolicy.generative_agents()) == pytest.approx(
         [1.5, 1.5]
     )
-    assert stretched(np.array([[0.3, 0.3, 0.3], [0.0, 0.5, 2.0]])) == pytest.approx(
+    assert min_max(np.array([[0.3, 0.3, 0.3], [0.0, 0.5, 2.0]])) == pytest.approx(
         np.array([[0.5, 0.5, 0.5], [0.0, 0.25, 1.0]])
     )
 
@@ -263,7 +263,7 @@ def with_merit(one: Candidate, merit: int) -> Candidate:
 )
 def test_outcomes_move_the_bounded_score_by_steps(merit, step, factor):
     plain, moved = candidate(relevance=0.8), with_merit(candidate(relevance=0.8), merit)
-    found = scores([plain, moved], BOOSTED.but(feedback_step=step))
+    found = scores([plain, moved], BOOSTED.replace(feedback_step=step))
 
     assert found[1] == pytest.approx(found[0] * factor)
 
@@ -281,14 +281,14 @@ def test_bounded_multiplies_reciprocal_ranks_where_the_policy_orders_by_them():
     # rrf 1 and 61/62; boosts 0.1 recency + 0.2 x 0.5 + 0.1 x 0.5 = 0.25
     found = scores(
         [candidate(relevance=0.1, ranks=(1, 1)), candidate(relevance=0.9, ranks=(2, 2))],
-        BOOSTED.but(ordering="rrf"),
+        BOOSTED.replace(ordering="rrf"),
     )
 
     assert found == pytest.approx([1.25, 1.25 * 61 / 62])
 
 
 def test_tier_gives_a_kind_weights_of_its_own():
-    policy = BOOSTED.but(tiers={"episodic": Weights(recency=0.5)})
+    policy = BOOSTED.replace(tiers={"episodic": Weights(recency=0.5)})
     found = scores([candidate(kind="episodic"), candidate(kind="semantic")], policy)
 
     # episodic 0.5 x (1 + 0.5 x 1); semantic 0.5 x (1 + 0.1 + 0.2 x 0.5 + 0.1 x 0.5)

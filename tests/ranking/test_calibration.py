@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langmem_recall.ranking.calibration import ASSUMED, Null, measure
+from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution, measure
 from langmem_recall.ranking.panel import PANEL
 
 EAST, NORTH, WEST = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]
@@ -65,18 +65,18 @@ def test_vectors_that_measure_nothing_give_no_null(questions, statements):
 
 def test_cap_is_how_far_identity_stands_above_chance():
     # (1 - 0.1) / 0.09
-    assert Null(0.1, 0.09).cap == pytest.approx(10.0)
+    assert NullDistribution(0.1, 0.09).cap == pytest.approx(10.0)
 
 
 def test_standardised_cosine_is_in_standard_deviations_above_chance():
-    null = Null(0.1, 0.05)
+    null = NullDistribution(0.1, 0.05)
 
     assert null.standardise(np.array([0.1, 0.2, 0.0, 1.0])) == pytest.approx([0, 2, -2, null.cap])
 
 
 def test_assumed_null_says_that_it_was_not_measured():
-    assert ASSUMED.measured is False
-    assert (ASSUMED.mean, ASSUMED.sd) == (0.10, 0.08)
+    assert DEFAULT_NULL.measured is False
+    assert (DEFAULT_NULL.mean, DEFAULT_NULL.sd) == (0.10, 0.08)
 
 
 @given(st.floats(0.05, 1.0))

@@ -10,15 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langmem_recall.policy import RelevanceModel
-from langmem_recall.ranking.calibration import ASSUMED, Null
+from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
 from langmem_recall.ranking.catalog import NUMBERED, TIMED, Catalog, traits_of
-from langmem_recall.ranking.evidence import EvidenceTable, Part, match_words, read_part, weigh
+from langmem_recall.ranking.evidence import (
+    EvidenceTable,
+    Part,
+    match_words,
+    read_part,
+    score_evidence,
+)
 from langmem_recall.types import Memory
 
 PINNED = {"name_weight": 2.0, "no_answer": 1.25, "softness": 1.0}
 """Round numbers for working out by hand, whatever the defaults are tuned to."""
 MODEL = RelevanceModel(**PINNED)
-NULL = Null(mean=0.1, sd=0.1)
+NULL = NullDistribution(mean=0.1, sd=0.1)
 # cap = (1 - 0.1) / 0.1 = 9, so a cosine says nothing at z0 = 9 / 4 = 2.25.
 NEUTRAL = 2.25
 
@@ -52,14 +58,14 @@ def evidence(
     catalog: Catalog,
     cue: str | Sequence[str],
     cosines: Sequence[float] | Sequence[Sequence[float]] | None = None,
-    null: Null = NULL,
+    null: NullDistribution = NULL,
     model: RelevanceModel = MODEL,
     unseen_cosine: float | None = None,
 ) -> EvidenceTable:
     parts = [part(text, catalog) for text in ([cue] if isinstance(cue, str) else cue)]
     wordings = [match_words(catalog, one, model) for one in parts]
     dense = None if cosines is None else np.array(cosines, float).reshape(len(parts), -1)
-    return weigh(catalog, parts, wordings, dense, null, model, unseen_cosine)
+    return score_evidence(catalog, parts, wordings, dense, null, model, unseen_cosine)
 
 
 def sigmoid(score: float) -> float:
@@ -424,7 +430,7 @@ def test_term_match_is_what_makes_a_lexical_match():
 # Embedders
 
 
-TIGHT = Null(mean=0.75, sd=0.02)
+TIGHT = NullDistribution(mean=0.75, sd=0.02)
 """All cosines above 0.7: cap (1 - 0.75) / 0.02 = 12.5, neutral at 0.75 + 3.125 x 0.02 = 0.8125."""
 
 
@@ -444,12 +450,12 @@ def test_tight_embedder_abstains_for_an_unrelated_cue():
 
     assert evidence(catalog, "banana", unrelated, null=TIGHT).relevance.max() < 0.5
     # Against a wide embedder's null the same cosines would all pass.
-    assert evidence(catalog, "banana", unrelated, null=ASSUMED).relevance.min() > 0.5
+    assert evidence(catalog, "banana", unrelated, null=DEFAULT_NULL).relevance.min() > 0.5
 
 
 def test_cosine_far_below_a_tiny_null_is_no_relevance_and_no_warning():
     # sd 0.0002 is the least but one that `measure` accepts; z0 = (0.5 - 0.99) / 0.0002 = -2450.
-    found = evidence(catalog_of("tea"), "banana", [0.5], null=Null(0.99, 0.0002))
+    found = evidence(catalog_of("tea"), "banana", [0.5], null=NullDistribution(0.99, 0.0002))
 
     assert found.relevance == pytest.approx([0.0])
 
@@ -482,7 +488,7 @@ def test_relevance_lies_between_zero_and_one_for_anything(held, cues, data):
     catalog = shelf(held)
     row = st.lists(cosine | st.just(nan), min_size=len(held), max_size=len(held))
     dense = data.draw(st.none() | st.lists(row, min_size=len(cues), max_size=len(cues)))
-    null = Null(data.draw(st.floats(-0.5, 0.95)), data.draw(st.floats(0.01, 0.3)))
+    null = NullDistribution(data.draw(st.floats(-0.5, 0.95)), data.draw(st.floats(0.01, 0.3)))
     unseen = data.draw(st.none() | cosine)
     found = evidence(catalog, cues, dense, null, unseen_cosine=unseen)
 
@@ -502,7 +508,7 @@ def test_relevance_is_invariant_to_the_scale_of_an_embedder(held, cue, scale, da
         data.draw(st.lists(cosine | st.just(nan), min_size=len(held), max_size=len(held)))
     )
     shift = 1 - scale
-    moved = Null(scale * NULL.mean + shift, scale * NULL.sd)
+    moved = NullDistribution(scale * NULL.mean + shift, scale * NULL.sd)
 
     assert evidence(catalog, cue, scale * cosines + shift, moved).relevance == pytest.approx(
         evidence(catalog, cue, cosines).relevance, rel=1e-6, abs=1e-9

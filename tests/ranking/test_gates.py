@@ -8,11 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.gates import HARD_GATES, Moment, believed, hard_drop, recall_gates
+from langmem_recall.ranking.gates import (
+    HARD_GATES,
+    GateContext,
+    as_believed_at,
+    hard_drop,
+    recall_gates,
+)
 from langmem_recall.types import Candidate, Evidence, Memory, Scored, Signals, View
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
-HERE = Moment(NOW, (("memories", "ann"),))
+HERE = GateContext(NOW, (("memories", "ann"),))
 
 
 def candidate(standing: str | None = None, **fields: Any) -> Candidate:
@@ -44,7 +50,7 @@ def test_hard_gates_stand_in_the_order_of_the_design():
     ],
 )
 def test_tenant_is_compared_element_by_element(namespace, boundaries, inside):
-    found = hard_drop(candidate(namespace=namespace), Moment(NOW, boundaries))
+    found = hard_drop(candidate(namespace=namespace), GateContext(NOW, boundaries))
 
     assert found == (None if inside else ("tenant", "outside the namespace asked for"))
 
@@ -233,7 +239,7 @@ MARCH, APRIL, MAY = (datetime(2026, month, 1, tzinfo=UTC) for month in (3, 4, 5)
 
 def stood(as_of: datetime, *held: Candidate) -> dict[str, str | None]:
     """Why each candidate is out of force at a time, or None."""
-    drops = [hard_drop(one, HERE._replace(now=as_of)) for one in believed(held, as_of)]
+    drops = [hard_drop(one, HERE._replace(now=as_of)) for one in as_believed_at(held, as_of)]
     return {
         one.memory.key: drop[1] if drop else None for one, drop in zip(held, drops, strict=True)
     }

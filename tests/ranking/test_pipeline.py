@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langmem_recall.policy import RecallPolicy, Weights
-from langmem_recall.ranking.pipeline import DIVERSITY_REACH, rank, select, spread
+from langmem_recall.ranking.pipeline import DIVERSITY_REACH, mmr_order, rank, select
 from langmem_recall.types import Candidate, Cue, Evidence, Memory, MemoryId, Scored, Temporal
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
@@ -63,7 +63,7 @@ def test_ranking_is_best_first_with_scores_and_signals():
 
 
 def test_signals_of_a_record_are_under_their_names():
-    policy = PLAIN.but(half_life_hours=24.0, use_boost=0.0)
+    policy = PLAIN.replace(half_life_hours=24.0, use_boost=0.0)
     one = candidate("a", 0.9, dense=0.3, days=1, salience=0.7, source="external")
     signals = ranked([one], policy)[0].signals
 
@@ -164,7 +164,7 @@ def test_time_in_the_cue_reorders():
 def test_nothing_in_is_nothing_out():
     assert rank(Cue("x"), [], PLAIN, NOW, HOME) == ([], [])
     assert select([], PLAIN, strangers) == ([], [])
-    assert spread([], PLAIN.but(mmr_lambda=0.5), strangers) == []
+    assert mmr_order([], PLAIN.replace(mmr_lambda=0.5), strangers) == []
 
 
 def test_recall_is_empty_when_the_best_is_not_good_enough():
@@ -235,15 +235,15 @@ def test_pinned_twin_is_not_dropped():
 def test_mmr_changes_what_is_chosen_where_asked_for():
     candidates = [candidate("a", 0.9), candidate("b", 0.8), candidate("c", 0.7)]
     likeness = twins("a", "b", likeness=0.8)
-    policy = PLAIN.but(top_k=2)
+    policy = PLAIN.replace(top_k=2)
 
     # After a: b 0.5 x 0.8 - 0.5 x 0.8 = 0, c 0.5 x 0.7 - 0 = 0.35.
     assert outcome(candidates, policy, likeness)[0] == ["a", "b"]
-    assert outcome(candidates, policy.but(mmr_lambda=0.5), likeness)[0] == ["a", "c"]
-    assert keys(spread(ranked(candidates), policy.but(mmr_lambda=0.5), likeness)) == [
+    assert outcome(candidates, policy.replace(mmr_lambda=0.5), likeness)[0] == ["a", "c"]
+    assert keys(mmr_order(ranked(candidates), policy.replace(mmr_lambda=0.5), likeness)) == [
         *("a", "c", "b")
     ]
-    assert keys(spread(ranked(candidates), policy, likeness)) == ["a", "b", "c"]
+    assert keys(mmr_order(ranked(candidates), policy, likeness)) == ["a", "b", "c"]
 
 
 def test_likeness_is_asked_of_the_head_only():
@@ -254,7 +254,7 @@ def test_likeness_is_asked_of_the_head_only():
         return strangers(ids)
 
     many = [candidate(str(i), 0.5 + i / 100) for i in range(30)]
-    chosen, dropped = outcome(many, PLAIN.but(top_k=3), likeness)
+    chosen, dropped = outcome(many, PLAIN.replace(top_k=3), likeness)
 
     assert asked == [DIVERSITY_REACH * 3]
     assert len(chosen) + len(dropped) == 30

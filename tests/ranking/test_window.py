@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langmem_recall.policy import RelevanceModel
-from langmem_recall.ranking.calibration import Null
+from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import Catalog, traits_of
-from langmem_recall.ranking.evidence import match_words, read_part, weigh
+from langmem_recall.ranking.evidence import match_words, read_part, score_evidence
 from langmem_recall.ranking.window import Window
 from langmem_recall.types import Memory
 
 MODEL = RelevanceModel()
-NULL = Null(mean=0.1, sd=0.1)
+NULL = NullDistribution(mean=0.1, sd=0.1)
 WORDS = ("tea", "Oslo", "tram", "Ann", "2019", "seven", "ERR_7", "yesterday")
 
 memories = st.builds(
@@ -59,12 +59,12 @@ def test_a_window_weighs_its_rows_as_the_whole_catalog_does(unseen, is_dense, sc
     cosines = drawn if is_dense else None
     parts = [read_part(text, catalog, MODEL, True) for text in cue]
     wordings = [match_words(catalog, part, MODEL) for part in parts]
-    whole = weigh(catalog, parts, wordings, cosines, NULL, MODEL, unseen)
+    whole = score_evidence(catalog, parts, wordings, cosines, NULL, MODEL, unseen)
 
     window = Window(catalog, rows)
     seen = None if cosines is None else cosines[:, window.held]
     cut = [window.wording(wording) for wording in wordings]
-    table = weigh(window, parts, cut, seen, NULL, MODEL, unseen)
+    table = score_evidence(window, parts, cut, seen, NULL, MODEL, unseen)
 
     places = [window.row(row) for row in rows]
     for name, column in whole._asdict().items():

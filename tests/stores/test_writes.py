@@ -18,7 +18,7 @@ from langmem_recall import WritePolicy
 from langmem_recall.errors import ConfigurationError, InputError, RecallError
 from langmem_recall.guard.verdict import Verdict
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.keeping import UNINDEXED
+from langmem_recall.stores.bookkeeping import UNINDEXED
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import SIDECAR_ROOT, Cue, Source, Usage
@@ -687,16 +687,16 @@ def test_as_of_recalls_what_was_believed_then(store: RecallStore, call: Call, cl
     call(store, "correct", NS, "s", "My sister lives in Ulm")
     clock.turn(days=40)
 
-    def believed(days: float) -> list[str]:
+    def as_believed_at(days: float) -> list[str]:
         cue = Cue("where does my sister live?", as_of=START + timedelta(days=days))
         recall = call(store, "recall", NS, cue)
         assert {drop.reason for drop in recall.dropped} <= {"written later", "superseded"}
         return [memory.text.split()[-1] for memory in recall.memories]
 
-    assert believed(-1) == []
-    assert believed(10) == ["Oslo"]
-    assert believed(50) == ["Rome"]
-    assert believed(100) == ["Ulm"]
+    assert as_believed_at(-1) == []
+    assert as_believed_at(10) == ["Oslo"]
+    assert as_believed_at(50) == ["Rome"]
+    assert as_believed_at(100) == ["Ulm"]
     recall = call(store, "recall", NS, "where did we think my sister lived in March?")
     assert [memory.text for memory in recall.memories] == ["My sister lives in Oslo"]
     assert recall.trace.cue.as_of == datetime(2026, 4, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from langmem_recall.errors import InputError
 from langmem_recall.observe.inspector.columns import Column, new_column, packed, to_whole
 from langmem_recall.observe.monitor import Monitor
 from langmem_recall.observe.reading import check_record, from_dict
-from langmem_recall.observe.record import FEEDBACK, UNRANKED_GATES, preset_knobs
+from langmem_recall.observe.records import FEEDBACK, UNRANKED_GATES, preset_knobs
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import GATE_WORDS, TRUST, Memory, Usage, aware
 

@@ -6,18 +6,18 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from langmem_recall.stores.local.view import LocalShelf
+from langmem_recall.stores.local.view import LocalView
 from langmem_recall.types import Namespace
 
 
-class ShelfCache:
+class ViewCache:
     """Shelves by prefix; the longest unused go when together they hold too much."""
 
-    def __init__(self, make: Callable[[Namespace], LocalShelf], limit_bytes: int) -> None:
+    def __init__(self, make: Callable[[Namespace], LocalView], limit_bytes: int) -> None:
         self._make = make
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
-        self._shelves: OrderedDict[Namespace, LocalShelf] = OrderedDict()
+        self._shelves: OrderedDict[Namespace, LocalView] = OrderedDict()
         self._sizes: dict[Namespace, int] = {}
         self._total = 0
 
@@ -27,7 +27,7 @@ class ShelfCache:
         with self._lock:
             return list(self._shelves)
 
-    def get(self, prefix: Namespace) -> LocalShelf:
+    def get(self, prefix: Namespace) -> LocalView:
         """The shelf of a prefix, loaded and up to date."""
         with self._lock:
             shelf = self._shelves.pop(prefix, None) or self._make(prefix)

@@ -28,7 +28,7 @@ from langgraph.store.base import (
 from langmem_recall.filters import matches
 from langmem_recall.loading import loading
 from langmem_recall.stores.local import writer
-from langmem_recall.stores.local.cache import ShelfCache
+from langmem_recall.stores.local.cache import ViewCache
 from langmem_recall.stores.local.compaction import erase_below, scrub
 from langmem_recall.stores.local.embedder import Pending, make_embedder
 from langmem_recall.stores.local.file import MEMORY, LocalFile
@@ -46,18 +46,18 @@ from langmem_recall.stores.local.rows import (
     refresh_expiry,
 )
 from langmem_recall.stores.local.terms import Vocabulary
-from langmem_recall.stores.local.ttl import Settled, Sweeper, SweeperFuture
+from langmem_recall.stores.local.ttl import ExpirySweeper, Settled, SweeperFuture
 from langmem_recall.stores.local.usage import (
     delete_usage,
     delete_usage_below,
     find_usage,
     write_usage,
 )
-from langmem_recall.stores.local.view import LocalShelf
-from langmem_recall.types import MemoryId, Namespace, Touch, Usage
+from langmem_recall.stores.local.view import LocalView
+from langmem_recall.types import MemoryId, Namespace, Usage, UsageDelta
 
 SWEEP_MINUTES = 5.0
-Found = tuple[Record, SearchItem]
+ReadResult = tuple[Record, SearchItem]
 
 
 class LocalStore(BaseStore):
@@ -93,8 +93,8 @@ class LocalStore(BaseStore):
         self.ttl_config = ttl
         self._file = LocalFile(path)
         self._vocabulary = Vocabulary()
-        self._shelves = ShelfCache(self._new_shelf, int(cache_mb * 1_000_000))
-        self._sweeper = Sweeper(self.sweep_ttl)
+        self._shelves = ViewCache(self._new_shelf, int(cache_mb * 1_000_000))
+        self._sweeper = ExpirySweeper(self.sweep_ttl)
         self._clock = clock
         self._pending = Pending()
         self._pending.is_possible = not self._file.is_read_only
@@ -135,7 +135,7 @@ class LocalStore(BaseStore):
         """Run operations in a thread: neither the file nor the embedder blocks the loop."""
         return await asyncio.to_thread(self.batch, list(ops))
 
-    def shelf(self, namespace: Namespace) -> LocalShelf:
+    def shelf(self, namespace: Namespace) -> LocalView:
         """Everything at or below this namespace, loaded and up to date."""
         self._renew_traits()
         return self._shelves.get(tuple(namespace))
@@ -145,7 +145,7 @@ class LocalStore(BaseStore):
         with self._file.reading() as connection:
             return [find_usage(connection, memory_id) for memory_id in ids]
 
-    def add_usage(self, touches: Mapping[MemoryId, Touch], fade_per_day: float) -> None:
+    def add_usage(self, touches: Mapping[MemoryId, UsageDelta], fade_per_day: float) -> None:
         """Add uses, durably, all or none; a file that cannot be written counts none."""
         if touches and not self._file.is_read_only:
             with self._file.writing() as connection:
@@ -299,7 +299,7 @@ class LocalStore(BaseStore):
             return None
         return record
 
-    def _search(self, op: SearchOp, vectors: Mapping[str, Any]) -> list[Found]:
+    def _search(self, op: SearchOp, vectors: Mapping[str, Any]) -> list[ReadResult]:
         prefix = tuple(op.namespace_prefix)
         vector = vectors.get(op.query or "")
         if vector is None:
@@ -315,7 +315,7 @@ class LocalStore(BaseStore):
         scored = zip(records, (score for _, score in page), strict=True)
         return [(one, one.search_item(one.decoded(), score)) for one, score in scored if one]
 
-    def _list(self, prefix: Namespace, op: SearchOp) -> list[Found]:
+    def _list(self, prefix: Namespace, op: SearchOp) -> list[ReadResult]:
         with self._file.reading() as connection:
             found = readable(list_records(connection, prefix, self._expired_by()))
             if op.filter:
@@ -383,8 +383,8 @@ class LocalStore(BaseStore):
                 writer.renew_traits(self._file)
             self._has_current_traits = True
 
-    def _new_shelf(self, prefix: Namespace) -> LocalShelf:
-        return LocalShelf(self._file, self._vocabulary, prefix, self._check_embedder, self._now)
+    def _new_shelf(self, prefix: Namespace) -> LocalView:
+        return LocalView(self._file, self._vocabulary, prefix, self._check_embedder, self._now)
 
     def _check_embedder(self, meta: Mapping[str, Any]) -> None:
         if self._embedder:

@@ -30,7 +30,7 @@ class SweeperFuture(Future[None]):
         yield
 
 
-class Sweeper:
+class ExpirySweeper:
     """Calls a store's sweep at an interval until it is stopped or the store is gone."""
 
     def __init__(self, sweep: Callable[[], int]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from langmem_recall.memory.usage import reinforced
 from langmem_recall.stores.local.rows import bounds, encode_namespace
-from langmem_recall.types import MemoryId, Namespace, Touch, Usage
+from langmem_recall.types import MemoryId, Namespace, Usage, UsageDelta
 
 _FIELDS = ", ".join(Usage._fields)
 
@@ -22,7 +22,7 @@ def find_usage(connection: sqlite3.Connection, memory_id: MemoryId) -> Usage:
 
 
 def write_usage(
-    connection: sqlite3.Connection, touches: Mapping[MemoryId, Touch], fade_per_day: float
+    connection: sqlite3.Connection, touches: Mapping[MemoryId, UsageDelta], fade_per_day: float
 ) -> None:
     """Add uses inside the caller's transaction, which no other writer can enter."""
     for memory_id, touch in sorted(touches.items()):

@@ -60,7 +60,7 @@ class _Contents(NamedTuple):
     meta: dict[str, Any]
 
 
-class LocalShelf:
+class LocalView:
     """Everything at or below one namespace. Rows keep their meaning while `lock` is held."""
 
     def __init__(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
 
 from langmem_recall.flows.effects import Embed, Plan
-from langmem_recall.flows.search import Looked, by_operations
+from langmem_recall.flows.search import Fetched, fetch_with_ops
 from langmem_recall.stores.postgres.database import (
     Database,
     Rows,
@@ -118,7 +118,7 @@ class PostgresReads:
         *,
         size: int | None = None,
         held: Held | None = None,
-    ) -> Plan[Looked]:
+    ) -> Plan[Fetched]:
         """Pages, items, and items with rare words of the texts, in one round trip.
 
         A page is full whenever its namespace, which has `size` memories, can fill it: where an
@@ -126,7 +126,7 @@ class PostgresReads:
         has are not sent; those that turn out to have changed are fetched in another one.
         """
         if not searches or not self._can_search(searches):
-            return (yield from by_operations(searches, gets, texts))
+            return (yield from fetch_with_ops(searches, gets, texts))
         vectors: Sequence[Sequence[float]] = yield Embed(
             [op.query or "" for op in searches], as_queries=False
         )
@@ -153,7 +153,7 @@ class PostgresReads:
         worded = self._rare.items(prefix, words, answers[-1]) if words else []
         yield from self._repair(pages, answers, asks, is_exact)
         items = [fetched.get((op.namespace, op.key)) for op in gets]
-        return Looked(pages, items, self._items(worded))
+        return Fetched(pages, items, self._items(worded))
 
     def items(self, gets: Sequence[GetOp]) -> Plan[list[Item | None]]:
         """Items by namespace and key, without touching them."""

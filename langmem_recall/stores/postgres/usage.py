@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Plan
 from langmem_recall.memory.usage import MOST_MERIT, SECONDS_PER_DAY
-from langmem_recall.stores.ledger import Lot, SidecarBook
+from langmem_recall.stores.ledger import SidecarBook, UsageBatch
 from langmem_recall.stores.postgres.database import (
     Database,
     Rows,
@@ -136,7 +136,7 @@ class PostgresBook:
             return (yield from self._sidecar.read_below(prefix))
         return _by_id(rows) if len(rows) <= MOST_ROWS else None
 
-    def add(self, lot: Lot, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
+    def add(self, lot: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
         """Add uses atomically and read the records as they then stand, one round trip.
 
         The answer to a commit may be lost with the connection: a lot that is there is not added

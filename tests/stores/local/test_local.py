@@ -19,7 +19,7 @@ from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import InputError, MissingExtraError, StoreError
 from langmem_recall.sources import EvidenceSource, UsageTable
 from langmem_recall.stores.local.store import LocalStore
-from langmem_recall.types import Touch, Usage
+from langmem_recall.types import Usage, UsageDelta
 
 NS = ("users", "ann")
 START = 1_700_000_000.0
@@ -563,8 +563,8 @@ def test_sweeper_needs_a_ttl_configuration(store, call):
 
 def test_usage_adds_up_and_can_be_dropped(store):
     one, two = (NS, "one"), (NS, "two")
-    store.add_usage({one: Touch(2, 100.0, 50.0), two: Touch(1, 100.0)}, fade_per_day=0.5)
-    store.add_usage({one: Touch(1, 100.0 + 86_400)}, fade_per_day=0.5)
+    store.add_usage({one: UsageDelta(2, 100.0, 50.0), two: UsageDelta(1, 100.0)}, fade_per_day=0.5)
+    store.add_usage({one: UsageDelta(1, 100.0 + 86_400)}, fade_per_day=0.5)
     # two uses fade to one in a day, one more makes two
     assert store.read_usage([two, one, (NS, "never")]) == [
         Usage(1, 1.0, 100.0, None),
@@ -580,7 +580,7 @@ def test_threads_write_and_search_at_once(store):
         for number in range(20):
             store.put(NS, f"{worker}-{number}", {"content": "cat"})
             store.search(NS, query="cat", limit=3)
-            store.add_usage({(NS, "k"): Touch(1, START)}, fade_per_day=1.0)
+            store.add_usage({(NS, "k"): UsageDelta(1, START)}, fade_per_day=1.0)
 
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
     for thread in threads:

@@ -17,7 +17,7 @@ from langmem_recall.guard.verdict import Verdict
 from langmem_recall.stores.local import file as local_file
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
-from langmem_recall.types import Touch, Usage
+from langmem_recall.types import Usage, UsageDelta
 
 ADA, BOB = ("tenants", "ada@home"), ("tenants", "bob")
 SECRETS = ("Zanzibarquux", "plughwidget", "QX-48213", "frobnicated")
@@ -132,7 +132,7 @@ def test_compacting_shrinks_the_file_and_keeps_everything_else(tmp_path: Path) -
     with open_store(path) as local:
         for i in range(400):
             local.put(ADA, str(i), {"content": f"note {i} " + "x" * 2_000})
-        local.add_usage({(ADA, "7"): Touch(2, 100.0), (BOB, "z"): Touch(1, 1.0)}, 1.0)
+        local.add_usage({(ADA, "7"): UsageDelta(2, 100.0), (BOB, "z"): UsageDelta(1, 1.0)}, 1.0)
         for i in range(10, 400):
             local.delete(ADA, str(i))
         local._file.vacuum()
@@ -245,7 +245,9 @@ def test_an_older_file_keeps_its_counts_and_learns_merits(tmp_path: Path) -> Non
     path = tmp_path / "memory.db"
     with open_store(path) as local:
         local.put(ADA, "k", {"content": "cat"})
-        local.add_usage({(ADA, "k"): Touch(3, 100.0, 50.0), (BOB, "z"): Touch(1, 7.0)}, 0.99)
+        local.add_usage(
+            {(ADA, "k"): UsageDelta(3, 100.0, 50.0), (BOB, "z"): UsageDelta(1, 7.0)}, 0.99
+        )
     make_old(path)
     with open_store(path) as local:
         assert local.read_usage([(ADA, "k"), (BOB, "z"), (BOB, "no")]) == [
@@ -253,7 +255,7 @@ def test_an_older_file_keeps_its_counts_and_learns_merits(tmp_path: Path) -> Non
             Usage(1, 1.0, 7.0),
             Usage(),
         ]
-        local.add_usage({(ADA, "k"): Touch(0, merit=2), (BOB, "z"): Touch(1, 9.0)}, 1.0)
+        local.add_usage({(ADA, "k"): UsageDelta(0, merit=2), (BOB, "z"): UsageDelta(1, 9.0)}, 1.0)
         assert [item.key for item in local.search(ADA, query="cat")] == ["k"]
     with open_store(path) as local:
         assert local.read_usage([(ADA, "k")]) == [Usage(3, 3.0, 100.0, 50.0, 2)]
@@ -263,7 +265,7 @@ def test_an_older_file_keeps_its_counts_and_learns_merits(tmp_path: Path) -> Non
 def test_several_processes_may_open_an_older_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with open_store(path) as local:
-        local.add_usage({(ADA, "k"): Touch(3, 100.0)}, 1.0)
+        local.add_usage({(ADA, "k"): UsageDelta(3, 100.0)}, 1.0)
     make_old(path)
     code = (
         "import sys; from langmem_recall.stores.local.store import LocalStore; "
@@ -288,7 +290,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(
 ) -> None:
     path = tmp_path / "memory.db"
     with open_store(path) as local:
-        local.add_usage({(ADA, "k"): Touch(3, 100.0)}, 1.0)
+        local.add_usage({(ADA, "k"): UsageDelta(3, 100.0)}, 1.0)
     make_old(path)
     monkeypatch.setattr(local_file, "_MIGRATIONS", {1: "ALTER TABLE nowhere ADD COLUMN x"})
     with pytest.raises(local_file.StoreError, match="no such table"):

@@ -9,7 +9,7 @@ from langmem_recall.errors import StoreError
 from langmem_recall.stores.local import view as local_shelf
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.transfer import export_jsonl
-from langmem_recall.types import Touch
+from langmem_recall.types import UsageDelta
 
 NS = ("users", "ann")
 
@@ -116,7 +116,7 @@ def test_full_disk_rolls_the_batch_back_and_the_store_goes_on(path):
 def test_full_disk_loses_no_counts(path):
     with LocalStore(path) as store:
         store._file._writer.execute("PRAGMA max_page_count = 1")
-        many = {(NS, f"key number {n}" * 20): Touch(1, 1.0) for n in range(500)}
+        many = {(NS, f"key number {n}" * 20): UsageDelta(1, 1.0) for n in range(500)}
         with pytest.raises(StoreError, match="no room"):
             store.add_usage(many, fade_per_day=1.0)
         assert {usage.uses for usage in store.read_usage(list(many))} == {0}

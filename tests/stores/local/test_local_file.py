@@ -15,7 +15,7 @@ from langmem_recall.errors import InputError, StoreError
 from langmem_recall.stores.local import writer as local_puts
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.transfer import export_jsonl
-from langmem_recall.types import Touch
+from langmem_recall.types import UsageDelta
 
 NS = ("users", "ann")
 ALL_MAY_READ = 0o022
@@ -204,7 +204,7 @@ def test_file_that_was_removed_or_replaced_is_refused_until_it_is_opened_again(p
             lambda: call(store, "put", NS, "lost", {"content": "dog"}),
             lambda: call(local, "compact"),
             lambda: call(local, "backup", path.with_name("copy.db")),
-            lambda: local.add_usage({(NS, "k"): Touch(1, 1.0)}, fade_per_day=1.0),
+            lambda: local.add_usage({(NS, "k"): UsageDelta(1, 1.0)}, fade_per_day=1.0),
         ):
             with pytest.raises(StoreError, match=r"m\.db was removed.*open it again"):
                 use()
@@ -245,7 +245,7 @@ def test_process_may_change_its_folder(path, monkeypatch):
 def test_backup_is_a_store_of_its_own_with_all_that_was_written(path, call):
     copy = path.with_name("copy #1?.db")
     with open_store(path) as store:
-        store.add_usage({(NS, "k"): Touch(2, 1.0)}, fade_per_day=1.0)
+        store.add_usage({(NS, "k"): UsageDelta(2, 1.0)}, fade_per_day=1.0)
         call(store, "backup", copy)
         store.put(NS, "later", {"content": "dog"})
     assert sorted(file.name for file in path.parent.iterdir()) == [copy.name, "m.db"]

@@ -15,7 +15,7 @@ from langchain_core.embeddings import Embeddings
 
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.text.tokens import tokens
-from langmem_recall.types import Touch
+from langmem_recall.types import UsageDelta
 
 SOAK = os.environ.get("SOAK") == "1"
 KILLS = 200 if SOAK else 5
@@ -247,7 +247,7 @@ def test_many_processes_may_create_the_same_file_at_once(tmp_path):
 def test_usage_of_a_reopened_file_is_what_was_added(tmp_path, fade_per_day):
     path = tmp_path / "m.db"
     with LocalStore(path) as store:
-        store.add_usage({(NS, "k"): Touch(4, 0.0)}, fade_per_day)
+        store.add_usage({(NS, "k"): UsageDelta(4, 0.0)}, fade_per_day)
     with LocalStore(path) as store:
-        store.add_usage({(NS, "k"): Touch(1, 86_400.0)}, fade_per_day)
+        store.add_usage({(NS, "k"): UsageDelta(1, 86_400.0)}, fade_per_day)
         assert store.read_usage([(NS, "k")])[0].decayed == 4 * fade_per_day + 1

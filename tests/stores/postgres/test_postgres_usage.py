@@ -18,7 +18,7 @@ from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Host, run
 from langmem_recall.memory.usage import pooled, reinforced
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.ledger import USAGE, Lot
+from langmem_recall.stores.ledger import USAGE, UsageBatch
 from langmem_recall.stores.postgres.database import Database
 from langmem_recall.stores.postgres.schema import (
     LOTS_TABLE,
@@ -28,7 +28,7 @@ from langmem_recall.stores.postgres.schema import (
 )
 from langmem_recall.stores.postgres.usage import PostgresBook
 from langmem_recall.stores.recall_store import RecallStore
-from langmem_recall.types import Touch, Usage
+from langmem_recall.types import Usage, UsageDelta
 
 NS = ("memories", "ada")
 DAY = 86_400.0
@@ -52,8 +52,8 @@ class Book:
         self.host = Host(inner, inner)
         self.plans = PostgresBook(Database(inner))
 
-    def add(self, touches: dict[Any, Touch], fade_per_day: float) -> Any:
-        return run(self.plans.add(Lot(touches), fade_per_day), self.host)
+    def add(self, touches: dict[Any, UsageDelta], fade_per_day: float) -> Any:
+        return run(self.plans.add(UsageBatch(touches), fade_per_day), self.host)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *args: run(getattr(self.plans, name)(*args), self.host)
@@ -188,7 +188,7 @@ async def test_an_async_store_of_any_kind_keeps_its_ledger_in_the_table(
 
 
 touches = st.builds(
-    Touch,
+    UsageDelta,
     st.integers(1, 5),
     st.none() | st.floats(0, 400 * DAY),
     st.none(),
@@ -201,7 +201,7 @@ touches = st.builds(
 )
 @given(lots=st.lists(touches, min_size=1, max_size=5), fade=st.sampled_from([0.0, 0.5, 0.99, 1.0]))
 def test_the_table_adds_as_the_arithmetic_of_reinforcement_does(
-    book: Book, lots: list[Touch], fade: float
+    book: Book, lots: list[UsageDelta], fade: float
 ) -> None:
     book.drop_below(NS)
     expected = Usage()
@@ -216,21 +216,21 @@ def test_the_table_adds_as_the_arithmetic_of_reinforcement_does(
 
 
 def test_two_counts_fade_towards_the_later_use(book: Book) -> None:
-    book.add({(NS, "k"): Touch(4, 2 * DAY)}, 0.5)
-    after = book.add({(NS, "k"): Touch(2, DAY, merit=-7)}, 0.5)
+    book.add({(NS, "k"): UsageDelta(4, 2 * DAY)}, 0.5)
+    after = book.add({(NS, "k"): UsageDelta(2, DAY, merit=-7)}, 0.5)
     assert after == {(NS, "k"): Usage(6, 4 + 2 * 0.5, 2 * DAY, DAY, -5)}
     assert book.read([(NS, "k")]) == [after[NS, "k"]]
 
 
 def test_a_count_that_has_faded_away_does_not_underflow(book: Book) -> None:
-    book.add({(NS, "k"): Touch(1, 0.0)}, 0.5)
-    after = book.add({(NS, "k"): Touch(1, 100_000 * DAY)}, 0.5)
+    book.add({(NS, "k"): UsageDelta(1, 0.0)}, 0.5)
+    after = book.add({(NS, "k"): UsageDelta(1, 100_000 * DAY)}, 0.5)
     assert after[NS, "k"].decayed == 1.0
 
 
 def test_usage_is_read_and_dropped_below_a_namespace_and_not_beside_it(book: Book) -> None:
     homes = [("a",), ("a", "b"), ("a%",), ("ab",), ("a_",), ("a", "b_c")]
-    book.add({(home, "k"): Touch(1, 1.0) for home in homes}, 1.0)
+    book.add({(home, "k"): UsageDelta(1, 1.0) for home in homes}, 1.0)
     assert set(book.read_below(("a",))) == {
         ((home), "k") for home in (("a",), ("a", "b"), ("a", "b_c"))
     }
@@ -252,7 +252,7 @@ def test_overlapping_additions_and_drops_neither_deadlock_nor_lose_a_count(postg
             order = ids[seed:] + ids[:seed]
             try:
                 for _ in range(25):
-                    book.add({one: Touch(1, 5.0) for one in order}, 1.0)
+                    book.add({one: UsageDelta(1, 5.0) for one in order}, 1.0)
                     book.drop([(("t", "u0"), "none"), *((("t", f"u{n}"), "none") for n in (2, 1))])
             except Exception as fault:
                 faults.append(fault)
@@ -267,8 +267,8 @@ def test_overlapping_additions_and_drops_neither_deadlock_nor_lose_a_count(postg
 
 
 def test_pooled_touches_add_the_same_as_one_by_one(book: Book) -> None:
-    lots = [Touch(1, 5.0), Touch(1, 9.0), Touch(0, merit=2)]
-    pool: Touch | None = None
+    lots = [UsageDelta(1, 5.0), UsageDelta(1, 9.0), UsageDelta(0, merit=2)]
+    pool: UsageDelta | None = None
     for touch in lots:
         pool = pooled(pool, touch)
         book.add({(NS, "single"): touch}, 1.0)

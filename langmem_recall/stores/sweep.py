@@ -40,10 +40,10 @@ from langmem_recall.memory.value import revised_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.signals import RECENCY, STRENGTH, signal_table
 from langmem_recall.sources import Erasable
-from langmem_recall.stores.keeping import Keeper, Write, check_namespace
+from langmem_recall.stores.bookkeeping import Bookkeeper, Write, check_namespace
+from langmem_recall.stores.duplicates import DuplicateFinder, Match
 from langmem_recall.stores.ledger import PAGE, listing
 from langmem_recall.stores.postgres.database import database_of, ids_below
-from langmem_recall.stores.twins import Twin, TwinFinder
 from langmem_recall.types import (
     SIDECAR_ROOT,
     Candidate,
@@ -57,7 +57,7 @@ from langmem_recall.types import (
 logger = logging.getLogger(__name__)
 
 
-class SweepAsk(NamedTuple):
+class SweepRequest(NamedTuple):
     """What a caller asks of a sweep."""
 
     namespace: Namespace
@@ -83,7 +83,7 @@ class SweepAsk(NamedTuple):
 
 
 @dataclass(slots=True)
-class Findings:
+class SweepPlan:
     """What a sweep has decided so far about the memories it looks at."""
 
     memories: dict[MemoryId, Memory]
@@ -110,13 +110,13 @@ class Findings:
         return [memory for memory in self.memories.values() if memory.id not in self.gone]
 
 
-class Upkeep:
+class Sweeper:
     """The housekeeping half of a `RecallStore`; plans only, carried out by its owner."""
 
     def __init__(
         self,
-        keeper: Keeper,
-        twins: TwinFinder,
+        keeper: Bookkeeper,
+        twins: DuplicateFinder,
         merge_similarity: float,
     ) -> None:
         self._keeper = keeper
@@ -125,7 +125,7 @@ class Upkeep:
         self._ledger = keeper.ledger
         self._merge_similarity = merge_similarity
 
-    def sweep(self, ask: SweepAsk, policy: RecallPolicy) -> Plan[SweepReport]:
+    def sweep(self, ask: SweepRequest, policy: RecallPolicy) -> Plan[SweepReport]:
         """Look at some memories, say what is to become of them, and do it where asked to."""
         now, offset = self._keeper.clock(), ask.after or 0
         items, places = yield from self._page(ask.namespace, offset, ask.limit)
@@ -133,7 +133,7 @@ class Upkeep:
         for barred in (yield from self._quarantine.barred(memories.values(), now.timestamp())):
             if memories[barred].status == "active":
                 memories[barred] = replace(memories[barred], status="quarantined")
-        findings = Findings(memories)
+        findings = SweepPlan(memories)
         _age(findings, ask, policy, now)
         if "merge" in ask.steps and self._merge_similarity <= 1:
             yield from self._merge(findings, ask, now)
@@ -180,7 +180,7 @@ class Upkeep:
         found: list[Item | None] = yield Ops([GetOp(*one, refresh_ttl=False) for one in ids])
         return [item for item in found if item is not None], len(ids)
 
-    def _merge(self, findings: Findings, ask: SweepAsk, now: datetime) -> Plan[None]:
+    def _merge(self, findings: SweepPlan, ask: SweepRequest, now: datetime) -> Plan[None]:
         usable = [memory for memory in findings.left() if is_in_force(memory, now)]
         twins = yield from self._twins.of_memories(ask.namespace, usable)
         others = [twin.memory for lot in twins for twin in lot]
@@ -190,7 +190,7 @@ class Upkeep:
             _merge_one(findings, memory.id, near, barred, self._merge_similarity)
 
     def _usages(
-        self, findings: Findings, ask: SweepAsk, now: datetime
+        self, findings: SweepPlan, ask: SweepRequest, now: datetime
     ) -> Plan[dict[MemoryId, Usage]]:
         if ask.cold_after is None and not (ask.apply and findings.heirs):
             return {}
@@ -198,7 +198,7 @@ class Upkeep:
         usages = yield from self._ledger.usages(ask.namespace, ids, now.timestamp(), 0.0)
         return dict(zip(ids, usages, strict=True))
 
-    def _apply(self, findings: Findings, usages: Mapping[MemoryId, Usage]) -> Plan[None]:
+    def _apply(self, findings: SweepPlan, usages: Mapping[MemoryId, Usage]) -> Plan[None]:
         """Writes before deletions: stopped at any point, nothing is lost."""
         writes = [
             Write(memory_id, revised_value(findings.memories[memory_id], **changes))
@@ -262,7 +262,7 @@ class Upkeep:
             return False
 
 
-def _age(findings: Findings, ask: SweepAsk, policy: RecallPolicy, now: datetime) -> None:
+def _age(findings: SweepPlan, ask: SweepRequest, policy: RecallPolicy, now: datetime) -> None:
     """What time alone decides: history that is old, memories past their end, inferences fading."""
     before = ask.purge_history_before
     if before is not None and before.tzinfo is None:
@@ -278,7 +278,7 @@ def _age(findings: Findings, ask: SweepAsk, policy: RecallPolicy, now: datetime)
             _fade(findings, memory, policy)
 
 
-def _fade(findings: Findings, memory: Memory, policy: RecallPolicy) -> None:
+def _fade(findings: SweepPlan, memory: Memory, policy: RecallPolicy) -> None:
     left = faded_confidence(memory, policy.durable_kinds)
     if left is None:
         return
@@ -291,9 +291,9 @@ def _fade(findings: Findings, memory: Memory, policy: RecallPolicy) -> None:
 
 
 def _merge_one(
-    findings: Findings,
+    findings: SweepPlan,
     memory_id: MemoryId,
-    near: Sequence[Twin],
+    near: Sequence[Match],
     barred: set[MemoryId],
     least: float,
 ) -> None:
@@ -313,7 +313,7 @@ def _merge_one(
             return
 
 
-def _last_heir(findings: Findings, heir: MemoryId) -> MemoryId:
+def _last_heir(findings: SweepPlan, heir: MemoryId) -> MemoryId:
     while heir in findings.heirs:
         heir = findings.heirs[heir]
     return heir

@@ -36,21 +36,21 @@ class Words(Protocol):
         """Words by row."""
 
 
-class Twin(NamedTuple):
+class Match(NamedTuple):
     """A memory and how alike it is, from 0 to 1."""
 
     memory: Memory
     likeness: float
 
 
-class TwinFinder:
+class DuplicateFinder:
     """Finds what a text might repeat; embeds the text as a query at most."""
 
     def __init__(self, words: Callable[[Namespace], Plan[Words]], has_vectors: bool) -> None:
         self._words = words
         self._has_vectors = has_vectors
 
-    def of_text(self, namespace: Namespace, text: str) -> Plan[list[Twin]]:
+    def of_text(self, namespace: Namespace, text: str) -> Plan[list[Match]]:
         """Memories of a namespace that resemble a text, the most alike first."""
         found: list[SearchItem] = []
         if self._has_vectors:
@@ -62,10 +62,10 @@ class TwinFinder:
         scored = [item for item in found if _is_cosine(item.score)]
         if not scored:
             return (yield from self._by_words(namespace, text))
-        twins = [Twin(memory_of(item), float(item.score or 0.0)) for item in scored]
+        twins = [Match(memory_of(item), float(item.score or 0.0)) for item in scored]
         return [twin for twin in twins if twin.memory.namespace == namespace]
 
-    def of_memories(self, prefix: Namespace, memories: Sequence[Memory]) -> Plan[list[list[Twin]]]:
+    def of_memories(self, prefix: Namespace, memories: Sequence[Memory]) -> Plan[list[list[Match]]]:
         """For each memory others of its namespace that resemble it; embeds nothing."""
         words = yield from self._words(prefix)
         near: list[dict[MemoryId, float]] = yield Call(
@@ -77,14 +77,14 @@ class TwinFinder:
         known |= {(item.namespace, item.key): memory_of(item) for item in items if item is not None}
         return [
             [
-                Twin(known[one], _alike(words, memory, known[one], cosine))
+                Match(known[one], _alike(words, memory, known[one], cosine))
                 for one, cosine in lot.items()
                 if one in known
             ]
             for memory, lot in zip(memories, near, strict=True)
         ]
 
-    def _by_words(self, namespace: Namespace, text: str) -> Plan[list[Twin]]:
+    def _by_words(self, namespace: Namespace, text: str) -> Plan[list[Match]]:
         words = yield from self._words(namespace)
         terms = tokens(text)
         ids: list[MemoryId] = yield Call(lambda: _sharing(words, terms))
@@ -92,7 +92,7 @@ class TwinFinder:
         items: list[Item | None] = yield Ops(gets)
         memories = [memory_of(item) for item in items if item is not None]
         near = [memory for memory in memories if memory.namespace == namespace]
-        twins = [Twin(memory, _overlap(words, terms, tokens(memory.text))) for memory in near]
+        twins = [Match(memory, _overlap(words, terms, tokens(memory.text))) for memory in near]
         return sorted(twins, key=lambda twin: -twin.likeness)
 
 

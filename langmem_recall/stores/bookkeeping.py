@@ -21,7 +21,7 @@ from langgraph.store.base import (
 from langmem_recall.errors import InputError, RecallError, described
 from langmem_recall.flows.effects import Ops, Plan
 from langmem_recall.memory.value import cleaned, text_of
-from langmem_recall.stores.index import IndexShelf
+from langmem_recall.stores.index import IndexCache
 from langmem_recall.stores.ledger import Ledger
 from langmem_recall.stores.postgres.database import database_of
 from langmem_recall.stores.postgres.vectors import check_owner
@@ -45,14 +45,14 @@ class Write(NamedTuple):
     """What is never recalled as it is needs no vector."""
 
 
-class Keeper:
+class Bookkeeper:
     """The hands of writing and housekeeping; plans only."""
 
     def __init__(
         self,
         stores: tuple[BaseStore, BaseStore],
         clock: Callable[[], datetime],
-        indexes: IndexShelf,
+        indexes: IndexCache,
         ledger: Ledger,
         quarantine: Quarantine,
     ) -> None:
