@@ -269,9 +269,9 @@ def test_several_processes_may_open_an_older_file_at_once(tmp_path: Path) -> Non
     make_old(path)
     code = (
         "import sys; from langmem_recall.stores.local.store import LocalStore; "
-        "from langmem_recall.types import Touch; "
+        "from langmem_recall.types import UsageDelta; "
         "store = LocalStore(sys.argv[1], index=False); sys.stdin.readline(); "
-        "store.add_usage({(('tenants', 'ada@home'), 'k'): Touch(1, 200.0, merit=1)}, 1.0)"
+        "store.add_usage({(('tenants', 'ada@home'), 'k'): UsageDelta(1, 200.0, merit=1)}, 1.0)"
     )
     openers = [
         subprocess.Popen([sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE)

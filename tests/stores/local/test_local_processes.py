@@ -41,7 +41,7 @@ import sys
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import PutOp
 from langmem_recall.stores.local.store import LocalStore
-from langmem_recall.types import Touch
+from langmem_recall.types import UsageDelta
 
 NS = {NS!r}
 
@@ -66,7 +66,7 @@ path, count = sys.argv[1], int(sys.argv[2])
 with LocalStore(path, embeddings=Lengths()) as store:
     sys.stdin.readline()
     for n in range(count):
-        touches = {(NS, "shared"): Touch(1, 1000.0 + n), (NS, sys.argv[3]): Touch(2, 1.0)}
+        touches = {(NS, "shared"): UsageDelta(1, 1000.0 + n), (NS, sys.argv[3]): UsageDelta(2, 1.0)}
         store.add_usage(touches, fade_per_day=1.0)
         assert store.read_usage([(NS, "shared")])[0].uses > n
 """
