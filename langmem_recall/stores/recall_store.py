@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 import threading
 import weakref
 from asyncio import to_thread
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from inspect import isawaitable
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, TypedDict, cast
 
 from langchain_core.documents import BaseDocumentCompressor
 from langgraph.store.base import (
     NOT_PROVIDED,
     BaseStore,
     GetOp,
+    Item,
     ListNamespacesOp,
     MatchCondition,
     NamespacePath,
@@ -25,15 +28,18 @@ from langgraph.store.base import (
     Result,
     SearchItem,
     SearchOp,
+    TTLConfig,
     validate_op_namespace,
 )
 from langgraph.store.base.batch import AsyncBatchedBaseStore
+from typing_extensions import Unpack
 
-from langmem_recall.errors import InputError
-from langmem_recall.flows.effects import Ops, Plan, arun, run
+from langmem_recall.errors import InputError, described
+from langmem_recall.flows.effects import Call, Ops, Plan, arun, run
 from langmem_recall.flows.rerank import Reranker
 from langmem_recall.guard.judge import default_guard
 from langmem_recall.guard.verdict import Guard
+from langmem_recall.memory.sweep import STEPS, Forgotten, Step, SweepReport
 from langmem_recall.memory.value import LONGEST_TEXT, check_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.bookkeeping import Bookkeeper
@@ -41,23 +47,54 @@ from langmem_recall.stores.books import book_of, has_tables, make_tables, prepar
 from langmem_recall.stores.duplicates import DuplicateFinder
 from langmem_recall.stores.flusher import Flusher
 from langmem_recall.stores.ledger import Ledger
-from langmem_recall.stores.memories import MemoryMethods, UpkeepMethods
 from langmem_recall.stores.policies import PolicyStore
 from langmem_recall.stores.postgres.host import explained, host_of
 from langmem_recall.stores.quarantine import Quarantine
 from langmem_recall.stores.quiet import is_quiet, quiet
 from langmem_recall.stores.reads import Knobs, Reader, embeddings_of, has_vectors
-from langmem_recall.stores.recalls import RecallMethods
-from langmem_recall.stores.sweep import Sweeper
-from langmem_recall.stores.wrapper import StoreWrapper
+from langmem_recall.stores.sweep import Sweeper, SweepRequest
 from langmem_recall.stores.writes import WriteKnobs, Writer
 from langmem_recall.types import (
+    SIDECAR_ROOT,
     STATUSES,
+    Cue,
+    Explanation,
+    Kind,
     Memory,
+    MemoryId,
     Namespace,
     Recall,
+    Source,
+    View,
 )
 from langmem_recall.write_policy import WritePolicy
+
+logger = logging.getLogger(__name__)
+
+Namespaces = Namespace | Sequence[Namespace]
+
+SECRET = (SIDECAR_ROOT, "secret")
+
+
+class MemoryFields(TypedDict, total=False):
+    """Provenance that `remember` takes."""
+
+    kind: Kind
+    source: Source
+    confidence: float
+    salience: float
+    written_at: datetime
+    thread_id: str
+    turn: int | str
+    speaker: str
+    entities: Sequence[str]
+    tags: Sequence[str]
+    valid_from: datetime
+    valid_until: datetime
+    supersedes: Sequence[str]
+    derived_from: Sequence[str]
+    pinned: bool
+
 
 _adding_locks: weakref.WeakKeyDictionary[BaseStore, threading.Lock] = weakref.WeakKeyDictionary()
 
@@ -66,7 +103,7 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
+class RecallStore(BaseStore):
     """Wraps any `BaseStore`: `search` re-ranks and learns from reads, `recall` gates as well.
 
     Args:
@@ -118,7 +155,8 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         stored_policies: bool = False,
         reranker: BaseDocumentCompressor | Reranker | None = None,
     ) -> None:
-        super().__init__(inner)
+        super().__init__()
+        self._inner = inner
         self._traces = traces
         self._record = record
         self._clock = clock
@@ -270,6 +308,382 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         """Reads within leave no trace: no usage, no refreshed time to live."""
         return quiet()
 
+    @property
+    def inner(self) -> BaseStore:
+        """The store that is wrapped."""
+        return self._inner
+
+    @property
+    def supports_ttl(self) -> bool:  # type: ignore[override]
+        """Whether the inner store knows times to live."""
+        return self._inner.supports_ttl
+
+    @property
+    def ttl_config(self) -> TTLConfig | None:  # type: ignore[override]
+        """The inner store's configuration of times to live."""
+        return self._inner.ttl_config
+
+    def __enter__(self) -> Self:
+        if hasattr(self._inner, "__enter__"):
+            self._inner.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            self.close()
+        finally:
+            if hasattr(self._inner, "__exit__"):
+                self._inner.__exit__(*error)
+
+    async def __aenter__(self) -> Self:
+        if hasattr(self._inner, "__aenter__"):
+            await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        try:
+            await self.aclose()
+        finally:
+            if hasattr(self._inner, "__aexit__"):
+                await self._inner.__aexit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else the inner store has."""
+        if name == "_inner":
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+    def get(
+        self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None
+    ) -> Item | None:
+        """One item, as the inner store has it."""
+        return self._inner.get(namespace, key, refresh_ttl=refresh_ttl)
+
+    async def aget(
+        self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None
+    ) -> Item | None:
+        """One item, as the inner store has it."""
+        return await self._inner.aget(namespace, key, refresh_ttl=refresh_ttl)
+
+    # --- recall -------------------------------------------------------------------------------
+
+    def recall(
+        self,
+        namespace: Namespaces,
+        cue: Cue | str,
+        *,
+        policy: RecallPolicy | None = None,
+        view: View | None = None,
+        record: bool = True,
+    ) -> Recall:
+        """The memories that belong in front of the model now, or none, with reasons.
+
+        Args:
+            namespace: Where to look; several namespaces (user and team) are ranked together.
+            cue: What is going on: a text, or a `Cue` with several parts.
+            policy: In place of the store's own.
+            view: What the model sees already; that is not recalled again.
+            record: False leaves it to `record_recall` to count what was really shown.
+
+        Returns:
+            What was chosen, what was dropped and why, and the trace.
+        """
+        return run(self._recall(namespace, cue, policy, view, record), self._host)
+
+    async def arecall(
+        self,
+        namespace: Namespaces,
+        cue: Cue | str,
+        *,
+        policy: RecallPolicy | None = None,
+        view: View | None = None,
+        record: bool = True,
+    ) -> Recall:
+        """The async twin of `recall`."""
+        return await arun(self._recall(namespace, cue, policy, view, record), self._host)
+
+    def set_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> None:
+        """Store a policy for a namespace and all below it; None takes it away.
+
+        Stores made with `stored_policies=True` rank by it.
+        """
+        run(self._policies.put(namespace, policy), self._host)
+
+    async def aset_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> None:
+        """The async twin of `set_policy`."""
+        await arun(self._policies.put(namespace, policy), self._host)
+
+    def policy_for(self, namespace: Namespace) -> RecallPolicy:
+        """The policy in force for a namespace when a call names none."""
+        return run(self._policy_at(namespace, None), self._host)
+
+    async def apolicy_for(self, namespace: Namespace) -> RecallPolicy:
+        """The async twin of `policy_for`."""
+        return await arun(self._policy_at(namespace, None), self._host)
+
+    def memories(self, ids: Sequence[MemoryId]) -> list[Memory | None]:
+        """Memories by namespace and key, None for one that is gone or barred; leaves no trace."""
+        return run(self._reader.memories(ids), self._host)
+
+    async def amemories(self, ids: Sequence[MemoryId]) -> list[Memory | None]:
+        """The async twin of `memories`."""
+        return await arun(self._reader.memories(ids), self._host)
+
+    def secret(self) -> bytes:
+        """Random bytes that the side-car keeps, for nonces that no writer of memories can know."""
+        if self._secret is None:
+            self._secret = run(_kept_secret(), self._host)
+        return self._secret
+
+    async def asecret(self) -> bytes:
+        """The async twin of `secret`."""
+        if self._secret is None:
+            self._secret = await arun(_kept_secret(), self._host)
+        return self._secret
+
+    def explain(
+        self,
+        namespace: Namespace,
+        key: str,
+        cue: Cue | str,
+        *,
+        policy: RecallPolicy | None = None,
+    ) -> Explanation:
+        """Why a memory is, or is not, recalled for a cue; leaves no trace."""
+        return run(self._explain((namespace, key), _cue(cue), policy), self._host)
+
+    async def aexplain(
+        self,
+        namespace: Namespace,
+        key: str,
+        cue: Cue | str,
+        *,
+        policy: RecallPolicy | None = None,
+    ) -> Explanation:
+        """The async twin of `explain`."""
+        return await arun(self._explain((namespace, key), _cue(cue), policy), self._host)
+
+    def record_recall(self, recall: Recall, policy: RecallPolicy | None = None) -> None:
+        """Count what a recall chose as used, and hand the recall to `traces`."""
+        self._note_use(recall.memories, policy or self.policy, refresh_ttl=True)
+        if self._traces and not is_quiet():
+            try:
+                self._traces(recall)
+            except Exception as fault:
+                # Whoever looks on must not break what he looks at.
+                logger.warning("A trace could not be handed on: %s", described(fault))
+
+    # --- memories -----------------------------------------------------------------------------
+
+    def remember(
+        self,
+        namespace: Namespace,
+        text: str,
+        *,
+        key: str | None = None,
+        ttl: timedelta | None = None,
+        observation: str | None = None,
+        **fields: Unpack[MemoryFields],
+    ) -> Memory:
+        """Store a memory with its provenance, or reinforce the one that says the same.
+
+        NUL and lone surrogates in text and names are cleaned away; text beyond the store's
+        `max_text` and what cannot be meant raise InputError. Where the embedder fails the memory is
+        stored all the same, and indexed by a later `remember` or `sweep`.
+
+        Args:
+            namespace: Whose memory it is.
+            text: The words to remember.
+            key: Its name: stored under it whatever else is there. When absent a key is made up,
+                unless a memory in force says the same; then that one is reinforced and returned.
+            ttl: How long it is valid; reads never extend it.
+            observation: What kind of observation it is; the write policy says whether such a one
+                is stored and, without `ttl` or `valid_until`, for how long.
+            **fields: Provenance: kind, source, salience, speaker and the like. `supersedes` names
+                memories that this one takes the place of; they become its history.
+
+        Returns:
+            The memory as stored, with its key and status.
+
+        Raises:
+            RecallError: The guard rejects the text, which is then in the error's `text`; or the
+                write policy rejects the observation.
+        """
+        plan = self._writer.remember(namespace, text, key, ttl, observation, fields)
+        return run(plan, self._host)
+
+    async def aremember(
+        self,
+        namespace: Namespace,
+        text: str,
+        *,
+        key: str | None = None,
+        ttl: timedelta | None = None,
+        observation: str | None = None,
+        **fields: Unpack[MemoryFields],
+    ) -> Memory:
+        """The async twin of `remember`."""
+        plan = self._writer.remember(namespace, text, key, ttl, observation, fields)
+        return await arun(plan, self._host)
+
+    def correct(
+        self, namespace: Namespace, key: str, text: str, *, source: Source = "user_correction"
+    ) -> Memory:
+        """Put a corrected text in a memory's place; the former one is kept as history.
+
+        A source that is less trusted than the memory only proposes it: what is returned then has
+        the status "quarantined" and a key of its own, and `confirm` carries it out.
+        """
+        return run(self._writer.correct(namespace, key, text, source), self._host)
+
+    async def acorrect(
+        self, namespace: Namespace, key: str, text: str, *, source: Source = "user_correction"
+    ) -> Memory:
+        """The async twin of `correct`."""
+        return await arun(self._writer.correct(namespace, key, text, source), self._host)
+
+    def confirm(self, namespace: Namespace, key: str) -> Memory:
+        """Vouch for a memory: full confidence, and it no longer needs verification.
+
+        What a less trusted source proposed (`quarantined` lists it) is carried out with this.
+        """
+        return run(self._writer.confirm(namespace, key), self._host)
+
+    async def aconfirm(self, namespace: Namespace, key: str) -> Memory:
+        """The async twin of `confirm`."""
+        return await arun(self._writer.confirm(namespace, key), self._host)
+
+    def approve(self, namespace: Namespace, key: str, *, text: str | None = None) -> Memory:
+        """Let a quarantined memory be recalled, in the place of the one it waited beside.
+
+        Args:
+            namespace: Whose memory it is.
+            key: Its key, as `quarantined` lists it.
+            text: The words that were reviewed, where that happened in another process: others are
+                not approved. What this process has listed it compares by itself.
+        """
+        return run(self._writer.approve(namespace, key, text), self._host)
+
+    async def aapprove(self, namespace: Namespace, key: str, *, text: str | None = None) -> Memory:
+        """The async twin of `approve`."""
+        return await arun(self._writer.approve(namespace, key, text), self._host)
+
+    def quarantined(self, namespace: Namespace) -> list[Memory]:
+        """Memories at or below a namespace that wait for approval.
+
+        The guard's reasons are in `memory.value["quarantine"]["reasons"]`.
+        """
+        return run(self._writer.quarantined(namespace), self._host)
+
+    async def aquarantined(self, namespace: Namespace) -> list[Memory]:
+        """The async twin of `quarantined`."""
+        return await arun(self._writer.quarantined(namespace), self._host)
+
+    def feedback(self, namespace: Namespace, key: str | Sequence[str], good: bool = True) -> None:
+        """Tell what came of using a memory, or several: each step moves its score a little.
+
+        Steps count from -5 to 5 in all; `RecallPolicy.feedback_step` says how much one is worth.
+        Nothing is read or written here: outcomes are written behind, like uses, and handed to
+        `traces` where that takes feedback.
+        """
+        self._writer.feedback(namespace, key, good)
+        forward_feedback(self._traces, namespace, key, good)
+
+    async def afeedback(
+        self, namespace: Namespace, key: str | Sequence[str], good: bool = True
+    ) -> None:
+        """The async twin of `feedback`."""
+        self._writer.feedback(namespace, key, good)
+        forward_feedback(self._traces, namespace, key, good)
+
+    def forget(self, namespace: Namespace, key: str, *, source: Source = "user_stated") -> bool:
+        """Delete a memory with its history, vectors, words and usage.
+
+        A store's file may keep deleted bytes until it is rewritten: `compact()` of a LocalStore.
+
+        Args:
+            namespace: Whose memory it is.
+            key: Its key.
+            source: Who wants it forgotten. One that is less trusted than the memory only proposes
+                it: `quarantined` lists the proposal, and `confirm` carries it out.
+
+        Returns:
+            Whether it was deleted: False when there was none, or it was only proposed.
+        """
+        return run(self._forget(namespace, key, source), self._host)
+
+    async def aforget(
+        self, namespace: Namespace, key: str, *, source: Source = "user_stated"
+    ) -> bool:
+        """The async twin of `forget`."""
+        return await arun(self._forget(namespace, key, source), self._host)
+
+    def history(self, namespace: Namespace, key: str) -> list[Memory]:
+        """A memory and the values it had before, newest first, each with its time and source."""
+        return run(self._writer.history(namespace, key), self._host)
+
+    async def ahistory(self, namespace: Namespace, key: str) -> list[Memory]:
+        """The async twin of `history`."""
+        return await arun(self._writer.history(namespace, key), self._host)
+
+    def sweep(
+        self,
+        namespace: Namespace,
+        *,
+        apply: bool = False,
+        steps: Sequence[Step] = STEPS,
+        cold_after: timedelta | None = None,
+        purge_history_before: datetime | None = None,
+        limit: int = 1_000,
+        after: int | None = None,
+    ) -> SweepReport:
+        """Say what is to become of the memories at or below a namespace, and do it if asked to.
+
+        Args:
+            namespace: Whose memories.
+            apply: False: a dry run that changes nothing.
+            steps: "expire" removes what is past `valid_until`; "decay" takes 0.05 off the
+                confidence of unconfirmed inferences, which go below 0.3; "merge" makes one of
+                near-duplicates and keeps the provenance of all.
+            cold_after: List what was neither used nor written for so long, coldest first, by the
+                signals that recall uses. It is never deleted.
+            purge_history_before: Delete what was superseded before then.
+            limit: Memories that one call looks at.
+            after: The `next` of a report, to go on where it stopped.
+
+        Returns:
+            What was done, or would be, to which memory and why.
+        """
+        ask = SweepRequest(namespace, apply, steps, cold_after, purge_history_before, limit, after)
+        return run(self._sweep(ask), self._host)
+
+    async def asweep(
+        self,
+        namespace: Namespace,
+        *,
+        apply: bool = False,
+        steps: Sequence[Step] = STEPS,
+        cold_after: timedelta | None = None,
+        purge_history_before: datetime | None = None,
+        limit: int = 1_000,
+        after: int | None = None,
+    ) -> SweepReport:
+        """The async twin of `sweep`."""
+        ask = SweepRequest(namespace, apply, steps, cold_after, purge_history_before, limit, after)
+        return await arun(self._sweep(ask), self._host)
+
+    def forget_namespace(self, namespace: Namespace) -> Forgotten:
+        """Delete everything at or below a namespace: memories, history, vectors, usage, verdicts.
+
+        Whatever the side-car holds about it goes too. A LocalStore is then compacted, so that no
+        byte of it is left in the file.
+        """
+        return run(self._forget_namespace(namespace), self._host)
+
+    async def aforget_namespace(self, namespace: Namespace) -> Forgotten:
+        """The async twin of `forget_namespace`."""
+        return await arun(self._forget_namespace(namespace), self._host)
+
     # --- life cycle -------------------------------------------------------------------------
 
     def setup(self) -> Any:
@@ -398,6 +812,105 @@ class RecallStore(RecallMethods, MemoryMethods, UpkeepMethods, StoreWrapper):
         op = SearchOp(prefix, filter, limit, offset, query, refresh_ttl)
         validate_op_namespace(op)
         return op
+
+    def _policy_at(self, namespace: Namespace, given: RecallPolicy | None) -> Plan[RecallPolicy]:
+        """The call's policy, else the one stored for the namespace, else the store's own."""
+        if given is not None or not self._stored_policies:
+            return given or self.policy
+        return (yield from self._policies.at(namespace)) or self.policy
+
+    def _explain(
+        self, memory_id: MemoryId, cue: Cue, policy: RecallPolicy | None
+    ) -> Plan[Explanation]:
+        policy = yield from self._policy_at(memory_id[0], policy)
+        return (yield from self._reader.explain(memory_id, cue, policy))
+
+    def _recall(
+        self,
+        namespace: Namespaces,
+        cue: Cue | str,
+        policy: RecallPolicy | None,
+        view: View | None,
+        record: bool,
+    ) -> Plan[Recall]:
+        namespaces = _namespaces(namespace)
+        policy = yield from self._policy_at(namespaces[0] if namespaces else (), policy)
+        recall = yield from self._reader.recall(namespaces, _cue(cue), policy, view)
+        if record:
+            self.record_recall(recall, policy)
+        return recall
+
+    def _forget(self, namespace: Namespace, key: str, source: Source) -> Plan[bool]:
+        gone = yield from self._writer.forget(namespace, key, source)
+        if gone is not None:
+            yield from erased(self._traces, namespace, key)
+        return bool(gone)
+
+    def _sweep(self, ask: SweepRequest) -> Plan[SweepReport]:
+        ask.check()
+        policy = yield from self._policy_at(ask.namespace, None)
+        return (yield from self._upkeep.sweep(ask, policy))
+
+    def _forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
+        forgotten = yield from self._upkeep.forget_namespace(namespace)
+        yield from erased(self._traces, namespace)
+        return forgotten
+
+
+def _kept_secret() -> Plan[bytes]:
+    """The secret of the side-car, made when there is none; of two makers the last one wins."""
+    get = GetOp(SECRET, "nonce", refresh_ttl=False)
+    made = {"hex": secrets.token_hex(32)}
+    for _ in range(2):
+        (item,) = yield Ops([get], sidecar=True)
+        if item is not None:
+            return bytes.fromhex(item.value["hex"])
+        try:
+            yield Ops([PutOp(SECRET, "nonce", made, index=False)], sidecar=True)
+        except Exception as fault:
+            # What cannot be written can still be read; the secret is then this process's own.
+            told = described(fault)
+            logger.warning("The nonces' secret could not be kept in the store: %s", told)
+            break
+    return bytes.fromhex(made["hex"])
+
+
+def _cue(cue: Cue | str) -> Cue:
+    if isinstance(cue, Cue):
+        return cue
+    if isinstance(cue, str):
+        return Cue(cue)
+    raise InputError(f"A cue must be a text or a Cue, got {cue!r}.")
+
+
+def _namespaces(namespace: Namespaces) -> list[Namespace]:
+    """One namespace, or several."""
+    if isinstance(namespace, tuple) and all(isinstance(label, str) for label in namespace):
+        return [cast(Namespace, namespace)]
+    if isinstance(namespace, str):
+        raise InputError(f"A namespace must be a tuple of labels, got {namespace!r}.")
+    return [tuple(each) if isinstance(each, list) else each for each in namespace]  # type: ignore[misc]
+
+
+def erased(traces: Any, *what: Any) -> Plan[None]:
+    """Recorded traces forget too, where they can."""
+    erase = getattr(traces, "erase", None)
+    if erase is not None:
+        yield Call(lambda: erase(*what))
+
+
+def forward_feedback(
+    traces: Any, namespace: Namespace, key: str | Sequence[str], good: bool
+) -> None:
+    """Whoever looks on learns of outcomes too, where he can; his faults are his own."""
+    tell = getattr(traces, "feedback", None)
+    if tell is None:
+        return
+    try:
+        for name in [key] if isinstance(key, str) else key:
+            tell(namespace, name, good)
+    except Exception as fault:
+        logger.warning("An outcome could not be handed to traces: %s", described(fault))
 
 
 def _included(include: Collection[str] | str) -> frozenset[str]:

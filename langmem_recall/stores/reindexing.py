@@ -11,7 +11,7 @@ from langmem_recall.flows.effects import Host, arun, run
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.postgres.database import Database, database_of
 from langmem_recall.stores.postgres.vectors import Progress, embed_anew
-from langmem_recall.stores.wrapper import StoreWrapper
+from langmem_recall.stores.recall_store import RecallStore
 
 BATCH = 256
 
@@ -30,7 +30,7 @@ def reindex(store: BaseStore, progress: Progress | None = None, *, batch: int = 
     Returns:
         How many were embedded by this call.
     """
-    inner = store.inner if isinstance(store, StoreWrapper) else store
+    inner = store.inner if isinstance(store, RecallStore) else store
     if isinstance(inner, LocalStore):
         return inner.reindex(progress)
     database = _database(inner)
@@ -41,7 +41,7 @@ async def areindex(
     store: BaseStore, progress: Progress | None = None, *, batch: int = BATCH
 ) -> int:
     """The async twin of `reindex`."""
-    inner = store.inner if isinstance(store, StoreWrapper) else store
+    inner = store.inner if isinstance(store, RecallStore) else store
     if isinstance(inner, LocalStore):
         return await asyncio.to_thread(inner.reindex, progress)
     database = _database(inner)

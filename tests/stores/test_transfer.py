@@ -8,8 +8,7 @@ from langmem_recall.errors import InputError, StoreError
 from langmem_recall.guard.verdict import Verdict, allow_all
 from langmem_recall.stores.calibrations import CALIBRATION
 from langmem_recall.stores.local.store import LocalStore
-from langmem_recall.stores.recall_store import RecallStore
-from langmem_recall.stores.recalls import SECRET
+from langmem_recall.stores.recall_store import SECRET, RecallStore
 from langmem_recall.stores.transfer import export_jsonl, import_jsonl
 
 ANN, BOB = ("users", "ann"), ("users", "bob")
