@@ -24,7 +24,7 @@ from langgraph.store.postgres import PostgresStore
 from langmem_recall import LocalEmbeddings, LocalStore, RecallMiddleware, RecallStore
 from langmem_recall.deadline import TooLate
 from langmem_recall.errors import LONGEST_DESCRIPTION, InputError, StoreError, described
-from langmem_recall.guard.verdict import Verdict
+from langmem_recall.guard.judge import Verdict
 from langmem_recall.observe.log import TraceLog
 from langmem_recall.types import Recall
 

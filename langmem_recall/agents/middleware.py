@@ -20,15 +20,14 @@ from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import Unpack
 
-from langmem_recall.agents.announcing import aannounce, announce
 from langmem_recall.agents.approval import approve, check_checkpointer, marked
-from langmem_recall.agents.citations import cited_memories, without_handles
+from langmem_recall.agents.events import aannounce, announce, cited_memories, without_handles
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, RecallOptions
 from langmem_recall.agents.records import RecallRecord, add_records, read_records
-from langmem_recall.agents.scene import STEPS, ModelCall, PreparedCall, Step
 from langmem_recall.agents.session import Session
 from langmem_recall.agents.tools import memory_tools
+from langmem_recall.agents.turn import STEPS, ModelCall, PreparedCall, Step
 from langmem_recall.errors import ConfigurationError, described
 from langmem_recall.flows.effects import arun, run
 

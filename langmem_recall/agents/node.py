@@ -11,12 +11,12 @@ from langgraph.config import get_config
 from langgraph.runtime import get_runtime
 from typing_extensions import Unpack
 
-from langmem_recall.agents.announcing import aannounce, announce
+from langmem_recall.agents.events import aannounce, announce
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, RecallOptions
 from langmem_recall.agents.records import read_records
-from langmem_recall.agents.scene import STEPS, ModelCall, PreparedCall
 from langmem_recall.agents.session import Session
+from langmem_recall.agents.turn import STEPS, ModelCall, PreparedCall
 from langmem_recall.flows.effects import arun, run
 
 

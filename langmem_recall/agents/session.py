@@ -15,9 +15,12 @@ from langchain_core.messages import BaseMessage
 from langmem_recall.agents.block import (
     Draft,
     draft,
+    failed_record,
     packed,
+    record_of,
     shortened,
     summary_room,
+    view_of,
     with_homes,
     with_summary,
 )
@@ -31,7 +34,6 @@ from langmem_recall.agents.compaction import (
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options
 from langmem_recall.agents.placement import Block, last_tool_result, message_keys, place
-from langmem_recall.agents.recording import failed_record, record_of, view_of
 from langmem_recall.agents.records import (
     RecallRecord,
     add_records,
@@ -42,8 +44,8 @@ from langmem_recall.agents.records import (
     next_handle,
     shown_id,
 )
-from langmem_recall.agents.scene import ModelCall, PreparedCall, Step, Turn
 from langmem_recall.agents.thread import artifact_of
+from langmem_recall.agents.turn import ModelCall, PreparedCall, Step, Turn
 from langmem_recall.agents.wrapping import recall_store
 from langmem_recall.cue import build_cue, human_words, latest_human
 from langmem_recall.deadline import Breaker, Deadline, TooLate

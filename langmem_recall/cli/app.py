@@ -10,16 +10,15 @@ import typer
 from typer.core import TyperGroup
 
 from langmem_recall import __version__
-from langmem_recall.cli.compare import evaluate_command
 from langmem_recall.cli.demo import demo_command
 from langmem_recall.cli.doctor import doctor_command
-from langmem_recall.cli.inspecting import inspect_command
+from langmem_recall.cli.inspect import inspect_command
+from langmem_recall.cli.measure import evaluate_command, tune_command
 from langmem_recall.cli.output import BAD_INPUT, note, use_utf8
-from langmem_recall.cli.reindexing import reindex_command
+from langmem_recall.cli.reindex import reindex_command
 from langmem_recall.cli.stats import stats_command
-from langmem_recall.cli.sweeping import sweep_command
+from langmem_recall.cli.sweep import sweep_command
 from langmem_recall.cli.transfer import export_command, import_command
-from langmem_recall.cli.tuning import tune_command
 from langmem_recall.errors import RecallError
 
 

@@ -13,7 +13,7 @@ from langmem_recall.cli.inputs import RecordedCue
 from langmem_recall.cli.stores import all_items, told_namespace
 from langmem_recall.embeddings import embedder_identity
 from langmem_recall.errors import InputError, RecallError, StoreError
-from langmem_recall.evaluation.vitals import Answer, Calibration, Survey, answer_of
+from langmem_recall.evaluation.doctor import Answer, Calibration, Survey, answer_of
 from langmem_recall.flows.candidates import calibrate, memory_of
 from langmem_recall.flows.effects import Host, run
 from langmem_recall.policy import RecallPolicy

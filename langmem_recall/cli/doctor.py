@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from langgraph.store.base import BaseStore
 
     from langmem_recall.cli.stores import EmbedderChoice
-    from langmem_recall.evaluation.doctor import Diagnosis
-    from langmem_recall.evaluation.vitals import Answer, Facts, Panel
+    from langmem_recall.evaluation.doctor import Answer, Diagnosis, Facts, Panel
     from langmem_recall.types import Namespace
 
 IN_MEMORY = ":memory:"
@@ -124,7 +123,7 @@ class _Fitted(NamedTuple):
 
 def _examined(request: _Request) -> Facts:
     from langmem_recall.cli.checkup import calibration_of, policy_in_force
-    from langmem_recall.evaluation.vitals import Facts
+    from langmem_recall.evaluation.doctor import Facts
 
     given = load_policy(request.policy) if request.policy else None
     is_new = request.store is None
@@ -168,7 +167,7 @@ def _has_budget(cues: Sequence[RecordedCue]) -> bool | None:
 
 def _judged(facts: Facts, target: float | None) -> tuple[Diagnosis, _Fitted | None]:
     from langmem_recall.evaluation.doctor import diagnose
-    from langmem_recall.evaluation.gating import set_injection_rate
+    from langmem_recall.evaluation.evaluate import set_injection_rate
 
     diagnosis = diagnose(facts)
     if target is None or not facts.answers:

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.guard.matching import (
@@ -26,7 +26,30 @@ from langmem_recall.guard.normalise import (
     peeled,
     strip_hidden,
 )
-from langmem_recall.guard.verdict import Action, Guard, Verdict
+
+Action = Literal["allow", "quarantine", "reject"]
+
+
+class Verdict(NamedTuple):
+    """What a guard says of a text."""
+
+    action: Action = "allow"
+    reasons: tuple[str, ...] = ()
+    text: str | None = None
+    """The text without its hidden characters; None when it had none, or was not read."""
+
+
+class Guard(Protocol):
+    """Anything that judges a text before it is stored: rules, a model, another library."""
+
+    def __call__(self, text: str, /) -> Verdict:
+        """The verdict on a text."""
+
+
+def allow_all(_: str) -> Verdict:
+    """The guard that lets every text pass."""
+    return Verdict()
+
 
 ACTIONS: tuple[Action, ...] = ("allow", "quarantine", "reject")
 """What a guard may say, the mildest first."""

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from langmem_recall.ranking.arrays import BoolArray, FloatArray, IntArray
-from langmem_recall.ranking.columns import Column
+from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArray
 from langmem_recall.ranking.lexical import LexicalIndex
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Memory, MemoryId, Namespace

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from langmem_recall.policy import RelevanceModel
-from langmem_recall.ranking.arrays import BoolArray, FloatArray, IntArray
+from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArray
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import (
     NUMBERED,
@@ -21,7 +21,6 @@ from langmem_recall.ranking.catalog import (
     ThreadOrder,
     make_links,
 )
-from langmem_recall.ranking.columns import Column
 from langmem_recall.ranking.lexical import Scan
 from langmem_recall.text.tokens import STOP_WORDS, tokens
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from langmem_recall.ranking.arrays import BoolArray, FloatArray, IntArray
-from langmem_recall.ranking.columns import Column
+from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArray
 
 NOTHING: IntArray = np.empty(0, dtype=np.int32)
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from langmem_recall.ranking.arrays import IntArray
+from langmem_recall.ranking.arrays import Column, IntArray
 from langmem_recall.ranking.catalog import Catalog, Links, ThreadOrder
-from langmem_recall.ranking.columns import Column
 from langmem_recall.ranking.evidence import LexicalMatch
 
 

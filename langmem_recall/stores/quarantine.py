@@ -17,8 +17,7 @@ from langgraph.store.base import GetOp, Item, PutOp, validate_op_namespace
 from langmem_recall.errors import described
 from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.effects import Call, Ops, Plan
-from langmem_recall.guard.judge import ACTIONS, RuleGuard
-from langmem_recall.guard.verdict import Guard, Verdict, allow_all
+from langmem_recall.guard.judge import ACTIONS, Guard, RuleGuard, Verdict, allow_all
 from langmem_recall.memory.value import DEEPEST, content_of, labels_of, read_memory
 from langmem_recall.stores.ledger import listing
 from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace

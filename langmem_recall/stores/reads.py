@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from time import perf_counter
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import (
     BaseStore,
     GetOp,
+    Item,
     ListNamespacesOp,
     SearchItem,
     SearchOp,
@@ -46,9 +49,7 @@ from langmem_recall.stores.calibrations import Calibrations
 from langmem_recall.stores.duplicates import Words
 from langmem_recall.stores.filling import Filler
 from langmem_recall.stores.index import IndexCache, NamespaceIndex
-from langmem_recall.stores.items import ranked_item
 from langmem_recall.stores.ledger import NEVER, Ledger
-from langmem_recall.stores.pages import PageKeeper
 from langmem_recall.stores.postgres.database import database_of
 from langmem_recall.stores.postgres.search import PostgresReads
 from langmem_recall.stores.quarantine import Decisions, Quarantine, memories_at, withheld
@@ -64,11 +65,99 @@ from langmem_recall.types import (
     Namespace,
     Recall,
     Scored,
+    Signals,
     Trace,
     View,
 )
 
 logger = logging.getLogger(__name__)
+
+
+MOST_RANKINGS = 256
+KEPT_SECONDS = 60.0
+
+
+class _Kept:
+    def __init__(self, ranked: Sequence[Scored], now: float, page: range) -> None:
+        self.ranked = ranked
+        self.since = now
+        self.served = [page]
+
+
+class PageKeeper:
+    """Remembers the order behind the first page asked for, so that the next one continues it.
+
+    A page that overlaps one already served starts a new ranking: whoever asks again wants to see
+    what has changed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+
+    def continued(
+        self, key: Hashable, page: range, ranked: Sequence[Scored], now: float
+    ) -> list[Scored]:
+        """The ranking in the order its earlier pages had; memories new since then come last."""
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is None or now - kept.since > KEPT_SECONDS or _overlaps(page, kept.served):
+                self._kept[key] = _Kept(ranked, now, page)
+                self._kept.move_to_end(key)
+                self._forget_oldest()
+                return list(ranked)
+            kept.served.append(page)
+        place = {scored.memory.id: i for i, scored in enumerate(kept.ranked)}
+        return sorted(ranked, key=lambda scored: place.get(scored.memory.id, len(place)))
+
+    def _forget_oldest(self) -> None:
+        while len(self._kept) > MOST_RANKINGS:
+            self._kept.popitem(last=False)
+
+
+def _overlaps(page: range, served: Sequence[range]) -> bool:
+    return any(page.start < other.stop and other.start < page.stop for other in served)
+
+
+_PLAIN = (str, int, float, type(None))
+
+
+class RankedItem(SearchItem):
+    """A `SearchItem` with what its score is made of."""
+
+    __slots__ = ("signals", "similarity")
+
+    similarity: float | None
+    """Cosine of the literal query, or None where it was not measured."""
+    signals: Signals | None
+    """The signals behind the score; None beyond the re-ranked head."""
+
+
+def ranked_item(item: Item, candidate: Candidate, scored: Scored | None) -> RankedItem:
+    """A result from a stored item; without a score where it lies beyond the head."""
+    result = RankedItem(
+        namespace=item.namespace,
+        key=item.key,
+        # A copy, because it may be the very value that a store or an index keeps.
+        value={name: _copied(held) for name, held in item.value.items()},
+        created_at=item.created_at,
+        updated_at=item.updated_at,
+        score=scored.score if scored else None,
+    )
+    result.similarity = candidate.similarity
+    result.signals = scored.signals if scored else None
+    return result
+
+
+def _copied(held: Any) -> Any:
+    """Plain texts and numbers, of which most values consist, cannot be changed by anyone."""
+    if isinstance(held, _PLAIN):
+        return held
+    try:
+        return deepcopy(held)
+    except RecursionError:
+        # Nested deeper than `put` lets in: handed out as it is rather than not at all.
+        return held
 
 
 class Knobs(NamedTuple):

@@ -7,8 +7,9 @@ import secrets
 import threading
 import weakref
 from asyncio import to_thread
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from inspect import isawaitable
 from typing import Any, Literal, Self, TypedDict, cast
@@ -37,8 +38,7 @@ from typing_extensions import Unpack
 from langmem_recall.errors import InputError, described
 from langmem_recall.flows.effects import Call, Ops, Plan, arun, run
 from langmem_recall.flows.rerank import Reranker
-from langmem_recall.guard.judge import default_guard
-from langmem_recall.guard.verdict import Guard
+from langmem_recall.guard.judge import Guard, default_guard
 from langmem_recall.memory.sweep import STEPS, Forgotten, Step, SweepReport
 from langmem_recall.memory.value import LONGEST_TEXT, check_value
 from langmem_recall.policy import RecallPolicy
@@ -50,7 +50,6 @@ from langmem_recall.stores.ledger import Ledger
 from langmem_recall.stores.policies import PolicyStore
 from langmem_recall.stores.postgres.host import explained, host_of
 from langmem_recall.stores.quarantine import Quarantine
-from langmem_recall.stores.quiet import is_quiet, quiet
 from langmem_recall.stores.reads import Knobs, Reader, embeddings_of, has_vectors
 from langmem_recall.stores.sweep import Sweeper, SweepRequest
 from langmem_recall.stores.writes import WriteKnobs, Writer
@@ -70,6 +69,25 @@ from langmem_recall.types import (
 from langmem_recall.write_policy import WritePolicy
 
 logger = logging.getLogger(__name__)
+
+
+_quiet: ContextVar[bool] = ContextVar("langmem_recall_quiet", default=False)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Reads within leave no trace: no usage, no refreshed time to live, no monitor."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
+def is_quiet() -> bool:
+    """Whether the current context reads quietly."""
+    return _quiet.get()
+
 
 Namespaces = Namespace | Sequence[Namespace]
 

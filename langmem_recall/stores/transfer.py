@@ -16,8 +16,7 @@ import numpy as np
 from langgraph.store.base import PutOp
 
 from langmem_recall.errors import InputError, StoreError
-from langmem_recall.guard.judge import default_guard
-from langmem_recall.guard.verdict import Guard, allow_all
+from langmem_recall.guard.judge import Guard, allow_all, default_guard
 from langmem_recall.stores.local.ops import check_op
 from langmem_recall.stores.local.rows import (
     Record,

@@ -38,7 +38,7 @@ from langmem_recall import LocalStore, Recall, RecallPolicy, RecallStore
 from langmem_recall.agents.middleware import RecallMiddleware
 from langmem_recall.agents.options import Options
 from langmem_recall.errors import ConfigurationError, MissingExtraError
-from langmem_recall.guard.verdict import allow_all
+from langmem_recall.guard.judge import allow_all
 from langmem_recall.types import Cue
 
 SYSTEM = "system: Be kind."

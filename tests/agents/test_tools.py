@@ -23,7 +23,7 @@ from pydantic import Field
 from langmem_recall.agents.middleware import RecallMiddleware
 from langmem_recall.agents.tools import memory_tools
 from langmem_recall.errors import ConfigurationError, InputError
-from langmem_recall.guard.verdict import Verdict
+from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.recall_store import RecallStore
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from command_line import ADA, BOB, ON_TOPIC, fill, run, write
 
-from langmem_recall.cli.serving import HEADERS, PageServer
+from langmem_recall.cli.inspect import HEADERS, PageServer
 from langmem_recall.errors import InputError
 from langmem_recall.observe.log import TraceLog
 from langmem_recall.stores.local.store import LocalStore

@@ -17,7 +17,7 @@ from langmem_recall.cli import stores
 from langmem_recall.cli.stores import open_store, shown
 from langmem_recall.errors import InputError, MissingExtraError, StoreError
 from langmem_recall.flows.candidates import memory_of
-from langmem_recall.guard.verdict import Verdict
+from langmem_recall.guard.judge import Verdict
 from langmem_recall.stores.quarantine import decide
 
 

@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langmem_recall.evaluation.doctor import Diagnosis, diagnose
-from langmem_recall.evaluation.vitals import (
+from langmem_recall.evaluation.doctor import (
     EXAMPLE_MEMORIES,
     Answer,
     Calibration,
+    Diagnosis,
     Facts,
     Survey,
     answer_of,
     cosine_alone,
+    diagnose,
     neutral_cosine,
 )
 from langmem_recall.policy import RecallPolicy, RelevanceModel, Weights

@@ -13,8 +13,12 @@ from langgraph.store.memory import InMemoryStore
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import InputError
 from langmem_recall.evaluation.cases import OFF_TOPIC, Case, CaseSet, Collection
-from langmem_recall.evaluation.evaluate import NAMESPACE, evaluate
-from langmem_recall.evaluation.gating import best_relevance, set_injection_rate
+from langmem_recall.evaluation.evaluate import (
+    NAMESPACE,
+    best_relevance,
+    evaluate,
+    set_injection_rate,
+)
 from langmem_recall.evaluation.tune import Tuned, ask, tune
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.pipeline import rank

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langmem_recall.errors import ConfigurationError
-from langmem_recall.guard.judge import RuleGuard, chain, default_guard
+from langmem_recall.guard.judge import RuleGuard, Verdict, allow_all, chain, default_guard
 from langmem_recall.guard.matching import (
     codes_of,
     compiled,
@@ -26,7 +26,6 @@ from langmem_recall.guard.matching import (
 )
 from langmem_recall.guard.normalise import strip_hidden
 from langmem_recall.guard.rules import MARKS, RULES
-from langmem_recall.guard.verdict import Verdict, allow_all
 from langmem_recall.guard.words import PHRASES, WORDS
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langmem_recall.errors import InputError, RecallError
-from langmem_recall.guard.verdict import Verdict, allow_all
+from langmem_recall.guard.judge import Verdict, allow_all
 from langmem_recall.memory.value import (
     LONGEST_TEXT,
     MEMORY_FIELDS,

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langmem_recall.ranking import catalog as catalog_module
+from langmem_recall.ranking.arrays import Column
 from langmem_recall.ranking.catalog import (
     NUMBERED,
     PINNED,
@@ -23,7 +24,6 @@ from langmem_recall.ranking.catalog import (
     thread_of,
     traits_of,
 )
-from langmem_recall.ranking.columns import Column
 from langmem_recall.ranking.lexical import LexicalIndex
 from langmem_recall.types import Memory, MemoryId
 

@@ -11,7 +11,7 @@ from langgraph.store.base import PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.errors import InputError
-from langmem_recall.guard.verdict import Verdict, allow_all
+from langmem_recall.guard.judge import Verdict, allow_all
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.quarantine import VERDICT, Quarantine

@@ -15,11 +15,10 @@ from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, PutOp,
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.errors import InputError, RecallError
-from langmem_recall.guard.verdict import Verdict
+from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.ledger import USAGE
-from langmem_recall.stores.quiet import quiet
-from langmem_recall.stores.recall_store import RecallStore
+from langmem_recall.stores.recall_store import RecallStore, quiet
 from langmem_recall.types import SIDECAR_ROOT, Cue
 
 NS = ("memories", "ada")

@@ -34,7 +34,7 @@ from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import InputError
 from langmem_recall.flows.effects import run
-from langmem_recall.guard.verdict import Verdict
+from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.postgres.schema import LOTS_TABLE, USAGE_TABLE

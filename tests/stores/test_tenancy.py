@@ -12,7 +12,7 @@ from langgraph.store.base import BaseStore, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.errors import InputError
-from langmem_recall.guard.verdict import Verdict
+from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore

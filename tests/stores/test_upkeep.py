@@ -15,7 +15,7 @@ from langgraph.store.postgres import PostgresStore
 from langgraph.store.sqlite import SqliteStore
 
 from langmem_recall.errors import InputError, StoreError
-from langmem_recall.guard.verdict import Verdict
+from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.ledger import USAGE
 from langmem_recall.stores.local.store import LocalStore

@@ -16,7 +16,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langmem_recall import WritePolicy
 from langmem_recall.errors import ConfigurationError, InputError, RecallError
-from langmem_recall.guard.verdict import Verdict
+from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.bookkeeping import UNINDEXED
 from langmem_recall.stores.local.store import LocalStore
@@ -450,7 +450,7 @@ def test_a_slow_summarizer_is_not_waited_for(
     release = threading.Event()
     model = Model("late")
     monkeypatch.setattr(model, "invoke", lambda *_: release.wait(30))
-    monkeypatch.setattr("langmem_recall.stores.summaries.summarise.__defaults__", (0.01,))
+    monkeypatch.setattr("langmem_recall.stores.writes.summarise.__defaults__", (0.01,))
     store = RecallStore(make(), summarizer=model)
     assert call(store, "remember", NS, PAGE, source="external").text == PAGE
     release.set()

@@ -28,7 +28,6 @@ from langgraph.store.base import (
 from langmem_recall.filters import matches
 from langmem_recall.loading import loading
 from langmem_recall.stores.local import writer
-from langmem_recall.stores.local.cache import ViewCache
 from langmem_recall.stores.local.compaction import erase_below, scrub
 from langmem_recall.stores.local.embedder import Pending, make_embedder
 from langmem_recall.stores.local.file import MEMORY, LocalFile
@@ -53,7 +52,7 @@ from langmem_recall.stores.local.usage import (
     find_usage,
     write_usage,
 )
-from langmem_recall.stores.local.view import LocalView
+from langmem_recall.stores.local.view import LocalView, ViewCache
 from langmem_recall.types import MemoryId, Namespace, Usage, UsageDelta
 
 SWEEP_MINUTES = 5.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from langmem_recall.ranking.columns import Column
+from langmem_recall.ranking.arrays import Column
 
 Floats = NDArray[np.float32]
 

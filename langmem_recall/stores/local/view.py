@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -15,9 +16,8 @@ from langgraph.store.base import Item
 from langmem_recall.errors import StoreError
 from langmem_recall.filters import check_filter, matches
 from langmem_recall.loading import loading
-from langmem_recall.ranking.arrays import BoolArray, FloatArray
+from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray
 from langmem_recall.ranking.catalog import Catalog
-from langmem_recall.ranking.columns import Column
 from langmem_recall.stores.local.file import LocalFile
 from langmem_recall.stores.local.rows import (
     Record,
@@ -296,3 +296,41 @@ def _is_another_file(meta: Mapping[str, Any], latest: Mapping[str, Any]) -> bool
     return latest.get("pruned", 0) > meta.get("seq", 0) or any(
         latest.get(name) != meta.get(name) for name in same
     )
+
+
+class ViewCache:
+    """Shelves by prefix; the longest unused go when together they hold too much."""
+
+    def __init__(self, make: Callable[[Namespace], LocalView], limit_bytes: int) -> None:
+        self._make = make
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._shelves: OrderedDict[Namespace, LocalView] = OrderedDict()
+        self._sizes: dict[Namespace, int] = {}
+        self._total = 0
+
+    @property
+    def prefixes(self) -> list[Namespace]:
+        """The prefixes in memory, longest unused first."""
+        with self._lock:
+            return list(self._shelves)
+
+    def get(self, prefix: Namespace) -> LocalView:
+        """The shelf of a prefix, loaded and up to date."""
+        with self._lock:
+            shelf = self._shelves.pop(prefix, None) or self._make(prefix)
+            self._shelves[prefix] = shelf
+        # Not under the cache's lock: loading one namespace must not hold up the others.
+        shelf.refresh()
+        with self._lock:
+            self._weigh(prefix, shelf.nbytes)
+        return shelf
+
+    def _weigh(self, prefix: Namespace, size: int) -> None:
+        if prefix not in self._shelves:
+            return
+        self._total += size - self._sizes.get(prefix, 0)
+        self._sizes[prefix] = size
+        while self._total > self._limit_bytes and len(self._shelves) > 1:
+            oldest, _ = self._shelves.popitem(last=False)
+            self._total -= self._sizes.pop(oldest, 0)

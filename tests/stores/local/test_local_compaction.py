@@ -13,7 +13,7 @@ import pytest
 from conftest import Call, Clock
 from langchain_core.embeddings import Embeddings
 
-from langmem_recall.guard.verdict import Verdict
+from langmem_recall.guard.judge import Verdict
 from langmem_recall.stores.local import file as local_file
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore

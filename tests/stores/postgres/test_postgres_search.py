@@ -16,7 +16,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import PostgresStore
 
 from langmem_recall.flows.effects import Host, run
-from langmem_recall.guard.verdict import Verdict
+from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.postgres.database import Database
 from langmem_recall.stores.postgres.search import EXACT_UP_TO, PostgresReads, Survey
