@@ -17,9 +17,7 @@ import langmem_recall
 from langmem_recall import policy, types
 from langmem_recall.agents.options import Options
 from langmem_recall.evaluation import traces
-from langmem_recall.flows.rerank import Reranker
-from langmem_recall.observe import log, monitor, show, telemetry
-from langmem_recall.stores import transfer
+from langmem_recall.observe import log, show, telemetry
 
 WIDTH = 96
 LONGEST_DEFAULT = 40
@@ -37,13 +35,10 @@ MORE = {
     "langmem_recall.policy": (policy.Weights, policy.RelevanceModel),
     "langmem_recall.types": (types.Scored, types.Signals, types.Evidence, types.Trace),
     "langmem_recall.agents.options": (Options,),
-    "langmem_recall.flows.rerank": (Reranker,),
-    "langmem_recall.observe.log": (log.TraceLog, log.both, log.read_log, log.erase),
-    "langmem_recall.observe.monitor": (monitor.Monitor,),
+    "langmem_recall.observe.log": (log.both, log.read_log, log.erase),
     "langmem_recall.observe.show": (show.table, show.html, show.to_dict, show.from_dict),
     "langmem_recall.observe.telemetry": (telemetry.telemetry,),
     "langmem_recall.evaluation.traces": (traces.cases_from_traces,),
-    "langmem_recall.stores.transfer": (transfer.export_jsonl, transfer.import_jsonl),
 }
 """Names beyond the package's own, by the module that they are imported from."""
 

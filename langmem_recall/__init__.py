@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from langmem_recall.evaluation.cases import load_cases
     from langmem_recall.evaluation.evaluate import evaluate
     from langmem_recall.evaluation.tune import tune
+    from langmem_recall.flows.rerank import Reranker
+    from langmem_recall.guard.judge import Guard, Verdict
+    from langmem_recall.observe.log import TraceLog
+    from langmem_recall.observe.monitor import Monitor
     from langmem_recall.policy import RecallPolicy
     from langmem_recall.rendering import render
     from langmem_recall.stores.local.store import LocalStore
     from langmem_recall.stores.recall_store import RecallStore
+    from langmem_recall.stores.transfer import export_jsonl, import_jsonl
     from langmem_recall.types import Cue, Memory, Recall
     from langmem_recall.write_policy import WritePolicy
 
@@ -28,18 +33,25 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Cue": "langmem_recall.types",
+    "Guard": "langmem_recall.guard.judge",
     "LocalEmbeddings": "langmem_recall.embeddings",
     "LocalStore": "langmem_recall.stores.local.store",
     "Memory": "langmem_recall.types",
+    "Monitor": "langmem_recall.observe.monitor",
     "Recall": "langmem_recall.types",
     "RecallError": "langmem_recall.errors",
     "RecallMiddleware": "langmem_recall.agents.middleware",
     "RecallPolicy": "langmem_recall.policy",
     "RecallState": "langmem_recall.agents.records",
     "RecallStore": "langmem_recall.stores.recall_store",
+    "Reranker": "langmem_recall.flows.rerank",
+    "TraceLog": "langmem_recall.observe.log",
+    "Verdict": "langmem_recall.guard.judge",
     "WritePolicy": "langmem_recall.write_policy",
     "build_cue": "langmem_recall.cue",
     "evaluate": "langmem_recall.evaluation.evaluate",
+    "export_jsonl": "langmem_recall.stores.transfer",
+    "import_jsonl": "langmem_recall.stores.transfer",
     "load_cases": "langmem_recall.evaluation.cases",
     "memory_tools": "langmem_recall.agents.tools",
     "recall_node": "langmem_recall.agents.node",
@@ -49,18 +61,25 @@ _HOMES = {
 
 __all__ = [
     "Cue",
+    "Guard",
     "LocalEmbeddings",
     "LocalStore",
     "Memory",
+    "Monitor",
     "Recall",
     "RecallError",
     "RecallMiddleware",
     "RecallPolicy",
     "RecallState",
     "RecallStore",
+    "Reranker",
+    "TraceLog",
+    "Verdict",
     "WritePolicy",
     "build_cue",
     "evaluate",
+    "export_jsonl",
+    "import_jsonl",
     "load_cases",
     "memory_tools",
     "recall_node",

@@ -18,6 +18,18 @@ IO_METHODS = (
 )
 
 
+NAMES = {
+    *("RecallStore", "LocalStore", "LocalEmbeddings", "RecallMiddleware", "recall_node"),
+    *("RecallState", "memory_tools", "RecallPolicy", "WritePolicy", "Cue", "Memory", "Recall"),
+    *("build_cue", "render", "TraceLog", "Monitor", "Reranker", "Guard", "Verdict"),
+    *("export_jsonl", "import_jsonl", "load_cases", "evaluate", "tune", "RecallError"),
+}
+
+
+def test_these_names_and_no_others_are_exported() -> None:
+    assert set(langmem_recall.__all__) == NAMES
+
+
 @pytest.mark.parametrize("name", langmem_recall.__all__)
 def test_every_export_exists_and_has_a_docstring(name: str) -> None:
     exported = getattr(langmem_recall, name)
