@@ -35,7 +35,6 @@ NOTES = (
     "My sister Mia lives in Oslo",
     "The deploy script needs Python 3.11",
 )
-PERFORM = ("perform", "aperform")
 
 
 class Walk(NamedTuple):
@@ -50,35 +49,33 @@ class Walk(NamedTuple):
 def walk(call: Callable[[], Any]) -> Walk:
     """Count what a call enters."""
     seen: set[CodeType] = set()
-    depths: list[int] = []
+    deepest = 0
+
+    def is_ours(frame: FrameType) -> bool:
+        return frame.f_code.co_filename.startswith(PACKAGE)
 
     def note(frame: FrameType, event: str, _: Any) -> None:
-        code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(PACKAGE):
-            return
-        seen.add(code)
-        if code.co_name == "send" or code.co_name in PERFORM:
-            return
-
-    def generators(frame: FrameType, event: str, _: Any) -> None:
-        note(frame, event, _)
-        code = frame.f_code
-        is_plan = code.co_flags & inspect.CO_GENERATOR and code.co_filename.startswith(PACKAGE)
-        if event == "return" and is_plan:
-            depth, outer = 0, frame
+        nonlocal deepest
+        if event == "call" and is_ours(frame):
+            seen.add(frame.f_code)
+        elif event == "return" and is_ours(frame) and _is_plan(frame):
+            plans, outer = 0, frame
             while outer is not None:
-                is_ours = outer.f_code.co_filename.startswith(PACKAGE)
-                depth += bool(is_ours and outer.f_code.co_flags & inspect.CO_GENERATOR)
+                plans += is_ours(outer) and _is_plan(outer)
                 outer = outer.f_back  # type: ignore[assignment]
-            depths.append(depth)
+            deepest = max(deepest, plans)
 
-    sys.setprofile(generators)
+    sys.setprofile(note)
     try:
         call()
     finally:
         sys.setprofile(None)
     functions = [code for code in seen if not code.co_name.startswith("<")]
-    return Walk(len({code.co_filename for code in seen}), len(functions), max(depths, default=0))
+    return Walk(len({code.co_filename for code in seen}), len(functions), deepest)
+
+
+def _is_plan(frame: FrameType) -> bool:
+    return bool(frame.f_code.co_flags & inspect.CO_GENERATOR)
 
 
 @contextmanager

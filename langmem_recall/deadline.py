@@ -37,7 +37,7 @@ def _note_whom() -> list[str]:
 
 
 def asking(whom: str) -> None:
-    """Tell whoever waits for this call whom it asks next; nothing happens where nobody waits."""
+    """Tell the waiting caller which component this call asks next, where a caller waits."""
     asked = _asked.get()
     if asked is not None:
         asked[:] = [whom]
@@ -152,7 +152,7 @@ class Breaker:
             return "half-open" if self._probing or self._has_rested(self._since) else "open"
 
     def allows(self) -> bool:
-        """Whether to make the call; whoever is told so reports how it went."""
+        """Whether to make the call; the caller then reports how it went."""
         with self._lock:
             if self._since is None:
                 return True
@@ -207,7 +207,7 @@ class _Workers:
         return answer
 
     def leave(self, answer: Future[Any]) -> None:
-        """Nobody waits for this answer any more: if it is not there, its thread hangs."""
+        """The answer is no longer waited for: if it is not there, its thread hangs."""
         with self._changed:
             if not answer.done():
                 self._hung.add(answer)
@@ -238,7 +238,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_workers.cache_clear)
 
 _background: set[asyncio.Task[Any]] = set()
-"""Tasks nobody waits for; the loop itself holds them only weakly."""
+"""Tasks that are no longer waited for; the loop itself holds them only weakly."""
 
 
 def _forget(task: asyncio.Task[Any]) -> None:

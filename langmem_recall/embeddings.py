@@ -125,7 +125,7 @@ def _loaded() -> Any:
     """The model; its inference only reads, so threads share it."""
     global _model
     if _model is None:
-        # Marked before the lock: who waits for another thread's load waits for a load.
+        # Marked before the lock: waiting for another thread's load is waiting for a load.
         with loading(), _lock:
             if _model is None:
                 _model = _load()

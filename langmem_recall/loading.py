@@ -1,4 +1,4 @@
-"""Tells whoever waits for a call that it is loading something, which takes long but ends."""
+"""Tells a waiting caller that a call is loading something, which takes long but ends."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def watch() -> Cell:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Mark a finite first load; nothing happens where nobody watches."""
+    """Mark a finite first load; nothing happens where no caller watches."""
     cell = _watched.get()
     if cell is None:
         yield

@@ -47,7 +47,7 @@ SHORT_TURN = 12
 WORD_CHARS = 80
 """Longest speaker, turn, namespace or note in a label."""
 
-# Made anew by every process, so that whoever wrote a memory cannot know it.
+# Made anew by every process, so that the writer of a memory cannot know it.
 _SECRET = secrets.token_bytes(32)
 _NONCE = re.compile(r"[0-9A-Za-z_-]{8,128}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -374,7 +374,7 @@ class Recall:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the funnel, the chosen with their signals, the dropped."""
-        # Loaded when asked: records know nothing of those who look at them.
+        # Loaded when asked: records know nothing of how they are shown.
         trace = import_module("langmem_recall.observe.show")
         fragment: str = trace.html(self)
         return fragment

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 EVENT = "recall"
 """The type of the stream event and the name of the callback event."""
 FAULT = "A recall could not be announced"
-"""Whoever listens must not break the turn that he listens to."""
+"""A listener must not break the turn that it listens to."""
 
 Write = Callable[[Any], None]
 

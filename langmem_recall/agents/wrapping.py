@@ -45,7 +45,7 @@ class _Wrappers:
     """One wrapper for each living store, by identity.
 
     What a wrapper is made of refers to the store weakly, so that this cache keeps no store alive;
-    what is handed out refers to it strongly, so that a store lives while somebody uses it.
+    what is handed out refers to it strongly, so that a store lives while it is used.
     """
 
     def __init__(self) -> None:

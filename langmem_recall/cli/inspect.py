@@ -108,7 +108,7 @@ def _serve(made: bytes, port: int, record: Mapping[str, Any], as_json: bool) -> 
     with PageServer(made, port) as server:
         told = f"{_counted(record)} are at {server.address} until you press Ctrl-C."
         _tell({**record, "address": server.address}, told, as_json)
-        # Whoever started us in a pipe waits for the address.
+        # A parent process that reads our pipe waits for the address.
         sys.stdout.flush()
         with suppress(KeyboardInterrupt):
             server.serve_forever()
@@ -239,7 +239,7 @@ _HTTP_PORT = 80
 
 
 class PageServer(ThreadingTCPServer):
-    """Gives one page to whoever on this machine asks for `/` by the server's own name.
+    """Gives one page to any program on this machine that asks for `/` by the server's own name.
 
     Not an `HTTPServer`: that one asks the network for the name of the host.
 
@@ -286,7 +286,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = PATIENCE_S
 
     def do_GET(self) -> None:
-        """Send the page to whoever asks for it by our name."""
+        """Send the page to a request by our name."""
         hosts = self.headers.get_all("Host", [])
         if len(hosts) != 1 or not self.server.is_called(hosts[0]):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain="Open the address as printed.")
@@ -310,4 +310,4 @@ class _Handler(BaseHTTPRequestHandler):
         return "langmem-recall"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the terminal belongs to the user, not to who sends requests."""
+        """Say nothing: the terminal belongs to the user, not to requests."""

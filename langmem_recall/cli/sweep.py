@@ -140,7 +140,7 @@ def _parse_steps(told: str) -> tuple[Step, ...]:
 def _swept(
     opened: BaseStore, policy: RecallPolicy | None, asked: _Asked, after: int
 ) -> Iterator[SweepReport]:
-    """One report after another, as far as somebody asks for them."""
+    """One report after another, as far as they are asked for."""
     from langmem_recall.stores.recall_store import RecallStore
 
     store = RecallStore(opened, policy=policy, stored_policies=policy is None)

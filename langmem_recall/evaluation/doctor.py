@@ -88,7 +88,7 @@ class Facts(NamedTuple):
     """None without a store."""
     answers: Sequence[Answer] = ()
     is_chosen: bool = False
-    """Whether somebody chose the policy, rather than nobody."""
+    """Whether the policy was chosen, rather than taken by default."""
     has_budget: bool | None = None
     """Whether the recorded recalls had a budget; None when that is not known."""
 

@@ -95,7 +95,7 @@ class Host:
 
 
 class Carrier(Protocol):
-    """Whoever carries a plan's effects out."""
+    """What carries a plan's effects out."""
 
     def perform(self, effect: Any) -> Any:
         """Carry one effect out and wait for it."""
@@ -143,7 +143,7 @@ async def arun(plan: Generator[Any, Any, T], host: Carrier) -> T:
 
 
 def _whom(effect: Effect) -> str:
-    """Who is asked, as a user calls him."""
+    """The component that is asked, as a user calls it."""
     return "the embedder" if isinstance(effect, Embed) else "the store"
 
 

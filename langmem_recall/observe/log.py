@@ -37,7 +37,7 @@ FORGOTTEN = "a forgotten memory"
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Whoever changes a log's files holds this, in any process."""
+    """Held while a log's files are changed, in any process."""
     if fcntl is None:
         yield
         return
@@ -493,7 +493,7 @@ _open_logs: set[TraceLog] = set()
 
 
 def _flush_open(path: Path) -> None:
-    """Whoever reads or erases a log in this process sees what is pending too."""
+    """Reading or erasing a log in this process includes what is pending."""
     for log in list(_open_logs):
         if log.path == path:
             log.flush()

@@ -14,7 +14,7 @@ from langmem_recall.ranking.evidence import LexicalMatch
 class Window:
     """Stands in for a catalog where the evidence of only some rows is wanted.
 
-    Whoever reads a whole catalog for thirty memories of a hundred thousand pays for the rest.
+    Reading a whole catalog for thirty memories of a hundred thousand pays for the rest.
     """
 
     def __init__(self, catalog: Catalog, rows: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Null distributions of the embedder: measured once, shared by those who wait long for vectors."""
+"""Null distributions of the embedder: measured once, shared where vectors take long."""
 
 from __future__ import annotations
 
@@ -101,5 +101,5 @@ def _share(key: str, probe: Sequence[float], null: NullDistribution) -> Plan[Non
     try:
         yield Ops([PutOp(CALIBRATION, key, value, index=False)], sidecar=True)
     except Exception:
-        # Whoever cannot share it has measured it all the same.
+        # A process that cannot share it has measured it all the same.
         return

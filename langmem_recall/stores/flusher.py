@@ -77,7 +77,7 @@ class Flusher:
             _open_stores.discard(owner)
 
     def flush(self) -> None:
-        """Write what is pending, for as long as somebody still has the store."""
+        """Write what is pending, for as long as the store is referred to."""
         owner = self._begin()
         if owner is not None:
             owner.flush()
@@ -136,7 +136,7 @@ class _ThreadTurn:
             self._flusher.end(self)
 
     def _try(self) -> None:
-        # In this order: whoever stops it sees that it flushes, or it sees that it is stopped.
+        # In this order: a caller that stops it sees that it flushes, or it sees that it is stopped.
         self._is_flushing = True
         try:
             if not self._stopped.is_set():

@@ -1,4 +1,4 @@
-"""The ledger: who was used when and how often, kept beside the memories and never in them."""
+"""The ledger: which memories were used, when and how often; beside them, never in them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class UsageBatch:
         return f"{self.ledger}-{self.number}"
 
     def write_once(self, write: Callable[[], None]) -> None:
-        """Write it here, unless a thread that nobody waits for any more did so before."""
+        """Write it here, unless an abandoned thread did so before."""
         with self._lock:
             if not self._is_written:
                 write()
@@ -327,7 +327,7 @@ class Ledger:
             self._adding.release()
 
     def _acquire(self) -> Plan[None]:
-        """Wait for whoever adds; never in a thread, where a cancelled wait would hold for ever."""
+        """Wait for another add; never in a thread, where a cancelled wait would hold for ever."""
         while not self._adding.acquire(blocking=False):
             yield Call(_wait_a_moment)
 
@@ -340,7 +340,7 @@ class Ledger:
             self._refresh -= gone
             lot = self._in_flight
             if lot is not None:
-                # Another mapping: a thread that nobody waits for may still read the old one.
+                # Another mapping: an abandoned thread may still read the old one.
                 lot.touches = {one: lot.touches[one] for one in lot.touches if one not in gone}
 
     def _next_lot(self) -> UsageBatch | None:

@@ -1,4 +1,4 @@
-"""Policies that a store keeps for its namespaces: tuned once, in force for whoever reads there."""
+"""Policies that a store keeps for its namespaces: tuned once, in force for every reader there."""
 
 from __future__ import annotations
 

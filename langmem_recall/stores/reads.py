@@ -87,8 +87,8 @@ class _Kept:
 class PageKeeper:
     """Remembers the order behind the first page asked for, so that the next one continues it.
 
-    A page that overlaps one already served starts a new ranking: whoever asks again wants to see
-    what has changed.
+    A page that overlaps one already served starts a new ranking: a caller that asks again
+    wants to see what has changed.
     """
 
     def __init__(self) -> None:

@@ -488,7 +488,7 @@ class RecallStore(BaseStore):
             try:
                 self._traces(recall)
             except Exception as fault:
-                # Whoever looks on must not break what he looks at.
+                # A sink must not break what it records.
                 logger.warning("A trace could not be handed on: %s", described(fault))
 
     # --- memories -----------------------------------------------------------------------------
@@ -920,7 +920,7 @@ def erased(traces: Any, *what: Any) -> Plan[None]:
 def forward_feedback(
     traces: Any, namespace: Namespace, key: str | Sequence[str], good: bool
 ) -> None:
-    """Whoever looks on learns of outcomes too, where he can; his faults are his own."""
+    """Hand outcomes to a sink that takes them; a fault of the sink stays there."""
     tell = getattr(traces, "feedback", None)
     if tell is None:
         return

@@ -238,7 +238,7 @@ class Sweeper:
                 self._keeper.indexes.note_delete(*one)
 
     def _beside(self, namespace: Namespace) -> Plan[list[Namespace]]:
-        """Namespaces of the side-car that hold something about this one, whoever put it there."""
+        """Namespaces of the side-car that hold something about this one, whatever put it there."""
         path = (SIDECAR_ROOT, "*", *namespace)
         depth, found, offset = len(path), set(), 0
         while True:

@@ -243,7 +243,7 @@ def refresh_expiry(connection: sqlite3.Connection, ids: Iterable[int], now: int)
 
 
 def delete_ids(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
-    """Delete items with all that belongs to them, and log it for those who loaded them."""
+    """Delete items with all that belongs to them, and log it for processes that loaded them."""
     if not ids:
         return
     names = [(record.namespace, record.key) for record in find_records(connection, ids).values()]

@@ -84,7 +84,7 @@ class LocalView:
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """Held by readers and by whoever brings the shelf up to date."""
+        """Held by readers and by the refresh that brings the view up to date."""
         return self._lock
 
     @property
@@ -99,7 +99,7 @@ class LocalView:
 
     def refresh(self) -> None:
         """Follow the file: load it at first, then read what changed, in any process."""
-        # Marked before the lock: who waits for another thread's load waits for a load.
+        # Marked before the lock: waiting for another thread's load is waiting for a load.
         with loading() if self._version is None else nullcontext(), self._lock:
             version = self._file.version()
             if version == self._version:

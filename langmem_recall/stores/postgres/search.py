@@ -44,10 +44,10 @@ OVERLAP = timedelta(seconds=60)
 
 _ITEM = "s.prefix, s.key, s.value, s.created_at, s.updated_at"
 _VERSION = "s.xmin::text::bigint"
-"""The transaction that wrote a row: whoever changes a value, by whatever means, changes it."""
+"""The transaction that wrote a row: any change of a value, by whatever means, changes it."""
 _WHOLE = f"{_ITEM}, {_VERSION}"
 _STAMP = f"s.prefix, s.key, NULL::jsonb, s.created_at, s.updated_at, {_VERSION}"
-"""An item without its value, for whoever holds that already."""
+"""An item without its value, for a caller that holds that already."""
 MOST_VERSIONS = 500_000
 """Items whose version is remembered."""
 _JOINED = "store s JOIN store_vectors sv ON s.prefix = sv.prefix AND s.key = sv.key"

@@ -63,7 +63,7 @@ def _faded(row: str) -> str:
         ELSE {row}.decayed * power(%s::double precision, {days}) END"""
 
 
-# One statement, so that whoever tries a lot again waits for the first try and then adds nothing.
+# One statement, so that a second try of a batch waits for the first try and then adds nothing.
 _ADD = f"""
 WITH fresh AS (
     INSERT INTO {LOTS_TABLE} AS held (ledger, number) VALUES (%s, %s)
