@@ -43,7 +43,7 @@ build: $(READY)
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
-	@size=$$(wc -c < dist/*.whl); echo "wheel: $$size bytes, limit $(WHEEL_BYTES)"; test $$size -lt $(WHEEL_BYTES)
+	@size=$$(cat dist/*.whl | wc -c); echo "wheel: $$size bytes, limit $(WHEEL_BYTES)"; test $$size -lt $(WHEEL_BYTES)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py
