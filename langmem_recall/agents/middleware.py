@@ -27,9 +27,9 @@ from langmem_recall.agents.options import Options, RecallOptions
 from langmem_recall.agents.records import RecallRecord, add_records, read_records
 from langmem_recall.agents.session import Session
 from langmem_recall.agents.tools import memory_tools
-from langmem_recall.agents.turn import STEPS, ModelCall, PreparedCall, Step
+from langmem_recall.agents.turn import ModelCall, PreparedCall
 from langmem_recall.errors import ConfigurationError, described
-from langmem_recall.flows.effects import arun, run
+from langmem_recall.flows.effects import CALLS, Call, arun, run
 
 logger = logging.getLogger(__name__)
 
@@ -94,10 +94,10 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
     ) -> ExtendedModelResponse[Any]:
         """Recall, show, call the model, learn from what it cites."""
         scene = self._scene(request)
-        prepared = run(self._session.plan(scene), STEPS)
+        prepared = run(self._session.plan(scene), CALLS)
         announce(prepared, scene.config, request.runtime.stream_writer)
         response = handler(_shown(request, prepared))
-        run(self._learned(response, scene, prepared), STEPS)
+        run(self._learned(response, scene, prepared), CALLS)
         return self._answered(response, prepared)
 
     async def awrap_model_call(
@@ -107,10 +107,10 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
     ) -> ExtendedModelResponse[Any]:
         """The async twin of `wrap_model_call`."""
         scene = self._scene(request)
-        prepared = await arun(self._session.plan(scene), STEPS)
+        prepared = await arun(self._session.plan(scene), CALLS)
         await aannounce(prepared, scene.config, request.runtime.stream_writer)
         response = await handler(_shown(request, prepared))
-        await arun(self._learned(response, scene, prepared), STEPS)
+        await arun(self._learned(response, scene, prepared), CALLS)
         return self._answered(response, prepared)
 
     def wrap_tool_call(
@@ -149,7 +149,7 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
 
     def _learned(
         self, response: ModelResponse[Any], scene: ModelCall, prepared: PreparedCall
-    ) -> Generator[Step, Any, None]:
+    ) -> Generator[Call, Any, None]:
         """Feedback from citations, and usage written at the end of the run."""
         store = self._session.store_of(scene)
         answers = _answers(response)

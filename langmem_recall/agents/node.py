@@ -16,8 +16,8 @@ from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, RecallOptions
 from langmem_recall.agents.records import read_records
 from langmem_recall.agents.session import Session
-from langmem_recall.agents.turn import STEPS, ModelCall, PreparedCall
-from langmem_recall.flows.effects import arun, run
+from langmem_recall.agents.turn import ModelCall, PreparedCall
+from langmem_recall.flows.effects import CALLS, arun, run
 
 
 class RecallNode(Runnable[Any, dict[str, Any]]):
@@ -59,13 +59,13 @@ class RecallNode(Runnable[Any, dict[str, Any]]):
 
     def _prepared(self, state: Any, model: Any) -> PreparedCall:
         scene = self._scene(state, model)
-        prepared = run(self._session.plan(scene), STEPS)
+        prepared = run(self._session.plan(scene), CALLS)
         announce(prepared, scene.config, get_runtime().stream_writer)
         return prepared
 
     async def _aprepared(self, state: Any, model: Any) -> PreparedCall:
         scene = self._scene(state, model)
-        prepared = await arun(self._session.plan(scene), STEPS)
+        prepared = await arun(self._session.plan(scene), CALLS)
         await aannounce(prepared, scene.config, get_runtime().stream_writer)
         return prepared
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from asyncio import to_thread
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -45,7 +44,7 @@ from langmem_recall.agents.records import (
     shown_id,
 )
 from langmem_recall.agents.thread import artifact_of
-from langmem_recall.agents.turn import ModelCall, PreparedCall, Step, Turn
+from langmem_recall.agents.turn import ModelCall, PreparedCall, Turn
 from langmem_recall.agents.wrapping import recall_store
 from langmem_recall.cue import build_cue, human_words, latest_human
 from langmem_recall.deadline import Breaker, Deadline, TooLate
@@ -56,6 +55,7 @@ from langmem_recall.errors import (
     PolicyError,
     described,
 )
+from langmem_recall.flows.effects import Call
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, make_nonce, render_block
 from langmem_recall.stores.recall_store import RecallStore
@@ -79,7 +79,7 @@ class ShownBlock(NamedTuple):
 Place = tuple[int, str | None, str]
 """A turn of a thread over a store."""
 Answer = tuple[list[Memory | None], Recall | None, bytes]
-AgentPlan = Generator[Step, Any, PreparedCall]
+AgentPlan = Generator[Call, Any, PreparedCall]
 
 
 class Session:
@@ -171,7 +171,7 @@ class Session:
             keys,
         )
 
-    def _cue(self, state: Any) -> Generator[Step, Any, Cue]:
+    def _cue(self, state: Any) -> Generator[Call, Any, Cue]:
         told = yield from self._timed(
             self.options.cue is build_cue, lambda: self.options.cue(state)
         )
@@ -181,11 +181,11 @@ class Session:
             return told
         raise InputError(f"A cue builder must return a Cue or a text, got {told!r:.80}.")
 
-    def _timed(self, is_ours: bool, call: Callable[[], T]) -> Generator[Step, Any, T]:
+    def _timed(self, is_ours: bool, call: Callable[[], T]) -> Generator[Call, Any, T]:
         """A call within the deadline, off the event loop, where it is to a caller's function."""
         if is_ours:
             return call()
-        answer: T = yield Step(call, lambda: to_thread(call), self.deadline)
+        answer: T = yield Call(call, limit=self.deadline)
         return answer
 
     def _records(self, scene: ModelCall, turn: Turn, store: RecallStore) -> list[RecallRecord]:
@@ -228,7 +228,7 @@ class Session:
         cue: Cue,
         shown: Sequence[RecallRecord],
         known: RecallRecord | None,
-    ) -> Generator[Step, Any, Recall | None]:
+    ) -> Generator[Call, Any, Recall | None]:
         """Blocks to show again, checked against the store, and a new recall unless one is known."""
         here = (id(store.inner), turn.thread_id, turn.key)
         self._check_patience(here)
@@ -258,7 +258,7 @@ class Session:
             return found, recall, self._given_secret() or await store.asecret()
 
         try:
-            answer: Answer = yield Step(call, acall, self.deadline)
+            answer: Answer = yield Call(call, acall, self.deadline)
         except Exception as fault:
             self._note_fault(fault, here)
             raise
@@ -327,7 +327,7 @@ class Session:
 
     def _shown(
         self, scene: ModelCall, turn: Turn, store: RecallStore, cue: Cue, recall: Recall, first: int
-    ) -> Generator[Step, Any, tuple[RecallRecord, Recall]]:
+    ) -> Generator[Call, Any, tuple[RecallRecord, Recall]]:
         """The recall within its budget, its block kept for the turn."""
         budget = budget_tokens(self.options.budget, context_window(scene.model))
         count, said = self.options.count, human_words(scene.messages)
@@ -362,12 +362,12 @@ class Session:
             _keep(self._unsaved_records, here, [*self._unsaved_records.get(here, ()), record])
         return record, recall
 
-    def _summarised(self, drafted: Draft, recall: Recall) -> Generator[Step, Any, list[Entry]]:
+    def _summarised(self, drafted: Draft, recall: Recall) -> Generator[Call, Any, list[Entry]]:
         model, words = self.options.summarizer, recall.trace.cue.words
         short = [entry for entry in drafted.entries if entry.handle in drafted.rooms]
         texts = [(entry.handle, entry.memory.text) for entry in short]
         told = (texts, words, model, *summary_room(drafted, recall, self.options.count))
-        summary: str = yield Step(
+        summary: str = yield Call(
             lambda: summarise(*told),  # type: ignore[arg-type]
             lambda: asummarise(*told),  # type: ignore[arg-type]
             self._summarizer_deadline,
@@ -419,13 +419,13 @@ class Session:
         except Exception as fault:
             logger.error("What a turn recalled could not be recorded: %s", described(fault))
 
-    def written(self, store: RecallStore, prepared: PreparedCall) -> Generator[Step, Any, None]:
+    def written(self, store: RecallStore, prepared: PreparedCall) -> Generator[Call, Any, None]:
         """Write what was used, unless the store has just failed; the store tries again later."""
         has_failed = prepared.recall is not None and prepared.records[-1]["cue"] == ""
         if has_failed or not self._writing.allows():
             return
         try:
-            yield Step(store.flush, store.aflush, self.deadline)
+            yield Call(store.flush, store.aflush, self.deadline)
         except Exception:
             self._writing.failed()
             raise

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from langchain_core.runnables.config import ensure_config
@@ -22,7 +23,7 @@ from langmem_recall.agents.wrapping import recall_store
 from langmem_recall.cue import task_of
 from langmem_recall.deadline import Deadline, TooLate
 from langmem_recall.errors import ConfigurationError, MissingExtraError, RecallError, described
-from langmem_recall.flows.effects import arun, run
+from langmem_recall.flows.effects import CALLS, Call, arun, run
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, line_of
 from langmem_recall.stores.recall_store import RecallStore
@@ -203,14 +204,6 @@ class _Setting:
     deadline: Deadline
 
 
-class _Asked(NamedTuple):
-    """A call of a store's method, or of its async twin."""
-
-    method: str
-    args: tuple[Any, ...]
-    fields: Mapping[str, Any]
-
-
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """What one call knows of the run it is part of."""
@@ -241,13 +234,10 @@ class _Turn:
         for recall in self.recalls:
             self.store.record_recall(recall, self.setting.policy)
 
-    def perform(self, asked: _Asked) -> Any:
-        """Ask the store and wait for it."""
-        return getattr(self.store, asked.method)(*asked.args, **asked.fields)
-
-    async def aperform(self, asked: _Asked) -> Any:
-        """The same on the event loop."""
-        return await getattr(self.store, f"a{asked.method}")(*asked.args, **asked.fields)
+    def ask(self, method: str, *args: Any, **fields: Any) -> Call:
+        """A call of a method of the store, or of its async twin."""
+        sync, twin = getattr(self.store, method), getattr(self.store, f"a{method}")
+        return Call(partial(sync, *args, **fields), partial(twin, *args, **fields))
 
 
 def _turn_of(runtime: Any, setting: _Setting) -> _Turn:
@@ -288,14 +278,14 @@ def _tags(state: Any) -> tuple[str, ...] | None:
 # --- The four tools: each asks the store and says what came of it ---
 
 
-_Steps = Generator[_Asked, Any, Any]
+_Steps = Generator[Call, Any, Any]
 
 
 def _remember(turn: _Turn, text: str, kind: Kind, importance: int | None) -> _Steps:
     fields = turn.provenance(text) | {"kind": kind}
     if importance is not None:
         fields["salience"] = importance / 10
-    memory = yield _Asked("remember", (turn.home, text), fields)
+    memory = yield turn.ask("remember", turn.home, text, **fields)
     label = f"{memory.key} ({memory.kind}, {memory.source.replace('_', ' ')})"
     if memory.status == "quarantined":
         return f"kept aside as {label}: quarantined, not recalled until a person approves it"
@@ -306,8 +296,7 @@ def _recall(turn: _Turn, query: str, limit: int | None) -> _Steps:
     policy = turn.setting.policy
     if limit is not None:
         policy = (policy or turn.store.policy).replace(top_k=limit)
-    asked = {"policy": policy, "record": False}
-    recall: Recall = yield _Asked("recall", (turn.namespaces, query), asked)
+    recall: Recall = yield turn.ask("recall", turn.namespaces, query, policy=policy, record=False)
     turn.recalls.append(recall)
     told = [EVIDENCE, *_lines(recall, len(turn.namespaces) > 1)] if recall.chosen else []
     return "\n".join([*told, _outcome(recall)]), artifact(recall.memories)
@@ -315,12 +304,12 @@ def _recall(turn: _Turn, query: str, limit: int | None) -> _Steps:
 
 def _correct(turn: _Turn, key: str, text: str) -> _Steps:
     namespace, name = turn.thread.named(key, turn.home)
-    held = yield _Asked("get", (namespace, name), {"refresh_ttl": False})
+    held = yield turn.ask("get", namespace, name, refresh_ttl=False)
     if held is None:
         raise _unknown(key, turn)
     source = turn.thread.source_of(text)
     source = "user_correction" if source == "user_stated" else source
-    memory = yield _Asked("correct", (namespace, name, text), {"source": source})
+    memory = yield turn.ask("correct", namespace, name, text, source=source)
     words = memory.source.replace("_", " ")
     if memory.status == "quarantined":
         return f"proposed as {memory.key} ({words}): {_UNCHANGED.format(name)}"
@@ -329,12 +318,12 @@ def _correct(turn: _Turn, key: str, text: str) -> _Steps:
 
 def _forget(turn: _Turn, key: str) -> _Steps:
     namespace, name = turn.thread.named(key, turn.home)
-    held = yield _Asked("get", (namespace, name), {"refresh_ttl": False})
+    held = yield turn.ask("get", namespace, name, refresh_ttl=False)
     if held is None:
         raise _unknown(key, turn)
     # Who asks for it cannot be told from a key; words from outside may have put it up.
     source = "external" if turn.thread.is_untrusted else "user_stated"
-    if not (yield _Asked("forget", (namespace, name), {"source": source})):
+    if not (yield turn.ask("forget", namespace, name, source=source)):
         return f"proposed to forget {name}: {_UNCHANGED.format(name)}"
     return f"forgot {name} and its history"
 
@@ -406,14 +395,14 @@ def _tool(make: _Make, setting: _Setting) -> BaseTool:
     def call(runtime: ToolRuntime[Any, Any] = None, **said: Any) -> Any:  # type: ignore[assignment]
         with _told_faults(make.name):
             turn = _turn_of(runtime, setting)
-            told = setting.deadline.run(lambda: run(make.steps(turn, **said), turn))
+            told = setting.deadline.run(lambda: run(make.steps(turn, **said), CALLS))
             turn.record()
             return told
 
     async def acall(runtime: ToolRuntime[Any, Any] = None, **said: Any) -> Any:  # type: ignore[assignment]
         with _told_faults(make.name):
             turn = _turn_of(runtime, setting)
-            told = await setting.deadline.arun(lambda: arun(make.steps(turn, **said), turn))
+            told = await setting.deadline.arun(lambda: arun(make.steps(turn, **said), CALLS))
             turn.record()
             return told
 

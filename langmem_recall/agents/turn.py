@@ -1,41 +1,15 @@
-"""What a model call is made from and what comes of it; how agent plans are carried out."""
+"""What a model call is made from and what comes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 
 from langmem_recall.agents.records import RecallRecord
-from langmem_recall.deadline import Deadline
 from langmem_recall.types import Namespace, Recall
-
-
-class Step(NamedTuple):
-    """A call with a time limit, in both its ways."""
-
-    call: Callable[[], Any]
-    acall: Callable[[], Awaitable[Any]]
-    limit: Deadline
-
-
-class Steps:
-    """Carries steps out; the host that `run` and `arun` drive agent plans with."""
-
-    @staticmethod
-    def perform(step: Step) -> Any:
-        """Carry one step out within its limit."""
-        return step.limit.run(step.call)
-
-    @staticmethod
-    async def aperform(step: Step) -> Any:
-        """The same on the event loop."""
-        return await step.limit.arun(step.acall)
-
-
-STEPS = Steps()
 
 
 class ModelCall(NamedTuple):

@@ -42,8 +42,17 @@ class Call:
     function: Callable[[], Any]
     twin: Callable[[], Awaitable[Any]] | None = None
     """The same for the event loop; None: the function in a thread."""
-    limit_s: float | None = None
-    """Seconds to wait for it; past them the plan gets an error and goes on."""
+    limit: Deadline | None = None
+    """How long to wait for it; past that the plan gets an error and goes on."""
+
+    def perform(self) -> Any:
+        """Make the call and wait for it."""
+        return self.function() if self.limit is None else self.limit.run(self.function)
+
+    async def aperform(self) -> Any:
+        """Make the call without blocking the event loop."""
+        twin = self.twin or partial(asyncio.to_thread, self.function)
+        return await (twin() if self.limit is None else self.limit.arun(twin))
 
 
 Effect = Ops | Embed | Call
@@ -64,9 +73,7 @@ class Host:
         if isinstance(effect, Ops):
             return self._store_of(effect).batch(list(effect.ops)) if effect.ops else []
         if isinstance(effect, Call):
-            if effect.limit_s is None:
-                return effect.function()
-            return Deadline(effect.limit_s, effect.limit_s).run(effect.function)
+            return effect.perform()
         embeddings = _needed(self.embeddings)
         if effect.as_queries:
             return [embeddings.embed_query(text) for text in effect.texts]
@@ -81,10 +88,7 @@ class Host:
                 return await store.abatch(list(effect.ops))
             return list(await asyncio.gather(*(_asend(store, op) for op in effect.ops)))
         if isinstance(effect, Call):
-            twin = effect.twin or partial(asyncio.to_thread, effect.function)
-            if effect.limit_s is None:
-                return await twin()
-            return await Deadline(effect.limit_s, effect.limit_s).arun(twin)
+            return await effect.aperform()
         embeddings = _needed(self.embeddings)
         if effect.as_queries:
             return await asyncio.gather(*(embeddings.aembed_query(text) for text in effect.texts))
@@ -92,6 +96,23 @@ class Host:
 
     def _store_of(self, effect: Ops) -> BaseStore:
         return self.sidecar if effect.sidecar else self.store
+
+
+class Calls:
+    """Where plans are carried out that only make calls."""
+
+    @staticmethod
+    def perform(call: Call) -> Any:
+        """Make one call and wait for it."""
+        return call.perform()
+
+    @staticmethod
+    async def aperform(call: Call) -> Any:
+        """Make one call without blocking the event loop."""
+        return await call.aperform()
+
+
+CALLS = Calls()
 
 
 class Carrier(Protocol):

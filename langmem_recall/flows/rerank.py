@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from langchain_core.documents import BaseDocumentCompressor, Document
 
+from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, described
 from langmem_recall.flows.effects import Call, Plan
 from langmem_recall.types import Cue, Scored
@@ -50,7 +51,7 @@ class Reranker:
             kept: Sequence[Document] = yield Call(
                 lambda: self.compressor.compress_documents(documents, cue.words),
                 lambda: self.compressor.acompress_documents(documents, cue.words),
-                self.limit_s,
+                Deadline(self.limit_s, self.limit_s),
             )
             places = [int(document.metadata[PLACE]) for document in kept]
             first = [held.pop(place) for place in dict.fromkeys(places)]

@@ -29,7 +29,7 @@ from langmem_recall import (
 )
 from langmem_recall.agents import session, tools
 from langmem_recall.deadline import Deadline
-from langmem_recall.flows import effects
+from langmem_recall.flows import rerank
 from langmem_recall.flows.rerank import Reranker
 from langmem_recall.stores import writes
 
@@ -248,7 +248,7 @@ class Hurried(Deadline):
 
 def hurry(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
     """Limits that are short for what hangs, and for nothing else."""
-    for module in (session, tools, effects):
+    for module in (session, tools, rerank):
         monkeypatch.setattr(module, "Deadline", partial(Hurried, fault))
     # No knob: a summarizer that writes has ten seconds.
     monkeypatch.setattr(writes, "summarise", partial(writes.summarise, seconds=SHORT_S))
