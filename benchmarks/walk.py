@@ -25,7 +25,7 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 import langmem_recall
-from langmem_recall import LocalEmbeddings, LocalStore, RecallMiddleware, RecallStore
+from langmem_recall import Caching, LocalEmbeddings, LocalStore, RecallMiddleware, RecallStore
 
 PACKAGE = str(Path(langmem_recall.__file__).parent)
 ME = ("memories", "ada")
@@ -109,7 +109,7 @@ def _postgres(index: Any) -> Iterator[BaseStore]:
 
 def walks(inner: BaseStore) -> dict[str, Walk]:
     """The walks of one store, each warmed up."""
-    store = RecallStore(inner, flush_interval=3_600)
+    store = RecallStore(inner, caching=Caching(flush_interval=3_600))
     for number, text in enumerate(NOTES):
         store.remember(ME, text, key=str(number), source="user_stated")
     model = GenericFakeChatModel(messages=iter([AIMessage("Noted.")] * 10))

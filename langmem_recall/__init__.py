@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from langmem_recall.policy import RecallPolicy
     from langmem_recall.rendering import render
     from langmem_recall.stores.local.store import LocalStore
-    from langmem_recall.stores.recall_store import RecallStore
+    from langmem_recall.stores.recall_store import Caching, RecallStore
     from langmem_recall.stores.transfer import export_jsonl, import_jsonl
+    from langmem_recall.stores.writes import Writing
     from langmem_recall.types import Cue, Memory, Recall
     from langmem_recall.write_policy import WritePolicy
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Caching": "langmem_recall.stores.recall_store",
     "Cue": "langmem_recall.types",
     "Guard": "langmem_recall.guard.judge",
     "LocalEmbeddings": "langmem_recall.embeddings",
@@ -48,6 +50,7 @@ _HOMES = {
     "TraceLog": "langmem_recall.observe.log",
     "Verdict": "langmem_recall.guard.judge",
     "WritePolicy": "langmem_recall.write_policy",
+    "Writing": "langmem_recall.stores.writes",
     "build_cue": "langmem_recall.cue",
     "evaluate": "langmem_recall.evaluation.evaluate",
     "export_jsonl": "langmem_recall.stores.transfer",
@@ -60,6 +63,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Caching",
     "Cue",
     "Guard",
     "LocalEmbeddings",
@@ -76,6 +80,7 @@ __all__ = [
     "TraceLog",
     "Verdict",
     "WritePolicy",
+    "Writing",
     "build_cue",
     "evaluate",
     "export_jsonl",

@@ -60,7 +60,7 @@ class WritePolicy:
             raise RecallError(
                 f"The write policy does not store {observation!r}; it stores "
                 f"{', '.join(self.allow) or 'nothing'}. Nothing was stored; to allow it, pass "
-                "RecallStore(write_policy=WritePolicy(allow={**WritePolicy().allow, "
+                "Writing(write_policy=WritePolicy(allow={**WritePolicy().allow, "
                 f"{observation!r}: None}})), or leave observation out."
             )
         return self.allow[observation]

@@ -22,7 +22,16 @@ NAMES = {
     *("RecallStore", "LocalStore", "LocalEmbeddings", "RecallMiddleware", "recall_node"),
     *("RecallState", "memory_tools", "RecallPolicy", "WritePolicy", "Cue", "Memory", "Recall"),
     *("build_cue", "render", "TraceLog", "Monitor", "Reranker", "Guard", "Verdict"),
-    *("export_jsonl", "import_jsonl", "load_cases", "evaluate", "tune", "RecallError"),
+    *(
+        "Writing",
+        "Caching",
+        "export_jsonl",
+        "import_jsonl",
+        "load_cases",
+        "evaluate",
+        "tune",
+        "RecallError",
+    ),
 }
 
 

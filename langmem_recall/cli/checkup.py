@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -22,11 +21,11 @@ from langmem_recall.sources import EvidenceSource
 from langmem_recall.stores.postgres.database import database_of
 from langmem_recall.stores.postgres.schema import is_set_up
 from langmem_recall.stores.reads import embeddings_of, queries_as_documents
-from langmem_recall.stores.recall_store import RecallStore
+from langmem_recall.stores.recall_store import Caching, RecallStore
 from langmem_recall.types import SIDECAR_ROOT, Namespace
 
 PROBE = "a plain sentence about nothing in particular"
-INDEX_LIMIT: int = inspect.signature(RecallStore).parameters["index_limit"].default
+INDEX_LIMIT = Caching().index_limit
 NAMED = 5
 """Namespaces that an error message lists."""
 

@@ -124,7 +124,7 @@ class Facts(NamedTuple):
         if self.survey and not self.survey.has_words:
             return (
                 f"{self.survey.searched:,} memories are more than RecallStore keeps the words of; "
-                "raise index_limit, or split the namespace"
+                "raise Caching(index_limit=...), or split the namespace"
             )
         return None
 

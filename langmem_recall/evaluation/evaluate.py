@@ -34,7 +34,7 @@ from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.gates import HARD_GATES
 from langmem_recall.stores.local.store import LocalStore
-from langmem_recall.stores.recall_store import RecallStore
+from langmem_recall.stores.recall_store import Caching, RecallStore
 from langmem_recall.types import Cue, Namespace, Recall, Scored
 
 LOWEST_TRIGGER, HIGHEST_TRIGGER = 0.05, 0.95
@@ -265,7 +265,7 @@ class Bench:
         self._now = self._started = datetime.now(UTC)
         # The clock jumps from case to case; what was listed once stays listed.
         self.store = RecallStore(
-            inner, record=False, clock=lambda: self._now, index_max_age=math.inf
+            inner, record=False, clock=lambda: self._now, caching=Caching(max_age=math.inf)
         )
 
     def ask(self, case: Case, contender: Contender, k: int) -> Outcome:

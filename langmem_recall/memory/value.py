@@ -179,7 +179,7 @@ def checked_text(text: Any, max_text: int = LONGEST_TEXT) -> str:
     if len(text) > max_text:
         raise InputError(
             f"A memory may have {max_text:,} characters, got {len(text):,}. Remember what matters "
-            "of it, or raise max_text of the RecallStore."
+            "of it, or raise Writing(max_text=...) of the RecallStore."
         )
     return cleaned(text)
 

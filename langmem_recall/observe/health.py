@@ -278,7 +278,7 @@ def _causes(window: Window, policy: RecallPolicy) -> list[tuple[float, str]]:
         ),
         (
             _share_of(glance.words == 0 for glance in glances),
-            'lexical arm off: make the store with index="auto" and a larger index_limit',
+            "lexical arm off: make the store with a larger Caching(index_limit=...)",
         ),
         (
             _share_of(glance.dense == 0 for glance in glances),

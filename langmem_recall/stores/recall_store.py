@@ -10,9 +10,10 @@ from asyncio import to_thread
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from inspect import isawaitable
-from typing import Any, Literal, Self, TypedDict, cast
+from typing import Any, Literal, Self, TypedDict, TypeVar, cast
 
 from langchain_core.documents import BaseDocumentCompressor
 from langgraph.store.base import (
@@ -35,12 +36,12 @@ from langgraph.store.base import (
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 from typing_extensions import Unpack
 
-from langmem_recall.errors import InputError, described
+from langmem_recall.errors import ConfigurationError, InputError, described
 from langmem_recall.flows.effects import Call, Ops, Plan, arun, run
 from langmem_recall.flows.rerank import Reranker
 from langmem_recall.guard.judge import Guard, default_guard
 from langmem_recall.memory.sweep import STEPS, Forgotten, Step, SweepReport
-from langmem_recall.memory.value import LONGEST_TEXT, check_value
+from langmem_recall.memory.value import check_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.bookkeeping import Bookkeeper
 from langmem_recall.stores.books import book_of, has_tables, make_tables, prepare
@@ -52,7 +53,7 @@ from langmem_recall.stores.postgres.host import explained, host_of
 from langmem_recall.stores.quarantine import Quarantine
 from langmem_recall.stores.reads import Knobs, Reader, embeddings_of, has_vectors
 from langmem_recall.stores.sweep import Sweeper, SweepRequest
-from langmem_recall.stores.writes import WriteKnobs, Writer
+from langmem_recall.stores.writes import Writer, Writing
 from langmem_recall.types import (
     SIDECAR_ROOT,
     STATUSES,
@@ -66,7 +67,6 @@ from langmem_recall.types import (
     Source,
     View,
 )
-from langmem_recall.write_policy import WritePolicy
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +121,38 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caching:
+    """What a `RecallStore` keeps in its process, for how long, and where usage goes.
+
+    Args:
+        index_limit: Memories in a namespace beyond which its words are not kept in this process;
+            0 keeps none: the dense pool alone is scored lexically.
+        max_age: Seconds after which a namespace is listed again, because another process may have
+            written. Deletions elsewhere never surface, whatever the age.
+        flush_interval: Seconds between a read and the writing of its usage.
+        usage_store: Holds what is kept about memories where the inner store cannot.
+    """
+
+    index_limit: int = 100_000
+    max_age: float = 30.0
+    flush_interval: float = 1.0
+    usage_store: BaseStore | None = None
+
+
+R = TypeVar("R")
+
+
+def _record_of(kind: type[R], name: str, given: R | None) -> R:
+    """The record as it was given, the default where there is none."""
+    if given is not None and not isinstance(given, kind):
+        raise ConfigurationError(
+            f"{name} must be a {kind.__name__}, got {given!r:.80}. "
+            f"Write {name}={kind.__name__}(...)."
+        )
+    return kind() if given is None else given
+
+
 class RecallStore(BaseStore):
     """Wraps any `BaseStore`: `search` re-ranks and learns from reads, `recall` gates as well.
 
@@ -130,20 +162,11 @@ class RecallStore(BaseStore):
         guard: Judges every text given to `remember` and `correct`. About what is put as it is, or
             written past this store, its decision is kept beside the item; every read but `get`,
             `history`, `quarantined` and an export heeds it.
-        write_policy: What `remember` stores when it is told the kind of observation.
-        merge_similarity: How alike a text under a generated key must be to a memory to reinforce
-            it instead of being stored, if names, numbers and negation agree; 2: never.
-        summarizer: A chat model that condenses external text before it is stored.
-        max_text: Characters that a memory may have.
-        usage_store: Holds the usage records where the inner store cannot.
         traces: Called with every `Recall`.
         record: Whether reads count as uses.
         clock: Tells the time; for tests and simulations.
-        index: "off" keeps no words in this process: the dense pool alone is scored lexically.
-        index_limit: Memories in a namespace beyond which its words are not kept either.
-        index_max_age: Seconds after which a namespace is listed again, because another process
-            may have written. Deletions elsewhere never surface, whatever the age.
-        flush_interval: Seconds between a read and the writing of its usage.
+        writing: How texts are stored: write policy, summarizer, merging, length.
+        caching: What is kept in this process, for how long, and where usage goes.
         allow_empty_namespace: Let `recall` and `search` read all namespaces at once.
         stored_policies: Use the policy that `set_policy` stored for a namespace, where there is
             one, in place of `policy`.
@@ -157,21 +180,14 @@ class RecallStore(BaseStore):
         *,
         policy: RecallPolicy | None = None,
         guard: Guard = default_guard,
-        write_policy: WritePolicy | None = None,
-        merge_similarity: float = 0.95,
-        summarizer: Any = None,
-        max_text: int = LONGEST_TEXT,
-        usage_store: BaseStore | None = None,
         traces: Callable[[Recall], None] | None = None,
-        record: bool = True,
+        reranker: BaseDocumentCompressor | Reranker | None = None,
         clock: Callable[[], datetime] = _utc_now,
-        index: Literal["auto", "off"] = "auto",
-        index_limit: int = 100_000,
-        index_max_age: float = 30.0,
-        flush_interval: float = 1.0,
+        writing: Writing | None = None,
+        caching: Caching | None = None,
+        record: bool = True,
         allow_empty_namespace: bool = False,
         stored_policies: bool = False,
-        reranker: BaseDocumentCompressor | Reranker | None = None,
     ) -> None:
         super().__init__()
         self._inner = inner
@@ -180,26 +196,26 @@ class RecallStore(BaseStore):
         self._clock = clock
         self._secret: bytes | None = None
         self.policy = policy or RecallPolicy.default()
-        sidecar = usage_store or inner
+        writing = _record_of(Writing, "writing", writing)
+        caching = _record_of(Caching, "caching", caching)
+        sidecar = caching.usage_store or inner
         self._book = book_of(sidecar)
         adding = _adding_locks.setdefault(sidecar, threading.Lock())
         self._ledger = Ledger(self._book, self.policy.count_fade_per_day, adding)
         self._host = host_of(inner, sidecar, embeddings=embeddings_of(inner))
-        limit = index_limit if index == "auto" else 0
-        knobs = Knobs(limit, index_max_age, allow_empty_namespace)
-        self._quarantine = Quarantine(guard, index_max_age)
+        knobs = Knobs(caching.index_limit, caching.max_age, allow_empty_namespace)
+        self._quarantine = Quarantine(guard, caching.max_age)
         rerank = reranker if isinstance(reranker, Reranker | None) else Reranker(reranker)
         self._reader = Reader(inner, self._ledger, self._quarantine, clock, knobs, rerank)
-        self._flusher = Flusher(self, flush_interval)
-        writing = WriteKnobs(write_policy or WritePolicy(), merge_similarity, summarizer, max_text)
+        self._flusher = Flusher(self, caching.flush_interval)
         indexes, words = self._reader.indexes, self._reader.words
         stores = inner, sidecar
         keeper = self._keeper = Bookkeeper(stores, clock, indexes, self._ledger, self._quarantine)
         twins = DuplicateFinder(words, has_vectors(inner))
         self._writer = Writer(keeper, twins, self._flusher.nudge, writing)
-        self._upkeep = Sweeper(keeper, twins, merge_similarity)
+        self._upkeep = Sweeper(keeper, twins, writing.merge_similarity)
         self._stored_policies = stored_policies
-        self._policies = PolicyStore(clock, index_max_age)
+        self._policies = PolicyStore(clock, caching.max_age)
 
     def __repr__(self) -> str:
         return f"RecallStore({self._inner!r}, policy={self.policy.name!r})"

@@ -8,9 +8,9 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.store.base import GetOp, Item, PutOp
@@ -95,19 +95,27 @@ FIELDS = frozenset(MEMORY_FIELDS) - {"content", "status", "confirmed_at", "super
 """What a caller may say of a memory."""
 
 
-class WriteKnobs(NamedTuple):
-    """What a `RecallStore` was told about writing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """How a `RecallStore` writes.
 
-    policy: WritePolicy = WritePolicy()
+    Args:
+        write_policy: What `remember` stores when it is told the kind of observation.
+        merge_similarity: How alike a text under a generated key must be to a memory to reinforce
+            it instead of being stored, if names, numbers and negation agree; 2: never.
+        summarizer: A chat model that condenses external text before it is stored.
+        max_text: Characters that a memory may have.
+    """
+
+    write_policy: WritePolicy = field(default_factory=WritePolicy)
     merge_similarity: float = 0.95
     summarizer: Any = None
     max_text: int = LONGEST_TEXT
 
-    def check(self) -> None:
-        """Refuse knobs that cannot be meant."""
-        if not isinstance(self.policy, WritePolicy):
+    def __post_init__(self) -> None:
+        if not isinstance(self.write_policy, WritePolicy):
             raise ConfigurationError(
-                f"write_policy must be a WritePolicy, got {self.policy!r:.80}."
+                f"write_policy must be a WritePolicy, got {self.write_policy!r:.80}."
             )
         share = self.merge_similarity
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 2:
@@ -131,9 +139,8 @@ class Writer:
         keeper: Bookkeeper,
         twins: DuplicateFinder,
         nudge: Callable[[], None],
-        knobs: WriteKnobs,
+        knobs: Writing,
     ) -> None:
-        knobs.check()
         self._keeper = keeper
         self._twins = twins
         self._quarantine: Quarantine = keeper.quarantine
@@ -393,7 +400,7 @@ class Writer:
         self, memory: Memory, ttl: timedelta | None, observation: str | None, now: datetime
     ) -> datetime | None:
         """Until when a memory is valid: as the caller says, else as the write policy does."""
-        allowed = None if observation is None else self._knobs.policy.ttl_of(observation)
+        allowed = None if observation is None else self._knobs.write_policy.ttl_of(observation)
         if ttl is None and memory.valid_until is not None:
             return memory.valid_until
         if ttl is not None and memory.valid_until is not None:

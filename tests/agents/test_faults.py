@@ -30,7 +30,7 @@ from scripted import (
     shape,
 )
 
-from langmem_recall import LocalStore, Recall, RecallStore
+from langmem_recall import Caching, LocalStore, Recall, RecallStore
 from langmem_recall import deadline as deadline_module
 from langmem_recall.agents import session as session_module
 from langmem_recall.deadline import Breaker, TooLate
@@ -528,7 +528,7 @@ def test_a_store_that_cannot_write_usage_is_left_alone_after_three_turns(
     traces: list[Recall] = []
     inner, model = FaultyStore(), model_of()
     # Nothing is written behind while this test runs.
-    store = facts(traces, inner=inner, flush_interval=HANG)
+    store = facts(traces, inner=inner, caching=Caching(flush_interval=HANG))
     store.secret()
     tried = putting_hangs(inner, hold)
     chat = Chat(agent_of(model, store, deadline=DEADLINE, first_load=HANG, on_error="skip"))
@@ -547,7 +547,7 @@ def test_a_turn_waits_once_where_both_reading_and_writing_hang(
     """What the turn before has left to write is not tried on a store that hangs."""
     traces: list[Recall] = []
     inner = FaultyStore()
-    store = facts(traces, inner=inner, flush_interval=HANG)
+    store = facts(traces, inner=inner, caching=Caching(flush_interval=HANG))
     graph = agent_of(model_of(), store, deadline=1.0, first_load=HANG, on_error="skip")
     store.recall(ADA, FLIGHT_WORDS)
     traces.clear()

@@ -10,6 +10,7 @@ import pytest
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
+from langmem_recall import Caching
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import InputError
 from langmem_recall.evaluation.cases import OFF_TOPIC, Case, CaseSet, Collection
@@ -174,7 +175,7 @@ POLICIES = [
 
 def twins_store(inner: BaseStore) -> RecallStore:
     """Memories with equal words, told apart by time, salience and use alone; one is expired."""
-    store = RecallStore(inner, clock=lambda: NOW, flush_interval=3600)
+    store = RecallStore(inner, clock=lambda: NOW, caching=Caching(flush_interval=3600))
     expired = {"valid_until": (NOW - timedelta(days=1)).isoformat()}
     for i in range(24):
         fields = expired if i == 7 else {"salience": (i * 7 % 10) / 10}

@@ -20,10 +20,12 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 
 from langmem_recall import (
+    Caching,
     Recall,
     RecallMiddleware,
     RecallState,
     RecallStore,
+    Writing,
     memory_tools,
     recall_node,
 )
@@ -95,10 +97,9 @@ class Bench:
             self.inner,
             clock=self.clock,
             traces=self.traces.append,
-            # Nothing is written behind: each cell says itself when it flushes.
-            flush_interval=1_000,
-            summarizer=summarizer,
             reranker=reranker if part == "reranker" else None,
+            writing=Writing(summarizer=summarizer),
+            caching=Caching(flush_interval=1_000),
         )
         self._runner = asyncio.Runner() if mode == "async" else None
         self._options = {

@@ -13,7 +13,7 @@ from conftest import Call, Clock
 from faulty import HANG_S, INNER, Fault, FaultyEmbeddings
 from tenacity import RetryCallState, Retrying
 
-from langmem_recall import RecallStore
+from langmem_recall import Caching, RecallStore
 from langmem_recall.stores import flusher
 
 MEMORY = (ADA, "seat")
@@ -70,7 +70,7 @@ def test_closing_writes_what_is_pending_and_leaves_no_thread(
 
 
 async def test_closing_on_a_loop_leaves_no_task(kind: str, fault: Fault) -> None:
-    store = opened(kind, "feedback", fault, flush_interval=0.0)
+    store = opened(kind, "feedback", fault, caching=Caching(flush_interval=0.0))
     fault.strike()
     await store.afeedback(ADA, "seat")
     assert await asyncio.to_thread(fault.wait_for_hits, 1)
@@ -85,7 +85,7 @@ async def test_closing_on_a_loop_leaves_no_task(kind: str, fault: Fault) -> None
 def test_a_flush_that_fails_is_tried_again_until_it_works(
     kind: str, fault: Fault, impatient: None
 ) -> None:
-    store = opened(kind, "feedback", fault, flush_interval=0.005)
+    store = opened(kind, "feedback", fault, caching=Caching(flush_interval=0.005))
     store.recall(ADA, CUE, record=False)
     fault.strike()
     store.feedback(ADA, "seat")
@@ -100,7 +100,7 @@ def test_a_flush_that_fails_is_tried_again_until_it_works(
 async def test_a_flush_that_fails_on_a_loop_is_tried_again_until_it_works(
     kind: str, fault: Fault, impatient: None
 ) -> None:
-    store = opened(kind, "feedback", fault, flush_interval=0.005)
+    store = opened(kind, "feedback", fault, caching=Caching(flush_interval=0.005))
     fault.strike()
     await store.afeedback(ADA, "seat")
     assert await asyncio.to_thread(fault.wait_for_hits, 3)
@@ -114,7 +114,7 @@ def test_one_thread_tries_again_however_much_there_is_to_write(
     fault: Fault, impatient: None
 ) -> None:
     before = threading.enumerate()
-    store = opened("local", "feedback", fault, flush_interval=0.0)
+    store = opened("local", "feedback", fault, caching=Caching(flush_interval=0.0))
     fault.strike()
     for _ in range(20):
         store.feedback(ADA, "seat")
@@ -130,7 +130,7 @@ def test_what_comes_while_a_flush_is_under_way_is_written_too(
     fault: Fault, impatient: None
 ) -> None:
     fault.kind = "hangs"
-    store = opened("local", "feedback", fault, flush_interval=0.0)
+    store = opened("local", "feedback", fault, caching=Caching(flush_interval=0.0))
     fault.strike()
     store.feedback(ADA, "seat")
     assert fault.wait_for_hits(1)
@@ -184,7 +184,7 @@ def test_leaving_a_store_closes_the_inner_one_although_the_flush_fails(
 def test_after_a_loop_has_ended_the_next_read_is_written_behind_all_the_same(
     fault: Fault,
 ) -> None:
-    store = opened("in memory", "feedback", fault, flush_interval=0.005)
+    store = opened("in memory", "feedback", fault, caching=Caching(flush_interval=0.005))
 
     async def last_words() -> None:
         await store.afeedback(ADA, "seat")
@@ -224,7 +224,7 @@ CALLS: dict[str, tuple[str, Callable[[RecallStore], Any]]] = {
 async def test_the_event_loop_goes_on_while_something_hangs(what: str, fault: Fault) -> None:
     part, ask = CALLS[what]
     fault.kind = "hangs"
-    store = opened("local", part, fault, flush_interval=HANG_S)
+    store = opened("local", part, fault, caching=Caching(flush_interval=HANG_S))
     store.feedback(ADA, "seat")
     fault.strike()
     asked = asyncio.create_task(ask(store))

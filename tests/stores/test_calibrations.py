@@ -7,6 +7,7 @@ from conftest import Call, CountingEmbeddings
 from langgraph.store.base import Op, Result
 from langgraph.store.memory import InMemoryStore
 
+from langmem_recall import Caching
 from langmem_recall.ranking.panel import PANELS
 from langmem_recall.stores import calibrations
 from langmem_recall.stores.calibrations import CALIBRATION
@@ -110,6 +111,6 @@ def test_a_sidecar_that_fails_leaves_the_measuring(
         async def abatch(self, ops: Iterable[Op]) -> list[Result]:
             return self.batch(ops)
 
-    store = RecallStore(inner, record=False, usage_store=Broken())
+    store = RecallStore(inner, record=False, caching=Caching(usage_store=Broken()))
     assert call(store, "recall", NS, CUE).memories
     assert asked(embeddings) == PANEL

@@ -12,6 +12,7 @@ from conftest import Clock, CountingEmbeddings
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
+from langmem_recall import Caching
 from langmem_recall.stores.ledger import USAGE
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
@@ -30,7 +31,7 @@ class Life:
     def __init__(self, base: BaseStore, clock: Clock) -> None:
         self.base = base
         self.clock = clock
-        self.store = RecallStore(base, clock=clock, flush_interval=1_000)
+        self.store = RecallStore(base, clock=clock, caching=Caching(flush_interval=1_000))
         self.chance = random.Random(7)
         self.written: set[MemoryId] = set()
         self.removed: set[MemoryId] = set()

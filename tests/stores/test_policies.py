@@ -7,6 +7,7 @@ from conftest import Call, Clock
 from langgraph.store.base import SearchOp
 from langgraph.store.memory import InMemoryStore
 
+from langmem_recall import Caching
 from langmem_recall.errors import PolicyError
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
@@ -67,7 +68,7 @@ def test_another_process_picks_a_policy_up_when_its_reading_is_old(
     inner: InMemoryStore, clock: Clock, call: Call
 ) -> None:
     one = RecallStore(inner, stored_policies=True, clock=clock)
-    other = RecallStore(inner, stored_policies=True, clock=clock, index_max_age=30)
+    other = RecallStore(inner, stored_policies=True, clock=clock, caching=Caching(max_age=30))
     assert call(other, "policy_for", NS) == RecallPolicy.default()
     one.set_policy(NS, STRICT)
     assert call(other, "policy_for", NS) == RecallPolicy.default()

@@ -10,6 +10,7 @@ from conftest import Call, Clock, CountingEmbeddings
 from langgraph.store.base import PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
+from langmem_recall import Caching
 from langmem_recall.errors import InputError
 from langmem_recall.guard.judge import Verdict, allow_all
 from langmem_recall.policy import RecallPolicy
@@ -306,7 +307,7 @@ def test_decisions_that_cannot_be_read_or_kept_do_not_break_a_read(
 
     base.put(NS, "odd", ODD)
     base.put(NS, "fine", {"content": "aisle seats on flights"})
-    store = RecallStore(base, guard=suspicious, clock=clock, usage_store=Broken())
+    store = RecallStore(base, guard=suspicious, clock=clock, caching=Caching(usage_store=Broken()))
     assert {one.key for one in call(store, "recall", NS, CUE, record=False).memories} == {"fine"}
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
+from langmem_recall import Caching
 from langmem_recall.errors import InputError, RecallError
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
@@ -246,8 +247,8 @@ def test_reads_write_only_when_flushed(
 
 def test_use_counts_are_exact_under_threads(inner: InMemoryStore, clock: Clock) -> None:
     policy = RecallPolicy.default(refresh_floor=0)
-    store = RecallStore(inner, policy=policy, clock=clock, flush_interval=0.01)
-    other = RecallStore(inner, policy=policy, clock=clock, flush_interval=0.01)
+    store = RecallStore(inner, policy=policy, clock=clock, caching=Caching(flush_interval=0.01))
+    other = RecallStore(inner, policy=policy, clock=clock, caching=Caching(flush_interval=0.01))
     store.put(NS, "seat", {"content": "I prefer aisle seats"})
 
     def recall(reader: RecallStore) -> None:
@@ -266,7 +267,7 @@ def test_use_counts_are_exact_under_threads(inner: InMemoryStore, clock: Clock) 
 
 def test_use_counts_are_exact_under_tasks(inner: InMemoryStore, clock: Clock) -> None:
     policy = RecallPolicy.default(refresh_floor=0)
-    store = RecallStore(inner, policy=policy, clock=clock, flush_interval=0.001)
+    store = RecallStore(inner, policy=policy, clock=clock, caching=Caching(flush_interval=0.001))
     store.put(NS, "seat", {"content": "I prefer aisle seats"})
 
     async def recall() -> None:
@@ -333,7 +334,7 @@ def test_quiet_reads_and_switched_off_recording_leave_no_trace(
 
 def test_usage_can_live_in_another_store(inner: InMemoryStore, clock: Clock, call: Call) -> None:
     usage = InMemoryStore()
-    store = RecallStore(inner, clock=clock, usage_store=usage)
+    store = RecallStore(inner, clock=clock, caching=Caching(usage_store=usage))
     store.put(NS, "seat", {"content": "I prefer aisle seats"})
     call(store, "search", NS, query="seats")
     call(store, "flush")
@@ -406,7 +407,9 @@ def test_a_memory_deleted_elsewhere_never_surfaces(
 def test_a_write_elsewhere_is_found_by_its_words_after_the_index_aged(
     inner: InMemoryStore, clock: Clock, call: Call
 ) -> None:
-    store = RecallStore(inner, clock=clock, index_max_age=30, policy=RecallPolicy.default(pool=5))
+    store = RecallStore(
+        inner, clock=clock, policy=RecallPolicy.default(pool=5), caching=Caching(max_age=30)
+    )
     fill(store, 60)
     call(store, "search", NS, query="jazz")
     inner.put(NS, "ssl", {"content": f"{CODE} jazz"}, index=False)
@@ -431,11 +434,11 @@ def test_an_own_write_is_found_at_once_and_its_old_words_are_forgotten(
     assert call(store, "recall", NS, "AB-9999").memories[0].key == "note"
 
 
-@pytest.mark.parametrize("knobs", [{"index": "off"}, {"index_limit": 10}])
+@pytest.mark.parametrize("index_limit", [0, 10])
 def test_without_an_index_the_dense_pool_is_ranked(
-    inner: InMemoryStore, clock: Clock, call: Call, knobs: dict[str, Any]
+    inner: InMemoryStore, clock: Clock, call: Call, index_limit: int
 ) -> None:
-    store = RecallStore(inner, clock=clock, **knobs)
+    store = RecallStore(inner, clock=clock, caching=Caching(index_limit=index_limit))
     fill(store, 60)
     store.put(NS, "seat", {"content": "I prefer aisle seats on flights"})
     recall = call(store, "recall", NS, "which seat do I prefer on flights?")
@@ -740,7 +743,7 @@ def test_langmem_values_are_recalled(store: RecallStore, call: Call) -> None:
 def test_a_cancelled_flush_neither_hangs_nor_loses_what_was_pending(
     inner: InMemoryStore, clock: Clock
 ) -> None:
-    store = RecallStore(inner, clock=clock, flush_interval=1_000)
+    store = RecallStore(inner, clock=clock, caching=Caching(flush_interval=1_000))
     store.put(NS, "seat", {"content": "I prefer aisle seats"})
     store.search(NS, query="seats")
     adding = store._ledger._adding

@@ -31,6 +31,7 @@ from langgraph.store.base import BaseStore, GetOp, PutOp, SearchItem, SearchOp
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 
+from langmem_recall import Caching
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import InputError
 from langmem_recall.flows.effects import run
@@ -305,8 +306,8 @@ class Machine(RuleBasedStateMachine):
             self.backend.open(),
             clock=self.clock,
             guard=quarantines_odd,
-            flush_interval=1_000,
             allow_empty_namespace=True,
+            caching=Caching(flush_interval=1_000),
         )
 
     def teardown(self) -> None:

@@ -14,6 +14,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import PostgresStore
 from langgraph.store.sqlite import SqliteStore
 
+from langmem_recall import Caching
 from langmem_recall.errors import InputError, StoreError
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
@@ -407,7 +408,7 @@ def test_usage_in_a_store_of_its_own_is_forgotten_as_well(
     base: BaseStore, clock: Clock, call: Call
 ) -> None:
     beside = InMemoryStore()
-    store = RecallStore(base, usage_store=beside, clock=clock)
+    store = RecallStore(base, clock=clock, caching=Caching(usage_store=beside))
     store.put(NS, "a", {"content": SEATS})
     call(store, "search", NS, query="seats")
     call(store, "flush")

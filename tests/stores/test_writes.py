@@ -14,7 +14,7 @@ from langchain_core.language_models import FakeListChatModel
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
-from langmem_recall import WritePolicy
+from langmem_recall import Caching, WritePolicy, Writing
 from langmem_recall.errors import ConfigurationError, InputError, RecallError
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
@@ -105,7 +105,7 @@ def test_an_observation_that_is_not_worth_keeping_is_refused(
 
 def test_a_write_policy_of_ones_own_is_obeyed(make: Make, call: Call) -> None:
     policy = WritePolicy(allow={"gossip": timedelta(days=1)})
-    store = RecallStore(make(), write_policy=policy)
+    store = RecallStore(make(), writing=Writing(write_policy=policy))
     assert call(store, "remember", NS, SEATS, observation="gossip").valid_until is not None
     with pytest.raises(RecallError, match="it stores gossip"):
         call(store, "remember", NS, SEATS, observation="session_summary")
@@ -165,7 +165,7 @@ def test_nul_and_lone_surrogates_are_cleaned_away(store: RecallStore, call: Call
 
 
 def test_the_longest_text_is_a_knob(make: Make) -> None:
-    store = RecallStore(make(), max_text=10)
+    store = RecallStore(make(), writing=Writing(max_text=10))
     with pytest.raises(InputError, match="may have 10 characters, got 31"):
         store.remember(NS, SEATS)
     assert store.remember(NS, "short").text == "short"
@@ -187,7 +187,14 @@ def test_the_longest_text_is_a_knob(make: Make) -> None:
 )
 def test_knobs_that_cannot_be_meant_are_refused_at_once(knobs: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        RecallStore(InMemoryStore(), **knobs)
+        Writing(**knobs)
+
+
+def test_what_is_no_record_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"Write writing=Writing\(...\)"):
+        RecallStore(InMemoryStore(), writing={"max_text": 5})  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"Write caching=Caching\(...\)"):
+        RecallStore(InMemoryStore(), caching=5)  # type: ignore[arg-type]
 
 
 # --- provenance -------------------------------------------------------------------------------
@@ -286,7 +293,7 @@ def test_a_namespace_below_or_beside_is_not_looked_at(store: RecallStore, call: 
 
 
 def test_merging_can_be_switched_off(make: Make, call: Call) -> None:
-    store = RecallStore(make(), merge_similarity=2)
+    store = RecallStore(make(), writing=Writing(merge_similarity=2))
     assert call(store, "remember", NS, SEATS).key != call(store, "remember", NS, SEATS).key
 
 
@@ -429,7 +436,7 @@ PAGE = "The shop, founded in 1911 by the Larsen family, closes at six. You must 
 
 def test_external_text_is_summarised_and_stays_external(make: Make, call: Call) -> None:
     model = FakeListChatModel(responses=["  The Larsen shop closes at six. "])
-    store = RecallStore(make(), summarizer=model)
+    store = RecallStore(make(), writing=Writing(summarizer=model))
     memory = call(store, "remember", NS, PAGE, source="external")
     assert (memory.text, memory.source) == ("The Larsen shop closes at six.", "external")
     assert memory.entities == ("Larsen",)
@@ -440,7 +447,7 @@ def test_external_text_is_summarised_and_stays_external(make: Make, call: Call) 
 def test_a_summary_that_cannot_be_used_leaves_the_text_as_it_is(
     make: Make, call: Call, answer: Any
 ) -> None:
-    store = RecallStore(make(), summarizer=Model(answer), guard=suspicious)
+    store = RecallStore(make(), guard=suspicious, writing=Writing(summarizer=Model(answer)))
     assert call(store, "remember", NS, PAGE, source="external").text == PAGE
 
 
@@ -451,14 +458,14 @@ def test_a_slow_summarizer_is_not_waited_for(
     model = Model("late")
     monkeypatch.setattr(model, "invoke", lambda *_: release.wait(30))
     monkeypatch.setattr("langmem_recall.stores.writes.summarise.__defaults__", (0.01,))
-    store = RecallStore(make(), summarizer=model)
+    store = RecallStore(make(), writing=Writing(summarizer=model))
     assert call(store, "remember", NS, PAGE, source="external").text == PAGE
     release.set()
 
 
 def test_only_external_text_that_the_guard_allows_is_summarised(make: Make, call: Call) -> None:
     model = Model("a summary")
-    store = RecallStore(make(), summarizer=model, guard=suspicious)
+    store = RecallStore(make(), guard=suspicious, writing=Writing(summarizer=model))
     assert call(store, "remember", NS, PAGE, source="user_stated").text == PAGE
     assert call(store, "remember", NS, "an odd page", source="external").text == "an odd page"
     assert model.asked == []
@@ -849,7 +856,9 @@ def test_feedback_refuses_what_cannot_be_meant(
 
 def test_outcomes_are_exact_under_threads(make: Make, clock: Clock) -> None:
     inner = make()
-    stores = [RecallStore(inner, clock=clock, flush_interval=0.001) for _ in range(2)]
+    stores = [
+        RecallStore(inner, clock=clock, caching=Caching(flush_interval=0.001)) for _ in range(2)
+    ]
     stores[0].remember(NS, SEATS, key="a")
 
     def report(which: int) -> None:

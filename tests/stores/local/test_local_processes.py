@@ -183,11 +183,15 @@ def test_counts_of_four_processes_are_exact(tmp_path):
 
 RECALLER = """
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.recall_store import RecallStore
+from langmem_recall.stores.recall_store import Caching, RecallStore
 
 path, recalls = sys.argv[1], int(sys.argv[2])
 with LocalStore(path) as local:
-    store = RecallStore(local, policy=RecallPolicy.default(refresh_floor=0), flush_interval=0.05)
+    store = RecallStore(
+        local,
+        policy=RecallPolicy.default(refresh_floor=0),
+        caching=Caching(flush_interval=0.05),
+    )
     for _ in range(recalls):
         assert store.recall(NS, "which seats do I prefer on flights?").chosen
     store.close()

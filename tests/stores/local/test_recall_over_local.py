@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.embeddings import Embeddings
 
+from langmem_recall import Caching
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
@@ -91,7 +92,10 @@ def test_use_counts_are_exact_under_threads_and_two_wrappers(
     local: LocalStore, clock: Clock
 ) -> None:
     policy = RecallPolicy.default(refresh_floor=0)
-    stores = [RecallStore(local, policy=policy, clock=clock, flush_interval=0.01) for _ in range(2)]
+    stores = [
+        RecallStore(local, policy=policy, clock=clock, caching=Caching(flush_interval=0.01))
+        for _ in range(2)
+    ]
     stores[0].put(NS, "seat", {"content": "I prefer aisle seats"})
 
     def recall(reader: RecallStore) -> None:

@@ -17,6 +17,7 @@ import pytest
 from conftest import CountingEmbeddings
 from langgraph.store.postgres import AsyncPostgresStore
 
+from langmem_recall import Caching
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.postgres.schema import USAGE_TABLE
 from langmem_recall.stores.recall_store import RecallStore
@@ -61,7 +62,10 @@ async def test_thirty_two_agents_lose_no_count_and_meet_no_deadlock(
         postgres, pool_config=pool, index=index, ttl=ttl
     ) as inner:
         # Two stores over the same tables, as two processes would have them.
-        stores = [RecallStore(inner, policy=policy, flush_interval=0.05) for _ in range(2)]
+        stores = [
+            RecallStore(inner, policy=policy, caching=Caching(flush_interval=0.05))
+            for _ in range(2)
+        ]
         await stores[0].asetup()
         for tenant in range(TENANTS):
             for place, subject in enumerate(SUBJECTS):

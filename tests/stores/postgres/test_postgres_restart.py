@@ -27,6 +27,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 from postgres_server import PostgresServer, running
 
+from langmem_recall import Caching
 from langmem_recall.agents.node import recall_node
 from langmem_recall.agents.records import RecallState
 from langmem_recall.embeddings import LocalEmbeddings
@@ -155,7 +156,7 @@ async def agent(load: Load, store: RecallStore, worker: str) -> None:
 
 async def agents(load: Load, uri: str) -> None:
     async with AsyncPostgresStore.from_conn_string(uri, pool_config=POOL, index=INDEX) as inner:
-        store = RecallStore(inner, policy=EVERY_USE, flush_interval=0.05)
+        store = RecallStore(inner, policy=EVERY_USE, caching=Caching(flush_interval=0.05))
         await asyncio.gather(*(agent(load, store, f"agent{n}") for n in range(WORKERS)))
         await store.aclose()
 
@@ -176,7 +177,7 @@ def test_service_resumes_by_itself_and_no_count_is_lost_or_doubled(
         inner = stack.enter_context(
             PostgresStore.from_conn_string(uri, pool_config=POOL, index=INDEX)
         )
-        store = RecallStore(inner, policy=EVERY_USE, flush_interval=0.05)
+        store = RecallStore(inner, policy=EVERY_USE, caching=Caching(flush_interval=0.05))
         store.setup()
         for place, subject in enumerate(SUBJECTS):
             value = {"content": f"They care a lot about {subject}, more than most"}
@@ -299,7 +300,7 @@ class Lossy:
 
 
 def used_store(inner: BaseStore, clock: Clock) -> RecallStore:
-    store = RecallStore(inner, policy=EVERY_USE, clock=clock, flush_interval=1_000)
+    store = RecallStore(inner, policy=EVERY_USE, clock=clock, caching=Caching(flush_interval=1_000))
     store.put(NS, "seat", {"content": "I prefer aisle seats"})
     store.search(NS, query="seats")
     return store

@@ -18,6 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 from postgres_server import PostgresServer
 
+from langmem_recall import Caching
 from langmem_recall.agents.middleware import RecallMiddleware
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import StoreError
@@ -119,7 +120,7 @@ def test_an_agent_over_what_may_only_be_read_recalls_and_replays(
 def test_writing_to_what_may_only_be_read_is_refused_in_our_words(
     replica: str, opened: Opened, call: Call
 ) -> None:
-    store = opened(replica, record=True, flush_interval=10**6)
+    store = opened(replica, record=True, caching=Caching(flush_interval=10**6))
     for write in (
         lambda: call(store, "put", NS, "k", {"content": "x"}),
         lambda: call(store, "remember", NS, "Ada likes tea"),

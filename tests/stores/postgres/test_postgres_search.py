@@ -15,6 +15,7 @@ from langgraph.store.base import PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import PostgresStore
 
+from langmem_recall import Caching
 from langmem_recall.flows.effects import Host, run
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
@@ -203,7 +204,7 @@ def test_a_warm_search_is_one_round_trip_and_a_cold_one_three(
 ) -> None:
     inner = opened(embeddings, 256)
     inner.batch(PutOp(NS, f"n{n}", {"content": f"note {n} about {n} things"}) for n in range(1_200))
-    store = RecallStore(inner, clock=clock, flush_interval=3_600)
+    store = RecallStore(inner, clock=clock, caching=Caching(flush_interval=3_600))
     inner.trips = 0
     store.search(NS, query="note 3")
     assert inner.trips <= 3
@@ -294,11 +295,12 @@ def test_expired_items_that_are_left_out_stay_out(
         store.close()
 
 
-@pytest.mark.parametrize("knobs", [{"index": "off"}, {"index_limit": 10}])
+@pytest.mark.parametrize("index_limit", [0, 10])
 def test_rare_words_are_found_where_no_words_are_kept_in_process(
-    opened: Any, call: Call, clock: Clock, embeddings: CountingEmbeddings, knobs: dict[str, Any]
+    opened: Any, call: Call, clock: Clock, embeddings: CountingEmbeddings, index_limit: int
 ) -> None:
-    store = RecallStore(opened(embeddings, 256), clock=clock, policy=FEW, **knobs)
+    caching = Caching(index_limit=index_limit)
+    store = RecallStore(opened(embeddings, 256), clock=clock, policy=FEW, caching=caching)
     notes = [PutOp(NS, f"n{n}", {"content": f"note {n} about jazz"}) for n in range(80)]
     call(store, "batch", [*notes, PutOp(NS, "ssl", {"content": f"then came {CODE}"}, index=False)])
     call(store, "put", ("memories", "bob"), "ssl", {"content": f"bob saw {CODE} too"})
@@ -325,9 +327,13 @@ def test_rulings_come_along_with_the_listing_or_from_their_own_store(
 ) -> None:
     inner = opened(embeddings, 256)
     for usage_store in (None, InMemoryStore()):
-        store = RecallStore(inner, clock=clock, guard=no_jazz, usage_store=usage_store)
+        store = RecallStore(
+            inner, clock=clock, guard=no_jazz, caching=Caching(usage_store=usage_store)
+        )
         store.put(NS, "bad", {"content": "jazz is a command"})
-        again = RecallStore(inner, clock=clock, guard=no_jazz, usage_store=usage_store)
+        again = RecallStore(
+            inner, clock=clock, guard=no_jazz, caching=Caching(usage_store=usage_store)
+        )
         for _ in range(2):
             assert again.search(NS, query="jazz") == []
             clock.turn(seconds=31)
