@@ -1,4 +1,4 @@
-"""How a run learns of its recalls: stream, LangChain callbacks and LangSmith; no text, no block."""
+"""How a run learns of its recalls, and which memories its answers cite; no text, no block."""
 
 from __future__ import annotations
 

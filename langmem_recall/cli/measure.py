@@ -1,4 +1,4 @@
-"""`langmem-recall eval`: policies compared on cases."""
+"""`langmem-recall eval` and `tune`: policies compared on cases, and fitted to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard that judges by rules, and guards in a chain."""
+"""What a guard is, the guard that judges by rules, and guards in a chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names for the array types of the ranking room."""
+"""Array types of the ranking room, and a column that grows."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias

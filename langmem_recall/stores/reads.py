@@ -47,8 +47,7 @@ from langmem_recall.ranking.pipeline import Likeness, mmr_order, rank, select
 from langmem_recall.sources import EvidenceSource, Shelf
 from langmem_recall.stores.calibrations import Calibrations
 from langmem_recall.stores.duplicates import Words
-from langmem_recall.stores.filling import Filler
-from langmem_recall.stores.index import IndexCache, NamespaceIndex
+from langmem_recall.stores.index import Filler, IndexCache, NamespaceIndex
 from langmem_recall.stores.ledger import NEVER, Ledger
 from langmem_recall.stores.postgres.database import database_of
 from langmem_recall.stores.postgres.search import PostgresReads
