@@ -131,7 +131,7 @@ class Session:
             recall = self._failed(fault, turn)
             new = [failed_record(turn, recall)]
         if scene.damaged:
-            logger.warning("Entries of `recalls` that cannot be read: %s", scene.damaged)
+            self._warn(f"Entries of `recalls` that cannot be read: {scene.damaged}")
         if recall is not None:
             self._record_use(store, recall)
         placed = [
@@ -400,9 +400,7 @@ class Session:
         if self.options.on_error == "raise":
             raise fault
         told = described(fault)
-        if told not in self._reported:
-            _keep(self._reported, told, None)
-            logger.warning("No memories in this turn: %s", told)
+        self._warn(f"No memories in this turn: {told}")
         policy = self.options.policy or RecallPolicy.default()
         trace = Trace(
             cue=Cue(),
@@ -412,6 +410,12 @@ class Session:
             degraded=(f"no memories: {told}",),
         )
         return Recall((), (), trace)
+
+    def _warn(self, told: str) -> None:
+        """Log a warning once, however many turns give rise to it."""
+        if told not in self._reported:
+            _keep(self._reported, told, None)
+            logger.warning(told)
 
     def _record_use(self, store: RecallStore, recall: Recall) -> None:
         try:

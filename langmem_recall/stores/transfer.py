@@ -53,7 +53,7 @@ def export_jsonl(
     namespace: Namespace | None = None,
     vectors: bool = False,
 ) -> int:
-    """Write all memories at or below a namespace, sorted by name; returns how many lines.
+    """Write all memories at or below a namespace, sorted by name; returns how many.
 
     What the guard bars is written too, each with the decision about it.
 
@@ -82,7 +82,7 @@ def export_jsonl(
             if decision := decisions.get((home, record.key)):
                 told["decision"] = decision
             lines.write(_line(told))
-            count += 1
+            count += home[:1] != (SIDECAR_ROOT,)
     return count
 
 

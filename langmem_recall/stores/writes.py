@@ -465,8 +465,10 @@ class Writer:
         )
         value.pop(QUARANTINE, None)
         accepted = read_memory(waiting.namespace, replaced, value, waiting.created_at)
+        former = yield from self._settle(accepted.id, now)
         # Before the memory is: no reader may find it undecided.
-        decision = Decision("approve", tuple(pending.get("reasons", ())), digest_of(accepted))
+        reasons = tuple(pending.get("reasons", ()))
+        decision = Decision("approve", reasons, digest_of(accepted), former)
         yield from self._quarantine.write({accepted.id: decision})
         if replaced == waiting.key:
             return (yield from self._put(accepted, now, value))
@@ -481,18 +483,22 @@ class Writer:
     def _replace(self, current: Memory, new: Memory, now: datetime) -> Plan[Memory]:
         """Put a new value in a memory's place, the former one as history beside it."""
         former_key = yield from self._free_key(current, FORMER)
-        new = replace(new, supersedes=(former_key, *new.supersedes), value={})
-        value = write_value(new)
-        former = replace(current, key=former_key)
+        others = yield from memories_at([(new.namespace, key) for key in new.supersedes])
+        formers = (replace(current, key=former_key), *others.values())
+        new = replace(new, supersedes=(former_key, *new.supersedes))
+        # What else a value holds stays in it: a decision is bound to it as it was reviewed.
+        value = revised_value(new, supersedes=new.supersedes)
         yield from self._settle(new.id, now)
-        yield from self._keeper.put([_as_history(former, now), Write(new.id, value)])
+        writes = [_as_history(one, now) for one in formers if one.superseded_at is None]
+        yield from self._keeper.put([*writes, Write(new.id, value)])
         return replace(new, value=value)
 
-    def _settle(self, memory_id: MemoryId, now: datetime) -> Plan[None]:
-        """Retire what stands in for a barred value that is about to be replaced."""
+    def _settle(self, memory_id: MemoryId, now: datetime) -> Plan[str | None]:
+        """Retire what stands in for a barred value that is about to be replaced; its key."""
         before = (yield from self._quarantine.kept([memory_id])).get(memory_id)
         if before is not None and before.bars:
             yield from self._retire_stand_in(memory_id, before, now)
+        return None if before is None else before.former
 
     def _put(
         self, memory: Memory, now: datetime, value: Mapping[str, Any] | None = None

@@ -332,6 +332,47 @@ def test_approvals_and_decisions_move_with_an_export(clock: Clock, tmp_path: Any
                 assert RecallStore(target, guard=suspicious, clock=clock).search(NS) == []
 
 
+def test_what_waited_takes_the_place_of_a_barred_put_and_of_what_stood_in_for_it(
+    store: RecallStore, call: Call
+) -> None:
+    call(store, "put", NS, "k", {"content": "aisle seats on flights"})
+    call(store, "put", NS, "k", ODD)
+    waiting = call(store, "remember", NS, "odd seats on every flight", key="k")
+    assert waiting.key == "k?1"
+    call(store, "approve", NS, "k?1")
+    searched, _ = found(store, call)
+    assert searched == {"k"}
+    assert store.get(NS, "k").value["content"] == "odd seats on every flight"
+    assert {one.key for one in call(store, "history", NS, "k")} >= {"k", "k@1", "k@2"}
+    assert call(store, "quarantined", NS) == []
+
+
+def test_what_is_superseded_by_a_text_that_waited_is_history_once_it_is_approved(
+    store: RecallStore, call: Call
+) -> None:
+    call(store, "remember", NS, "aisle seats on flights", key="k")
+    call(store, "remember", NS, "window seats on trains", key="x")
+    call(store, "remember", NS, "odd seats everywhere", key="k", supersedes=["x"])
+    call(store, "approve", NS, "k?1")
+    assert {item.key for item in call(store, "search", NS)} == {"k"}
+
+
+def test_a_nested_value_that_waited_beside_a_memory_is_approved_as_it_was(
+    clock: Clock, tmp_path: Any
+) -> None:
+    value = {"kind": "Profile", "content": {"note": "odd seats", "city": "Oslo"}, "env": "prod"}
+    with LocalStore() as source, LocalStore() as target:
+        source.put(NS, "k", value)
+        target.put(NS, "k", {"content": "aisle seats on flights"})
+        assert export_jsonl(source, tmp_path / "memories.jsonl") == 1
+        import_jsonl(target, tmp_path / "memories.jsonl", guard=suspicious)
+        store = RecallStore(target, guard=suspicious, clock=clock)
+        store.approve(NS, "k?1")
+        held = target.get(NS, "k").value
+        assert (held["content"], held["env"]) == (value["content"], "prod")
+        assert [item.key for item in store.search(NS)] == ["k"]
+
+
 def test_a_barred_line_of_an_import_waits_beside_the_memory(clock: Clock, tmp_path: Any) -> None:
     with LocalStore() as source, LocalStore() as target:
         source.put(NS, "k", ODD)
