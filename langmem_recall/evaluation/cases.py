@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -79,30 +79,6 @@ class CaseSet:
             raise InputError(f"{self.name} has two collections of one name. Rename one of them.")
         for case in self.cases:
             _check_relevant(case, keys)
-
-    def merge(self, *others: CaseSet) -> CaseSet:
-        """This set and others as one; different collections of one name are renamed apart."""
-        merged = self
-        for other in others:
-            present = {collection.name: collection for collection in merged.collections}
-            names: dict[str, str] = {}
-            for collection in other.collections:
-                name = collection.name
-                while name in present and present[name].memories != collection.memories:
-                    name = f"{other.name}/{name}"
-                names[collection.name] = name
-            moved = [replace(each, name=names[each.name]) for each in other.collections]
-            cases = [replace(case, collection=names[case.collection]) for case in other.cases]
-            merged = CaseSet(
-                name=f"{merged.name} + {other.name}",
-                collections=(
-                    *merged.collections,
-                    *(collection for collection in moved if collection.name not in present),
-                ),
-                cases=(*merged.cases, *cases),
-                notes=(*merged.notes, *other.notes),
-            )
-        return merged
 
 
 def _check_relevant(case: Case, keys: Mapping[str, frozenset[str]]) -> None:

@@ -17,14 +17,14 @@ from langgraph.store.base import BaseStore, PutOp
 from langmem_recall.errors import InputError
 from langmem_recall.evaluation.cases import Case, CaseSet, Collection
 from langmem_recall.evaluation.metrics import (
-    Measured,
     Row,
+    auc_estimate,
     hit_at,
+    mean_estimate,
     ndcg_at,
     near_duplicate_share,
     recall_at,
     reciprocal_rank,
-    rows_of,
     table_of,
     token_count,
 )
@@ -40,6 +40,9 @@ LOWEST_TRIGGER, HIGHEST_TRIGGER = 0.05, 0.95
 NAMESPACE: Namespace = ("evaluation",)
 """Each collection has a store of its own, so that one name serves all."""
 PUTS_PER_BATCH = 256
+AT_K = ("recall", "hit", "ndcg", "duplicates")
+"""Metrics that read the first k of a ranking."""
+PER_CASE = ("recall", "hit", "ndcg", "mrr", "duplicates", "tokens", "injected", "ms")
 
 StoreFactory = Callable[[Embeddings | None], BaseStore]
 Progress = Callable[[int, int], None]
@@ -131,6 +134,19 @@ class Ranker(Protocol):
 
 
 Contender = RecallPolicy | Ranker
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One policy's numbers, a value per case; NaN where a metric does not apply."""
+
+    name: str
+    values: Mapping[str, FloatArray]
+
+    def within(self, metric: str, chosen: BoolArray) -> FloatArray:
+        """The numbers of some cases; none at all where the metric never applies."""
+        values = self.values[metric][chosen]
+        return np.asarray(values[~np.isnan(values)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,13 +252,29 @@ def evaluate(
 def _rows(
     measured: Sequence[Measured], cases: CaseSet, k: int, chosen: BoolArray
 ) -> tuple[Row, ...]:
-    """The rows over some of the cases, off-topic ones group by group."""
-    answerable = np.array([bool(case.relevant) for case in cases.cases])
+    """A row a policy over some of the cases, each tested against the first policy's."""
+    answerable = chosen & np.array([bool(case.relevant) for case in cases.cases])
     groups = np.array([case.group for case in cases.cases])
     off_topic = chosen & ~answerable
-    labels = dict.fromkeys(groups[off_topic].tolist())
-    by_group = {label: off_topic & (groups == label) for label in labels}
-    return rows_of(measured, chosen & answerable, by_group, k)
+    rows = []
+    for policy in measured:
+        compared = (policy,) if policy is measured[0] else (policy, measured[0])
+        estimates = {}
+        for metric in PER_CASE:
+            name = f"{metric}@{k}" if metric in AT_K else metric
+            estimates[name] = mean_estimate(*(each.within(metric, answerable) for each in compared))
+        for label in dict.fromkeys(groups[off_topic].tolist()):
+            group = off_topic & (groups == label)
+            injected = (each.within("injected", group) for each in compared)
+            estimates[f"injected_{label}"] = mean_estimate(*injected)
+            for name, metric in (("auc", "relevance"), ("score_auc", "score")):
+                sides = [
+                    (each.within(metric, answerable), each.within(metric, group))
+                    for each in compared
+                ]
+                estimates[f"{name}_{label}"] = auc_estimate(*sides[0], *sides[1:])
+        rows.append(Row(policy.name, estimates))
+    return tuple(rows)
 
 
 # --- asking ---------------------------------------------------------------------------------------

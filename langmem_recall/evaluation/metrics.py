@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from langmem_recall.ranking.arrays import BoolArray, FloatArray
+from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.text.tokens import tokens
 
 RESAMPLES = 1_000
@@ -187,24 +187,8 @@ def paired_p(resampled: FloatArray, others: FloatArray) -> float:
 
 # --- policies compared ----------------------------------------------------------------------------
 
-AT_K = ("recall", "hit", "ndcg", "duplicates")
-"""Metrics that read the first k of a ranking."""
-PER_CASE = ("recall", "hit", "ndcg", "mrr", "duplicates", "tokens", "injected", "ms")
 DIGITS = {"tokens": 0, "ms": 2}
 """Decimals in a table; three for shares."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One policy's numbers, a value per case; NaN where a metric does not apply."""
-
-    name: str
-    values: Mapping[str, FloatArray]
-
-    def within(self, metric: str, chosen: BoolArray) -> FloatArray:
-        """The numbers of some cases; none at all where the metric never applies."""
-        values = self.values[metric][chosen]
-        return np.asarray(values[~np.isnan(values)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,35 +205,6 @@ class Row:
         """Plain JSON types, the policy's name first."""
         estimates = {metric: estimate.to_dict() for metric, estimate in self.estimates.items()}
         return {"policy": self.policy, **estimates}
-
-
-def rows_of(
-    measured: Sequence[Measured],
-    answerable: BoolArray,
-    off_topic: Mapping[str, BoolArray],
-    k: int,
-) -> tuple[Row, ...]:
-    """A row a policy over the cases chosen, each tested against the first policy's."""
-    rows = []
-    for policy in measured:
-        compared = (policy,) if policy is measured[0] else (policy, measured[0])
-        estimates = {
-            f"{metric}@{k}" if metric in AT_K else metric: mean_estimate(
-                *(each.within(metric, answerable) for each in compared)
-            )
-            for metric in PER_CASE
-        }
-        for label, chosen in off_topic.items():
-            injected = (each.within("injected", chosen) for each in compared)
-            estimates[f"injected_{label}"] = mean_estimate(*injected)
-            for name, metric in (("auc", "relevance"), ("score_auc", "score")):
-                sides = [
-                    (each.within(metric, answerable), each.within(metric, chosen))
-                    for each in compared
-                ]
-                estimates[f"{name}_{label}"] = auc_estimate(*sides[0], *sides[1:])
-        rows.append(Row(policy.name, estimates))
-    return tuple(rows)
 
 
 def table_of(

@@ -1,9 +1,8 @@
-"""Cases and cues from recorded traces: measuring and tuning on what users really asked."""
+"""Cases from recorded traces: measuring and tuning on what users really asked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -102,13 +101,3 @@ def _collect(
 def _join(labels: Namespace) -> str:
     """Labels as one name, from which they could be told apart again."""
     return "/".join(label.replace("%", "%25").replace("/", "%2F") for label in labels)
-
-
-def cues_from_traces(records: Iterable[Mapping[str, Any]]) -> list[Cue]:
-    """The cues of recorded recalls with their times of asking; `set_injection_rate` takes them.
-
-    Recalls that were recorded without words have none.
-    """
-    recalls = (from_dict(record) for record in records if record.get("kind") != FEEDBACK)
-    traces = (recall.trace for recall in recalls)
-    return [replace(trace.cue, at=trace.at) for trace in traces if trace.cue.words]

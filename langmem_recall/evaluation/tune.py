@@ -52,7 +52,7 @@ MIN_GAIN = 0.005
 PASSES = 2
 """Times each knob is looked at, because the first ones depend on the later ones."""
 TUNED = "tuned"
-TRIGGERS: FloatArray = np.round(np.arange(LOWEST_TRIGGER, HIGHEST_TRIGGER + 0.01, 0.05), 2)
+TRIGGERS = tuple(np.round(np.arange(LOWEST_TRIGGER, HIGHEST_TRIGGER + 0.01, 0.05), 2).tolist())
 RANKING = ("weights", "half_life_hours", "window_boost")
 GATES = ("trigger", "floor", "composite_floor")
 NDCG, RECALL, INJECTED = range(3)
@@ -344,36 +344,27 @@ class _Fitter:
 
     def fit(self, chosen: BoolArray) -> RecallPolicy:
         """The best policy for some cases: coordinate ascent over the levels of the knobs."""
-        best, started = self.base, None
-        for _ in range(PASSES if (chosen & self.answerable).any() else 0):
-            if best == started:
-                break
-            started = best
-            for knob in self._knobs:
-                best = self._fit_knob(knob, best, chosen & self.answerable)
-        return best.replace(**knobs_of(self._fit_gates(chosen), GATES))
+        answered, answerable = chosen & self.answerable, self.answerable[chosen]
+
+        def ndcg(policy: RecallPolicy) -> float:
+            return float(self._judge(policy)[NDCG, answered].mean())
+
+        def balance(policy: RecallPolicy) -> float:
+            return float(_signed(self._injected(policy)[chosen], answerable).mean())
+
+        best = gated = self.base
+        for knob in self._knobs * PASSES if answered.any() else ():
+            best = _improve(best, knob.name, knob.levels, ndcg)
+        if self.target is not None:
+            gated = set_injection_rate(self._reaches[chosen], self.target, gated)
+        elif answerable.any() and not answerable.all():
+            gated = _improve(gated, "trigger", TRIGGERS, balance)
+        return best.replace(**knobs_of(gated, GATES))
 
     def outcome(self, policy: RecallPolicy) -> FloatArray:
         """What a policy makes of every case: nDCG, recall, and whether it injects as 0 or 1."""
         order = policy.replace(**knobs_of(self.base, GATES))
         return np.vstack([self._judge(order), self._injected(policy)])
-
-    def _fit_knob(self, knob: Knob, policy: RecallPolicy, chosen: BoolArray) -> RecallPolicy:
-        owner, _, name = knob.name.rpartition(".")
-        present = level_of(policy, knob.name)
-        trials = []
-        for level in sorted(knob.levels, key=lambda level: abs(level - present)):
-            change: dict[str, Any] = {name: level}
-            if owner:
-                change = {owner: replace(policy.weights, **change)}
-            trials.append(policy.replace(**change))
-
-        def ndcg(trial: RecallPolicy) -> float:
-            return float(self._judge(trial)[NDCG, chosen].mean())
-
-        # Of equals, the first is the one that changes least.
-        best = max(trials, key=ndcg)
-        return best if ndcg(best) - ndcg(policy) >= MIN_STEP else policy
 
     def _judge(self, policy: RecallPolicy) -> FloatArray:
         """The nDCG and recall of every case, by ranking again what its search found."""
@@ -388,28 +379,34 @@ class _Fitter:
             self.judged[policy] = np.array(pairs).T
         return self.judged[policy]
 
-    def _fit_gates(self, chosen: BoolArray) -> RecallPolicy:
-        if self.target is not None:
-            return set_injection_rate(self._reaches[chosen], self.target, self.base)
-        answerable = self.answerable[chosen]
-        if answerable.all() or not answerable.any():
-            return self.base
-        nearest_first = sorted(TRIGGERS.tolist(), key=lambda level: abs(level - self.base.trigger))
-        trials = [with_trigger(self.base, level) for level in nearest_first]
-
-        def balance(policy: RecallPolicy) -> float:
-            return float(signed(self._injected(policy)[chosen], answerable).mean())
-
-        best = max(trials, key=balance)
-        return best if balance(best) - balance(self.base) >= MIN_STEP else self.base
-
     def _injected(self, policy: RecallPolicy) -> FloatArray:
         if knobs_of(policy, GATES) == knobs_of(self.base, GATES):
             return np.array([float(search.is_injected) for search in self._searches])
         return (self._reaches >= max(policy.trigger, policy.floor)).astype(np.float64)
 
 
-def signed(injected: FloatArray, answerable: BoolArray) -> FloatArray:
+def _improve(
+    policy: RecallPolicy,
+    name: str,
+    levels: Sequence[float],
+    score: Callable[[RecallPolicy], float],
+) -> RecallPolicy:
+    """The policy with the best level of a knob, or as it is where too little is gained."""
+    owner, _, knob = name.rpartition(".")
+    present, trials = level_of(policy, name), []
+    # Of equals, the first is the one that changes least.
+    for level in sorted(levels, key=lambda level: abs(level - present)):
+        if name == "trigger":
+            trials.append(with_trigger(policy, level))
+        elif owner:
+            trials.append(policy.replace(weights=replace(policy.weights, **{knob: level})))
+        else:
+            trials.append(policy.replace(**{knob: level}))
+    best = max(trials, key=score)
+    return best if score(best) - score(policy) >= MIN_STEP else policy
+
+
+def _signed(injected: FloatArray, answerable: BoolArray) -> FloatArray:
     """Values whose mean is the answerable share injected minus the off-topic share injected."""
     positive = len(answerable) / max(int(answerable.sum()), 1)
     negative = -len(answerable) / max(int((~answerable).sum()), 1)
@@ -466,7 +463,7 @@ def _decide(fitter: _Fitter, before: FloatArray, held_out: FloatArray) -> tuple[
         changes |= knobs_of(fitted, GATES)
     elif answerable.all():
         gates = "left alone, as no case is off-topic"
-    elif gains(*(signed(each[INJECTED], answerable) for each in (held_out, before))):
+    elif gains(*(_signed(each[INJECTED], answerable) for each in (held_out, before))):
         gates = "fitted"
         changes |= knobs_of(fitted, GATES)
     if base.replace(**changes) == base:
