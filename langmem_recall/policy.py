@@ -138,7 +138,7 @@ class RecallPolicy:
     """Kinds that time takes nothing from, like pinned memories: their recency is always 1, and a
     sweep neither fades their confidence nor lists them as cold."""
     feedback_step: float = field(default=0.05, metadata=_within(0, 0.2))
-    """What each net outcome told to `feedback`, from -5 to 5 of them, adds to or takes off the
+    """What each net outcome reported to `feedback`, from -5 to 5 of them, adds to or takes off the
     `bounded` score, as a share of it: a quarter either way at most by default."""
 
     current_recency: float = field(default=8.0, metadata=_within(0))
@@ -158,7 +158,7 @@ class RecallPolicy:
     """Memories a recall returns at most; `search` obeys its own limit."""
 
     unverified_share: float = field(default=0.5, metadata=_within(0, 1))
-    """Share of `top_k` that inferences and external text nobody has confirmed may take."""
+    """Share of `top_k` that unconfirmed inferences and external text may take."""
 
     trigger: float = field(default=0.5, metadata=_within(0, 1))
     """Relevance the best memory must reach, or nothing is recalled; 0 switches it off."""

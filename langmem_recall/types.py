@@ -107,12 +107,12 @@ class Memory:
 
     @property
     def lacks_authority(self) -> bool:
-        """Whether it rests on an inference or on external text that nobody has confirmed."""
+        """Whether it rests on an unconfirmed inference or on unconfirmed external text."""
         return self.source in NO_AUTHORITY and self.confirmed_at is None
 
     @property
     def needs_verification(self) -> bool:
-        """Whether it comes from a source of little trust and nobody has confirmed it."""
+        """Whether it comes from a source of little trust and is unconfirmed."""
         return self.trust < VERIFIED_TRUST and self.confirmed_at is None
 
 
@@ -179,7 +179,7 @@ class View:
 
 
 class Usage(NamedTuple):
-    """What reads have left behind about one memory: kept beside it, never in it."""
+    """What reads have left behind about one memory: stored beside it, never in it."""
 
     uses: int = 0
     """Uses counted so far, exact."""

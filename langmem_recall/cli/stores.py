@@ -46,7 +46,7 @@ Within = Annotated[
 def open_store(
     target: str, embedder: EmbedderChoice = None, create: bool = False
 ) -> Iterator[BaseStore]:
-    """The store behind a path or an address, closed in the end; made only where told to.
+    """The store behind a path or an address, closed in the end; created only on demand.
 
     Without an embedder a LocalStore has its default one, and Postgres is read by words alone.
     """

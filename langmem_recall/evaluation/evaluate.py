@@ -186,7 +186,7 @@ class Report:
         intervals: bool = False,
         titles: Mapping[str, str] | None = None,
     ) -> str:
-        """The rows as aligned plain text, where asked with intervals and titles of one's own."""
+        """The rows as aligned plain text, on demand with intervals and other titles."""
         return table_of(self.rows, metrics or self.metrics, intervals, titles or {})
 
     def to_dict(self) -> dict[str, Any]:
