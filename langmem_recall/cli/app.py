@@ -99,15 +99,15 @@ def _start(
     use_utf8()
 
 
-def _unwrapped(command: Callable[..., None]) -> str:
+def _unwrap(command: Callable[..., None]) -> str:
     """A docstring with one line a paragraph: the terminal decides where lines end."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in paragraphs)
 
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
-app.callback(help=_unwrapped(_start))(_start)
+app.callback(help=_unwrap(_start))(_start)
 for _name, _command in COMMANDS.items():
     _examples = [line for line in EXAMPLES.splitlines() if line.split(" ")[0] == _name]
     _epilog = "\n\n".join(["Examples:", *(f"langmem-recall {line}" for line in _examples)])
-    app.command(_name, help=_unwrapped(_command), epilog=_epilog)(_command)
+    app.command(_name, help=_unwrap(_command), epilog=_epilog)(_command)

@@ -116,21 +116,21 @@ def load_cases(path: str | Path) -> CaseSet:
     memories: dict[str, dict[str, Mapping[str, Any]]] = {}
     cases: dict[int, Case] = {}
     for number, line in enumerate(lines, start=1):
-        with _located(source.name, number):
+        with _locate_errors(source.name, number):
             if line.strip() and (case := _read_line(line, memories)):
                 cases[number] = case
     if not cases:
         raise InputError(f'{source.name} holds no cases. Add lines with "cue" and "relevant".')
     keys = {name: frozenset(members) for name, members in memories.items()}
     for number, case in cases.items():
-        with _located(source.name, number):
+        with _locate_errors(source.name, number):
             _check_relevant(case, keys)
     collections = (Collection(name, tuple(members.items())) for name, members in memories.items())
     return CaseSet(source.stem, tuple(collections), tuple(cases.values()))
 
 
 @contextmanager
-def _located(file: str, line: int) -> Iterator[None]:
+def _locate_errors(file: str, line: int) -> Iterator[None]:
     """Errors within name the file and the line."""
     try:
         yield

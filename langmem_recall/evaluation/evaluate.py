@@ -137,7 +137,7 @@ Contender = RecallPolicy | Ranker
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class CaseValues:
     """One policy's numbers, a value per case; NaN where a metric does not apply."""
 
     name: str
@@ -156,7 +156,7 @@ class Report:
     cases: CaseSet = field(repr=False)
     k: int
     rows: tuple[Row, ...]
-    measured: tuple[Measured, ...] = field(repr=False)
+    measured: tuple[CaseValues, ...] = field(repr=False)
     """The numbers case by case, for breakdowns."""
 
     @property
@@ -237,20 +237,20 @@ def evaluate(
         numbers[i] = [bench.measure(case, policy, k) for policy in policies]
         if progress:
             progress(len(numbers) * len(policies), len(cases.cases) * len(policies))
-    measured: list[Measured] = []
+    measured: list[CaseValues] = []
     for place, policy in enumerate(policies):
         name, number = policy.name, 2
         while name in {other.name for other in measured}:
             name, number = f"{policy.name} {number}", number + 1
         column = [numbers[i][place] for i in range(len(numbers))]
         values = {metric: np.array([case[metric] for case in column]) for metric in column[0]}
-        measured.append(Measured(name, values))
+        measured.append(CaseValues(name, values))
     everything = np.ones(len(cases.cases), dtype=np.bool_)
     return Report(cases, k, _rows(measured, cases, k, everything), tuple(measured))
 
 
 def _rows(
-    measured: Sequence[Measured], cases: CaseSet, k: int, chosen: BoolArray
+    measured: Sequence[CaseValues], cases: CaseSet, k: int, chosen: BoolArray
 ) -> tuple[Row, ...]:
     """A row a policy over some of the cases, each tested against the first policy's."""
     answerable = chosen & np.array([bool(case.relevant) for case in cases.cases])

@@ -333,9 +333,9 @@ class _Fitter:
         self.judged: dict[RecallPolicy, FloatArray] = {}
         self._searches = searches
         self._reaches = np.array([search.reach for search in searches])
-        self._knobs = [knob for knob in KNOBS if base.blend in knob.blends and self._speak_of(knob)]
+        self._knobs = [knob for knob in KNOBS if base.blend in knob.blends and self._can_fit(knob)]
 
-    def _speak_of(self, knob: Knob) -> bool:
+    def _can_fit(self, knob: Knob) -> bool:
         """Whether some case can tell the levels of a knob apart."""
         if knob.quality is None:
             times = (search.cue.temporal for search in self._searches)
