@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from langmem_recall.text.invisible import INVISIBLE, REGIONS, shaping
 
@@ -149,7 +150,6 @@ def unleet(word: str) -> tuple[str, ...]:
 
 # --- Encodings: taken off once ---
 
-_PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _ESCAPE = re.compile(r"(?:\\u[0-9A-Fa-f]{4}|\\u\{[0-9A-Fa-f]{1,6}\}|\\x[0-9A-Fa-f]{2})+")
 _HEX_PAIRS, _BASE64_CHARS = 12, 16
 """Shortest runs that are decoded: shorter ones hold no order."""
@@ -170,7 +170,7 @@ _GARBLED = 0.1
 
 def decodings(text: str) -> Iterator[tuple[str, str]]:
     """Each encoding found in a text, with the text as it reads without it."""
-    if "%" in text and (plain := _PERCENT.sub(_from_percent, text)) != text:
+    if "%" in text and (plain := unquote(text)) != text:
         yield "percent", plain
     if "&" in text and ";" in text and (plain := html.unescape(text)) != text:
         yield "entities", plain
@@ -190,10 +190,6 @@ def decodings(text: str) -> Iterator[tuple[str, str]]:
         plain := " ".join(filter(None, map(_from_base64, _BASE64.findall(text))))
     ):
         yield "base64", plain
-
-
-def _from_percent(run: re.Match[str]) -> str:
-    return bytes.fromhex(run.group().replace("%", "")).decode("utf-8", "replace")
 
 
 def _from_escape(run: re.Match[str]) -> str:

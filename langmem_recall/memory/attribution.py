@@ -25,6 +25,7 @@ from langmem_recall.memory.foreign import (
     Parts,
     join_quotations,
     parts_of,
+    pattern,
 )
 from langmem_recall.types import Source
 
@@ -60,11 +61,6 @@ def _lexicon(*names: str) -> frozenset[str]:
 @cache
 def _subjects() -> frozenset[str]:
     return _lexicon("self", "third_person", "other_subjects") | {SELF}
-
-
-@cache
-def _pattern(name: str) -> re.Pattern[str]:
-    return re.compile(_tables()["patterns"][name].replace("\n", ""))
 
 
 class _Word(NamedTuple):
@@ -129,7 +125,7 @@ def _carried_sentences(text: str, texts: Sequence[str]) -> list[bool]:
         return [True]
     wanted = []
     for sentence in _sentences(text):
-        statement = _pattern("report").sub("", sentence)
+        statement = pattern("user_said").sub("", sentence)
         free = _lexicon("free")
         words = [word for part in _segments(statement) for word in part if word.text not in free]
         # Where the sentence names the user "they" may be "I".
@@ -172,7 +168,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 def _clauses(sentence: str) -> Iterator[_Clause]:
     """The clauses of a sentence, each with whether a statement may begin there."""
-    statement = _pattern("request").sub("", sentence)
+    statement = pattern("to_remember").sub("", sentence)
     ends_in_question = statement.rstrip(_CLOSERS.replace("?", "")).endswith("?")
     is_question = statement == sentence and ends_in_question
     free, light = _lexicon("free") | {NOT}, _lexicon("free", "breaks", "joints")

@@ -188,15 +188,18 @@ def _first_mark(sentences: Sequence[_Sentence]) -> _Mark:
             place == 0 and _has("greeting_line", each.folded)
         )
         speaks = is_own_voice or (speaks and not is_new_line and place > 0)
-        report, colon = report_in(each.folded), _pattern("colon").search(each.folded)
+        report, colon = report_in(each.folded), pattern("colon").search(each.folded)
         after = each.text[colon.end() :] if colon else ""
         if each.asks or _heads_a_text(sentences, place) or _begins_foreign(each.text):
             return _Mark(place, "", after, is_clear=True)
         if report:
             before = _clauses_before(each.text, report.start())
             return _Mark(place, before, after or each.text[report.end() :])
-        if colon and not (in_list and _is_field(each.folded, colon)):
-            if not _is_own_lead(each.folded[: colon.start()]):
+        if colon:
+            # A line of a list may be "key: value" where nobody speaks in it.
+            rest = each.folded[colon.end() :]
+            is_field = in_list and _has("field", each.folded) and not _has("speaks_of_self", rest)
+            if not is_field and not _is_own_lead(each.folded[: colon.start()]):
                 return _Mark(place, "", after)
             in_list = True
     return _Mark(len(sentences))
@@ -262,7 +265,7 @@ def _tables() -> dict[str, Any]:
 
 
 @cache
-def _pattern(name: str) -> re.Pattern[str]:
+def pattern(name: str) -> re.Pattern[str]:
     """A pattern of foreign.toml, compiled when it is first needed."""
     source = _tables()["patterns"][name]
     for fragment, text in _tables()["fragments"].items():
@@ -271,39 +274,39 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 
 def _has(name: str, sentence: str) -> bool:
-    return _pattern(name).search(sentence) is not None
+    return pattern(name).search(sentence) is not None
 
 
 def _asks_about_a_text(sentence: str) -> bool:
     """Whether a sentence asks about, or shows, a text that stands beside it."""
-    if showing := _pattern("showing").search(sentence):
+    if showing := pattern("showing").search(sentence):
         return not _is_of_the_user(sentence[showing.end() :])
     if _has("asks_of_text", sentence):
         return True
     if _has("begins_with_self", sentence):
         return False
-    asking = _pattern("asking").search(sentence) or _pattern("polite").search(sentence)
+    asking = pattern("asking").search(sentence) or pattern("polite").search(sentence)
     if asking is None:
         is_own = _has("courtesy", sentence) or _is_own_lead(sentence)
         return _has("speaks_of_text", sentence) and not is_own
     rest = sentence[asking.end() :].strip(" .!?:")
-    around = f"{sentence[: asking.start()]} {_pattern('indefinite').sub('', rest)}"
+    around = f"{sentence[: asking.start()]} {pattern('indefinite').sub('', rest)}"
     is_about_text = _has("mentions_text", around) or " this" in asking.group()
     return not rest or (is_about_text and not _is_of_the_user(rest))
 
 
 def _is_of_the_user(words: str) -> bool:
-    owner = _pattern("of_the_user").search(words)
+    owner = pattern("of_the_user").search(words)
     # "The message from our supplier" is not ours.
     return owner is not None and not _has("definite", words[: owner.start()])
 
 
 def report_in(sentence: str) -> re.Match[str] | None:
     """The word with which what somebody else says, or a supposition, begins."""
-    if hearsay := _pattern("hearsay").search(sentence):
+    if hearsay := pattern("hearsay").search(sentence):
         return hearsay
     for name in ("reports", "supposes"):
-        for found in _pattern(name).finditer(sentence):
+        for found in pattern(name).finditer(sentence):
             before = sentence[max(0, found.start() - 60) : found.start()]
             around = sentence[max(0, found.start() - 30) : found.end() + 6]
             is_participle = found.group().startswith("ge") and _has("user_has", before)
@@ -340,8 +343,3 @@ def _begins_foreign(line: str) -> bool:
 def _is_own_lead(lead: str) -> bool:
     """Whether what follows these words and a colon is still the user speaking."""
     return _has("own_lead", lead) and not _has("foreign_lead", lead)
-
-
-def _is_field(sentence: str, colon: re.Match[str]) -> bool:
-    """Whether a line of a list is "key: value", and nobody speaks in it."""
-    return _has("field", sentence) and not _has("speaks_of_self", sentence[colon.end() :])
