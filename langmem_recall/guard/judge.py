@@ -117,11 +117,10 @@ class RuleGuard:
         hidden = find_hidden(text)
         shown = None if hidden.text == text else hidden.text
         case = _worst_case(hidden, self.reject_at)
-        if case.score >= self.reject_at:
-            return Verdict("reject", case.reasons, shown)
-        if case.score >= self.quarantine_at:
-            return Verdict("quarantine", case.reasons, shown)
-        return Verdict("allow", (), shown)
+        if case.score < self.quarantine_at:
+            return Verdict("allow", (), shown)
+        is_rejected = case.score >= self.reject_at
+        return Verdict("reject" if is_rejected else "quarantine", case.reasons, shown)
 
 
 default_guard: Guard = RuleGuard()

@@ -18,8 +18,6 @@ FILLER = "\u00b7"
 END, QUOTE = ".", '"'
 _SIGNS = {**dict.fromkeys(".!?\u3002", END), **dict.fromkeys("\"'`", QUOTE)}
 _FIRST_CODE = 0x4E00
-_BY_FORM = ("fn", "number", "colon")
-"""Sorts that show in a token's form: a function that acts, a long number, a colon."""
 _ACTING = "deliver"
 """Words that make an identifier the name of a function that acts."""
 _JOINED = 10
@@ -80,7 +78,8 @@ def vocabulary() -> Vocabulary:
     for sort, words in tables("words")["words"].items():
         for word in words.split():
             sorts.setdefault(fold(word), set()).add(sort)
-    sorts |= {f"\0{name}": {name} for name in _BY_FORM}
+    # Sorts that show in a token's form: a function that acts, a long number, a colon.
+    sorts |= {f"\0{name}": {name} for name in ("fn", "number", "colon")}
     for row in tables("rules")["marks"]:
         sorts[f"\0{row['name']}"] = {row["name"], row.get("is_also", row["name"])}
     sets = sorted({tuple(sorted(names)) for names in sorts.values()})
@@ -177,7 +176,7 @@ class Mark(NamedTuple):
 
     name: str
     sign: str
-    literals: tuple[tuple[str, str], ...]
+    literals: list[tuple[str, str]]
     """What a text must have one of, each after its rarest character."""
     source: str
     replacement: str | Callable[[re.Match[str]], str]
@@ -194,15 +193,13 @@ def _marks() -> tuple[Mark, ...]:
         for name, fragment in data["fragments"].items():
             source = source.replace(f"{{{name}}}", fragment)
         # A character that is no letter is rarest, else the last one is taken.
-        literals = ((re.sub("[a-z ]", "", each)[:1] or each[-1], each) for each in row["literals"])
+        literals = [(re.sub("[a-z ]", "", each)[:1] or each[-1], each) for each in row["literals"]]
         replacement: str | Callable[[re.Match[str]], str] = rf" {sign} \g<0>"
         if row.get("replaces"):
             replacement = f" {sign} "
         elif "check" in row:
             replacement = partial(_checked, row["check"], sign)
-        marks.append(
-            Mark(row["name"], sign, tuple(literals), source.replace("\n", ""), replacement)
-        )
+        marks.append(Mark(row["name"], sign, literals, source.replace("\n", ""), replacement))
     return tuple(marks)
 
 

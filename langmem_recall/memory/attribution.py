@@ -123,33 +123,28 @@ def _carried_sentences(text: str, texts: Sequence[str]) -> list[bool]:
     plain = _plain(text)
     if any(_plain(each) == plain for each in latest):
         return [True]
-    wanted = []
+    wanted, beginnings, free = [], [], _lexicon("free")
     for sentence in _sentences(text):
         statement = pattern("user_said").sub("", sentence)
-        free = _lexicon("free")
         words = [word for part in _segments(statement) for word in part if word.text not in free]
         # Where the sentence names the user "they" may be "I".
         about_user = statement != sentence or any(word.text == SELF for word in words)
         wanted.append((words, about_user))
+        longer = (word.text for word in words if word.text not in _subjects())
+        beginnings.append([each[:3] for each in longer if len(each) > LONG_WORD])
     if len(wanted) > MOST_SENTENCES:
         return []
-    said = [
-        [clause for sentence in _sentences(each) for clause in _clauses(sentence)]
-        for each in latest
-        if any(_has_long_words(each, words) for words, _ in wanted)
-    ]
+    said = []
+    for each in latest:
+        folded = unicodedata.normalize("NFKC", each).casefold()
+        # A quick look, since taking a long thread apart takes a while: inflection keeps beginnings.
+        if any(all(start in folded for start in starts) for starts in beginnings):
+            said.append([clause for part in _sentences(each) for clause in _clauses(part)])
     return [any(_states(clauses, *sentence) for clauses in said) for sentence in wanted]
 
 
 def _plain(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).rstrip(".! ")
-
-
-def _has_long_words(text: str, words: Sequence[_Word]) -> bool:
-    """A quick look, since taking a long thread apart takes a while: inflection keeps beginnings."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    texts = (word.text for word in words if word.text not in _subjects())
-    return all(each[:3] in folded for each in texts if len(each) > LONG_WORD)
 
 
 # --- From text to clauses ---
@@ -232,11 +227,10 @@ def _words(core: str, is_first: bool) -> Iterator[_Word]:
 @lru_cache(maxsize=4_096)
 def _forms(word: _Word) -> frozenset[str]:
     """A word and what it may be the plural, third person or -ing form of; never of a past form."""
-    text, forms = word.text, {word.text}
-    root = text[:-3]
+    text, root, forms = word.text, word.text[:-3], {word.text}
     if not word.inflects:
-        pass
-    elif text.endswith("ies") and len(text) > 4:
+        return frozenset(forms)
+    if text.endswith("ies") and len(text) > 4:
         forms.add(root + "y")
     elif text.endswith(("ses", "xes", "zes", "ches", "shes", "oes")):
         forms |= {text[:-2], text[:-1]}
@@ -257,6 +251,7 @@ def _forms(word: _Word) -> frozenset[str]:
 
 
 def _states(clauses: Sequence[_Clause], words: Sequence[_Word], about_user: bool) -> bool:
+    """Whether clauses say these words of a sentence; a single word is only named."""
     if len(words) == 1 and words[0].text != SELF:
         text = words[0].text
         turns = _lexicon("turns") - {text}

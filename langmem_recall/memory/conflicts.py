@@ -32,11 +32,6 @@ def _lexicon(name: str) -> frozenset[str]:
     return frozenset(tables[name].split())
 
 
-def same_text(one: str, other: str) -> bool:
-    """Whether two texts have the same words in the same order, whatever case and punctuation."""
-    return _words(one) == _words(other)
-
-
 def same_particulars(one: str, other: str) -> bool:
     """Whether names, numbers and negation agree, names and numbers in the same order too.
 
@@ -45,20 +40,18 @@ def same_particulars(one: str, other: str) -> bool:
     """
     ours, theirs = _words(one), _words(other)
     named = _particulars(one, heads=True) | _particulars(other, heads=True)
-    in_order = [word for word in ours if word in named] == [
-        word for word in theirs if word in named
-    ]
-    return in_order and _is_negated(ours) == _is_negated(theirs)
+    ordered = [[word for word in words if word in named] for words in (ours, theirs)]
+    return ordered[0] == ordered[1] and _is_negated(ours) == _is_negated(theirs)
 
 
 def is_same(one: Memory, other: Memory, likeness: float, least: float) -> bool:
     """Whether one of two memories is enough: the same kind, speaker, particulars and meaning."""
     if (one.kind, one.speaker) != (other.kind, other.speaker) or least > 1:
         return False
-    if same_text(one.text, other.text):
+    ours, theirs = _words(one.text), _words(other.text)
+    if ours == theirs:
         return True
-    words = max(len(_words(one.text)), len(_words(other.text)), 1)
-    needed = 1 - (1 - least) * min(1.0, SHORT_WORDS / words)
+    needed = 1 - (1 - least) * min(1.0, SHORT_WORDS / max(len(ours), len(theirs)))
     return likeness >= needed and same_particulars(one.text, other.text)
 
 

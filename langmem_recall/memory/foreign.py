@@ -210,16 +210,13 @@ def _own_start(sentences: Sequence[_Sentence], mark: _Mark) -> tuple[int, int]:
     start, meant_from = 0, 0
     for place, each in enumerate(sentences):
         is_shown = mark.is_clear and place > mark.place
+        is_short = each.folded.count(" ") < MOST_TO_TAKE_BACK
         if not is_shown and _disowns(each.folded):
             return len(sentences), meant_from
         if each.asks:
             is_second = is_shown and sentences[mark.place].asks
             start = max(start, 0 if is_second else _start_beside(sentences, place))
-        elif (
-            place < mark.place
-            and each.folded.count(" ") < MOST_TO_TAKE_BACK
-            and _has("takes_back", each.folded)
-        ):
+        elif is_short and place < mark.place and _has("takes_back", each.folded):
             start = meant_from = place + 1
     return start, meant_from
 

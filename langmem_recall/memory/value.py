@@ -11,15 +11,7 @@ from math import isfinite
 from typing import Any, TypeGuard, get_args
 
 from langmem_recall.errors import InputError
-from langmem_recall.types import (
-    DEFAULT_SALIENCE,
-    KINDS,
-    STATUSES,
-    Memory,
-    Namespace,
-    Source,
-    aware,
-)
+from langmem_recall.types import DEFAULT_SALIENCE, KINDS, STATUSES, Memory, Namespace, Source, aware
 
 TEXT_FIELDS = ("content", "text", "memory")
 """Fields that may hold a memory's text, in order of preference."""
@@ -90,12 +82,12 @@ def read_memory(
 ) -> Memory:
     """Read any stored value as a memory; what is absent or malformed gets its default."""
     declared, turn = _time(value.get("written_at")), value.get("turn")
-    salience, importance = value.get("salience"), value.get("importance")
+    salience: Any = value.get("salience")
     if salience is None:
+        salience = value.get("importance")
         # Others give the importance as a whole number from 1 to 10.
-        salience = importance
-        if _is_whole(importance, 11) and importance >= 1:
-            salience = importance / 10
+        if _is_whole(salience, 11) and salience >= 1:
+            salience = salience / 10
     return Memory(
         namespace=namespace,
         key=key,
@@ -303,8 +295,7 @@ def new_memory(
     for name, (is_meant, expected) in _CHECKS.items():
         if name not in given:
             continue
-        if name in _LISTS and len(_listed(given[name])) > MOST_LABELS:
-            count = len(_listed(given[name]))
+        if name in _LISTS and (count := len(_listed(given[name]))) > MOST_LABELS:
             raise InputError(f"{name} may have {MOST_LABELS} entries, got {count:,}.")
         if not is_meant(given[name]):
             raise InputError(f"{name} must be {expected}, got {given[name]!r:.80}.")
@@ -401,9 +392,8 @@ def _text(field: Any) -> str | None:
 def _texts(field: Any) -> tuple[str, ...]:
     if isinstance(field, str):
         return (field,)
-    return (
-        tuple(_spelt(_bounded(part)) for part in field) if isinstance(field, list | tuple) else ()
-    )
+    parts = field if isinstance(field, list | tuple) else ()
+    return tuple(_spelt(_bounded(part)) for part in parts)
 
 
 def _time(field: Any) -> datetime | None:
