@@ -52,7 +52,7 @@ def strip_hidden(text: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text is printable ASCII, as most are: told in a tenth of a pattern's time."""
+    """Whether a text is printable ASCII, as most are, in a tenth of a pattern's time."""
     return text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
 
 

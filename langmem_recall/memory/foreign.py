@@ -324,7 +324,7 @@ def _disowns(sentence: str) -> bool:
         return True
     if report is None:
         return False
-    # "I pay too late, says Bob", "He said so": who says it is told when it has been said.
+    # "I pay too late, says Bob", "He said so": the speaker is named after the words.
     is_at_end = len(re.split("[,;]", sentence[report.end() :])[0].split()) <= AFTERTHOUGHT
     is_short = len(sentence.split()) <= AFTERTHOUGHT + 1
     return is_at_end and (is_short or bool(_clauses_before(sentence, report.start())))

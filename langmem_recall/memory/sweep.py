@@ -77,7 +77,7 @@ class Forgotten:
     count: int
     """Memories, history included."""
     traces: int
-    """Records about them: usage, verdicts and whatever else was kept beside the memories."""
+    """Records about them: usage, verdicts and whatever else was stored beside the memories."""
     compacted: bool
     """Whether the store's file was rewritten, so that no byte of them is left in it."""
 

@@ -376,6 +376,14 @@ def test_every_sort_and_mark_is_used_by_some_rule():
     assert set(words) | {mark["name"] for mark in rules["marks"]} <= used | read
 
 
+def test_every_rule_reads_known_sorts_and_compiles():
+    lines = [line for each in tables("rules")["rules"].values() for line in each.splitlines()]
+    rules = [compile_rule("test", 1.0, line.split(maxsplit=1)[1]) for line in lines]
+
+    assert len(rules) > 200
+    assert all(rule.needs and rule.pattern.pattern for rule in rules)
+
+
 def test_every_phrase_becomes_a_known_word():
     known, phrases = vocabulary().codes, tables("words")["phrases"]
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -616,6 +618,12 @@ def test_a_hostile_message_is_taken_apart_sentence_by_sentence(
     parts_of(piece * (5 * LONGEST // len(piece)))
     # Each sentence is read at most twice for a report.
     assert read <= 2 * 2 * LONGEST
+
+
+def test_every_pattern_compiles_with_its_fragments() -> None:
+    file = Path(foreign.__file__).with_suffix(".toml")
+    names = tomllib.loads(file.read_text("utf-8"))["patterns"]
+    assert all(not re.search(r"\{[a-z]", foreign.pattern(name).pattern) for name in names)
 
 
 def test_a_request_behind_a_very_long_text_is_about_it() -> None:
