@@ -32,15 +32,25 @@ SAME_COSINE = 0.98
 class Embedder:
     """A LangChain embedder whose answers are checked before they are believed."""
 
-    def __init__(self, embeddings: Embeddings, config: Mapping[str, Any]) -> None:
-        self.embeddings = embeddings
-        self.identity = embedder_identity(embeddings)
+    def __init__(self, embeddings: Embeddings | None, index: IndexConfig | None) -> None:
+        if index is not None and not isinstance(index, Mapping):
+            raise InputError(
+                f"index must be a LangGraph IndexConfig, False or None, got {index!r:.80}. "
+                'Write index={"embed": ..., "dims": ...}.'
+            )
+        self.config: dict[str, Any] = dict(index or {})
+        source = embeddings if embeddings is not None else self.config.get("embed")
+        self.embeddings = LocalEmbeddings() if source is None else ensure_embeddings(source)
+        self.config["embed"] = self.embeddings
+        if isinstance(self.embeddings, LocalEmbeddings):
+            self.config.setdefault("dims", DIMS)
+        self.identity = embedder_identity(self.embeddings)
         self.fingerprint: bytes | None = None
         """The vector of one fixed text, for an embedder whose identity does not name its model."""
-        self._is_named = names_model(embeddings)
-        self._declared_dims: int | None = config.get("dims")
+        self._is_named = names_model(self.embeddings)
+        self._declared_dims: int | None = self.config.get("dims")
         # "text_fields" is how SqliteStore spells it.
-        self._fields = config.get("fields") or config.get("text_fields")
+        self._fields = self.config.get("fields") or self.config.get("text_fields")
 
     def texts(self, memory: Memory, index: IndexSetting) -> list[str]:
         """What of a memory is embedded: its text, or what the paths lead to."""
@@ -168,26 +178,6 @@ class Embedder:
             call: Callable[[Any], Any] = getattr(embeddings, f"aembed_{kind}")
             return asyncio.run(cast(Any, call(argument)))
         return getattr(embeddings, f"embed_{kind}")(argument)
-
-
-def make_embedder(
-    embeddings: Embeddings | None, index: IndexConfig | Literal[False] | None
-) -> tuple[Embedder | None, dict[str, Any] | None]:
-    """The embedder and the index configuration that a store shows."""
-    if index is False:
-        return None, None
-    if index is not None and not isinstance(index, Mapping):
-        raise InputError(
-            f"index must be a LangGraph IndexConfig, False or None, got {index!r:.80}. "
-            'Write index={"embed": ..., "dims": ...}.'
-        )
-    config: dict[str, Any] = dict(index or {})
-    source = embeddings if embeddings is not None else config.get("embed")
-    made = LocalEmbeddings() if source is None else ensure_embeddings(source)
-    config["embed"] = made
-    if isinstance(made, LocalEmbeddings):
-        config.setdefault("dims", DIMS)
-    return Embedder(made, config), config
 
 
 def _as_array(vector: Any) -> Floats | None:

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from sqlite3 import SQLITE_CANTOPEN, SQLITE_READONLY
 
@@ -113,11 +113,9 @@ class LocalFile:
         """One snapshot for a few short queries."""
         self._check_open()
         with self._read_lock, _translated(self.path):
-            if self._reader.in_transaction:
+            is_nested = self._reader.in_transaction
+            with nullcontext() if is_nested else _transaction(self._reader, "BEGIN"):
                 yield self._reader
-            else:
-                with _transaction(self._reader, "BEGIN"):
-                    yield self._reader
 
     @contextmanager
     def loading(self) -> Iterator[sqlite3.Connection]:
@@ -128,12 +126,8 @@ class LocalFile:
             return
         with _translated(self.path):
             self.check()
-            connection = self._connect()
-            try:
-                with _transaction(connection, "BEGIN"):
-                    yield connection
-            finally:
-                connection.close()
+            with closing(self._connect()) as connection, _transaction(connection, "BEGIN"):
+                yield connection
 
     def vacuum(self) -> bool:
         """Rewrite the file without its free space and empty its log; False: a reader held it up."""
@@ -156,12 +150,12 @@ class LocalFile:
                 "name a new file in a folder that this process may write to."
             ) from error
         try:
-            with self.loading() as source, _translated(path):
-                copy = _connect(path, "mode=rw")
-                try:
-                    source.backup(copy)
-                finally:
-                    copy.close()
+            with (
+                self.loading() as source,
+                _translated(path),
+                closing(_connect(path, "mode=rw")) as copy,
+            ):
+                source.backup(copy)
         except BaseException:
             os.unlink(path)
             raise

@@ -49,9 +49,9 @@ class Record(NamedTuple):
         """Namespace and key."""
         return decode_namespace(self.namespace), self.key
 
-    def is_expired(self, by: int) -> bool:
-        """Whether its time to live is over by then."""
-        return self.expires_at is not None and self.expires_at <= by
+    def is_expired(self, by: int | None) -> bool:
+        """Whether its time to live is over by then, if given."""
+        return by is not None and self.expires_at is not None and self.expires_at <= by
 
     def decoded(self) -> dict[str, Any]:
         """The value, fresh; StoreError where the row is damaged."""
@@ -181,8 +181,8 @@ def list_records(
     """Records under a prefix, latest update first; without those expired by then, if given."""
     ids = connection.execute(
         "SELECT id FROM items WHERE namespace >= ? AND namespace < ? "
-        "AND (expires_at IS NULL OR expires_at > ?) ORDER BY updated_at DESC, id",
-        (*bounds(prefix), -1 if expired_by is None else expired_by),
+        "AND (? IS NULL OR expires_at IS NULL OR expires_at > ?) ORDER BY updated_at DESC, id",
+        (*bounds(prefix), expired_by, expired_by),
     )
     # Values are read a chunk at a time: sorting them along would drag every text through memory.
     while chunk := [row[0] for row in ids.fetchmany(_CHUNK)]:

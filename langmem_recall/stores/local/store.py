@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from sys import maxsize
@@ -34,7 +35,7 @@ from langmem_recall.errors import InputError, described
 from langmem_recall.filters import check_filter, matches
 from langmem_recall.memory.usage import reinforced
 from langmem_recall.stores.local import rows
-from langmem_recall.stores.local.embedder import make_embedder
+from langmem_recall.stores.local.embedder import Embedder
 from langmem_recall.stores.local.file import MEMORY, LocalFile
 from langmem_recall.stores.local.rows import Record
 from langmem_recall.stores.local.terms import Vocabulary, scrub
@@ -75,15 +76,18 @@ class LocalStore(BaseStore):
         cache_mb: float = 1024,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._embedder, self.index_config = make_embedder(embeddings, index)
+        self._embedder = None if index is False else Embedder(embeddings, index)
+        self.index_config = self._embedder.config if self._embedder else None
         self.embeddings = self._embedder.embeddings if self._embedder else None
         self.ttl_config = ttl
         self._clock = clock
         self._file = LocalFile(path)
-        self._vocabulary = Vocabulary()
-        self._writer = Writer(self._file, self._embedder, self._vocabulary)
-        self._views = ViewCache(self._make_view, int(cache_mb * 1_000_000))
-        self._sweeper = ExpirySweeper(self.sweep_ttl)
+        vocabulary = Vocabulary()
+        self._writer = Writer(self._file, self._embedder, vocabulary)
+        make_view = partial(LocalView, self._file, self._embedder, vocabulary, self._now)
+        self._views = ViewCache(make_view, int(cache_mb * 1_000_000))
+        self._sweeper: threading.Thread | None = None
+        self._stop_sweeping = threading.Event()
 
     @property
     def path(self) -> str:
@@ -95,7 +99,7 @@ class LocalStore(BaseStore):
 
     def close(self) -> None:
         """Stop the sweeper and release the file."""
-        self._sweeper.stop(timeout=5.0)
+        self.stop_ttl_sweeper(timeout=5.0)
         self._file.close()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
@@ -105,10 +109,20 @@ class LocalStore(BaseStore):
             check_op(op)
         self._file.check()
         self._writer.renew_traits()
-        vectors = self._embed_queries(ops)
+        queries = {op.query for op in ops if isinstance(op, SearchOp) and op.query}
+        vectors: dict[str, list[float]] = {}
+        if queries and self._embedder:
+            vectors = {query: self._embedder.query(query) for query in queries}
+            # It works again, or still: what it failed on before may go through now.
+            self._writer.embed_pending()
         touched: list[Record] = []
         results: list[Result] = [self._read(op, vectors, touched) for op in ops]
-        self._refresh_expiry(touched)
+        # As in SqliteStore, a read extends a life only where the configuration says so.
+        if (self.ttl_config or {}).get("refresh_on_read") and not self._file.is_read_only:
+            ids = {record.id for record in touched if record.ttl_minutes is not None}
+            if ids:
+                with self._file.writing() as connection:
+                    rows.refresh_expiry(connection, ids, self._now())
         # The last write of each memory wins.
         last = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
         if last:
@@ -204,17 +218,38 @@ class LocalStore(BaseStore):
         return len(expired)
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
-        """Sweep every few minutes in a thread; nothing is started without a TTL configuration."""
+        """Sweep every few minutes in a thread, given a TTL configuration.
+
+        Cancelling the future stops it.
+        """
+        future: Future[None] = Future()
         if not self.ttl_config:
-            future: Future[None] = Future()
             future.set_result(None)
             return future
         configured = self.ttl_config.get("sweep_interval_minutes")
-        return self._sweeper.start(float(sweep_interval_minutes or configured or SWEEP_MINUTES))
+        seconds = 60 * float(sweep_interval_minutes or configured or SWEEP_MINUTES)
+        if self._sweeper is None or not self._sweeper.is_alive():
+            self._stop_sweeping = threading.Event()
+            # Weak, so that a running sweeper does not keep a forgotten store alive.
+            sweep = weakref.WeakMethod(self.sweep_ttl)
+            self._sweeper = threading.Thread(
+                target=_sweep_until,
+                args=(self._stop_sweeping, sweep, seconds, future),
+                name="langmem-recall-ttl-sweeper",
+                daemon=True,
+            )
+            self._sweeper.start()
+        stop = self._stop_sweeping
+        future.add_done_callback(lambda done: stop.set() if done.cancelled() else None)
+        return future
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
         """Stop sweeping; False when the thread did not end in time."""
-        return self._sweeper.stop(timeout)
+        self._stop_sweeping.set()
+        if self._sweeper is None or self._sweeper is threading.current_thread():
+            return True
+        self._sweeper.join(timeout)
+        return not self._sweeper.is_alive()
 
     async def asetup(self) -> None:
         """Nothing to do, as in `setup`."""
@@ -262,11 +297,11 @@ class LocalStore(BaseStore):
         await self.aclose()
 
     def _read(self, op: Op, vectors: Mapping[str, Any], touched: list[Record]) -> Result:
+        """The result of a read, None for a put; adds the records whose life it may extend."""
         if isinstance(op, GetOp):
             with self._file.reading() as connection:
                 record = rows.find_record(connection, op.namespace, op.key)
-            expired_by = self._expired_by()
-            if record is None or (expired_by is not None and record.is_expired(expired_by)):
+            if record is None or record.is_expired(self._expired_by()):
                 return None
             touched += [record] if op.refresh_ttl else []
             return record.item()
@@ -309,26 +344,6 @@ class LocalStore(BaseStore):
             found = (row for row in rows.readable(listed) if matches(row[1], op.filter))
             page = islice(found, start, stop)
             return [(record, record.search_item(value, None)) for record, value in page]
-
-    def _embed_queries(self, ops: Sequence[Op]) -> dict[str, list[float]]:
-        queries = {op.query for op in ops if isinstance(op, SearchOp) and op.query}
-        if not queries or self._embedder is None:
-            return {}
-        vectors = {query: self._embedder.query(query) for query in queries}
-        # It works again, or still: what it failed on before may go through now.
-        self._writer.embed_pending()
-        return vectors
-
-    def _refresh_expiry(self, records: Sequence[Record]) -> None:
-        # As in SqliteStore, a read extends a life only where the configuration says so.
-        ids = {record.id for record in records if record.ttl_minutes is not None}
-        refreshes = (self.ttl_config or {}).get("refresh_on_read", False)
-        if ids and refreshes and not self._file.is_read_only:
-            with self._file.writing() as connection:
-                rows.refresh_expiry(connection, ids, self._now())
-
-    def _make_view(self, prefix: Namespace) -> LocalView:
-        return LocalView(self._file, self._vocabulary, prefix, self._embedder, self._now)
 
     def _expired_by(self) -> int | None:
         """The time by which what has expired is hidden; None: it shows until it is swept."""
@@ -374,40 +389,6 @@ def _matches(condition: MatchCondition, namespace: Namespace) -> bool:
         raise InputError(f"Unknown match type {condition.match_type!r}. Use 'prefix' or 'suffix'.")
     pairs = zip(path, namespace, strict=False)
     return len(path) <= len(namespace) and all(wanted in ("*", label) for wanted, label in pairs)
-
-
-class ExpirySweeper:
-    """Calls a store's sweep at an interval until it is stopped or the store is gone."""
-
-    def __init__(self, sweep: Callable[[], int]) -> None:
-        # Weak, so that a running sweeper does not keep a forgotten store alive.
-        self._sweep = weakref.WeakMethod(sweep)
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self, interval_minutes: float) -> Future[None]:
-        """Start, unless it runs already; cancelling the future stops it."""
-        future: Future[None] = Future()
-        if self._thread is None or not self._thread.is_alive():
-            self._stop = threading.Event()
-            self._thread = threading.Thread(
-                target=_sweep_until,
-                args=(self._stop, self._sweep, interval_minutes * 60, future),
-                name="langmem-recall-ttl-sweeper",
-                daemon=True,
-            )
-            self._thread.start()
-        stop = self._stop
-        future.add_done_callback(lambda done: stop.set() if done.cancelled() else None)
-        return future
-
-    def stop(self, timeout: float | None) -> bool:
-        """Whether it stands still now."""
-        self._stop.set()
-        if self._thread is None or self._thread is threading.current_thread():
-            return True
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
 
 
 def _sweep_until(

@@ -44,7 +44,7 @@ class Vocabulary:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self.terms: list[str] = []
-        self._numbers: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}
         self._scrubs = 0
 
     def catch_up(self, connection: sqlite3.Connection) -> None:
@@ -59,7 +59,7 @@ class Vocabulary:
                     "version on one file."
                 )
             scrubs = int(meta.get("scrubs", 0))
-            terms, numbers = self.terms, self._numbers
+            terms, numbers = self.terms, self.numbers
             # Only ever forwards: an older snapshot would bring back terms that were taken out.
             if scrubs > self._scrubs:
                 terms, numbers = [], {}
@@ -70,12 +70,8 @@ class Vocabulary:
                 numbers[term] = len(terms)
                 terms.append(term)
             # All at once: other threads decode without the lock.
-            self.terms, self._numbers = terms, numbers
+            self.terms, self.numbers = terms, numbers
             self._scrubs = max(scrubs, self._scrubs)
-
-    def number(self, term: str) -> int | None:
-        """The number of a term."""
-        return self._numbers.get(term)
 
     def decode(self, row: TraitsRow) -> Traits:
         """Traits as ranking reads them, each term as often as it occurs."""
@@ -93,7 +89,7 @@ def write_traits(
     for item_id, found in traits:
         pairs = array("i")
         for term, count in Counter(found.terms).items():
-            number = vocabulary.number(term)
+            number = vocabulary.numbers.get(term)
             if number is None:
                 number = new.setdefault(term, len(vocabulary.terms) + len(new))
             pairs.extend((number, count))

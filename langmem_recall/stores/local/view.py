@@ -7,8 +7,8 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 from langgraph.store.base import Item
@@ -54,57 +54,43 @@ _DELETED = (
 )
 
 
-class _Contents(NamedTuple):
-    """What was loaded; catalog, vectors and item ids share their row numbers."""
-
-    catalog: Catalog
-    vectors: VectorMatrix
-    ids: Column
-    meta: dict[str, Any]
-
-
 class LocalView:
     """Everything at or below one namespace. Rows keep their meaning while `lock` is held."""
 
     def __init__(
         self,
         file: LocalFile,
-        vocabulary: Vocabulary,
-        prefix: Namespace,
         embedder: Embedder | None,
+        vocabulary: Vocabulary,
         clock: Callable[[], int],
+        prefix: Namespace,
     ) -> None:
         self.prefix = prefix
+        self.lock = threading.RLock()
+        """Held by readers and by the refresh that brings the view up to date."""
+        self.catalog = Catalog()
+        """Words, threads and speakers by row."""
+        self._vectors = VectorMatrix(0)
+        self._ids = Column(np.int64)
+        self._meta: dict[str, Any] = {}
         self._file = file
-        self._vocabulary = vocabulary
         self._embedder = embedder
+        self._vocabulary = vocabulary
         self._clock = clock
-        self._lock = threading.RLock()
         self._version: tuple[int, int] | None = None
-        self._contents = _Contents(Catalog(), VectorMatrix(0), Column(np.int64), {})
         # What a row holds never changes, so records and filters' masks stay true.
         self._records: dict[int, Record] = {}
         self._masks: dict[str, BoolArray] = {}
 
     @property
-    def lock(self) -> AbstractContextManager[Any]:
-        """Held by readers and by the refresh that brings the view up to date."""
-        return self._lock
-
-    @property
-    def catalog(self) -> Catalog:
-        """Words, threads and speakers by row."""
-        return self._contents.catalog
-
-    @property
     def nbytes(self) -> int:
         """About how much memory it takes: vectors exactly, the rest by the row."""
-        return self._contents.vectors.nbytes + 1_000 * self.catalog.rows + 16_384
+        return self._vectors.nbytes + 1_000 * self.catalog.rows + 16_384
 
     def refresh(self) -> None:
         """Follow the file: load it at first, then read what changed, in any process."""
         # Marked before the lock: waiting for another thread's load is waiting for a load.
-        with loading() if self._version is None else nullcontext(), self._lock:
+        with loading() if self._version is None else nullcontext(), self.lock:
             version = self._file.version()
             if version == self._version:
                 return
@@ -113,7 +99,8 @@ class LocalView:
             if known is None or not self._catch_up():
                 with self._file.loading() as connection:
                     self._vocabulary.catch_up(connection)
-                    self._contents = _load_contents(connection, self.prefix, self._vocabulary)
+                    contents = _load_contents(connection, self.prefix, self._vocabulary)
+                self.catalog, self._vectors, self._ids, self._meta = contents
                 self._records.clear()
                 self._masks.clear()
             self._version = version
@@ -129,7 +116,7 @@ class LocalView:
             with self._file.reading() as connection:
                 expired = expired_ids(connection, self.prefix, self._clock())
             if expired:
-                matching &= ~np.isin(self._contents.ids.values, expired)
+                matching &= ~np.isin(self._ids.values, expired)
         if filter:
             check_filter(filter)
             name = json.dumps(filter, sort_keys=True, default=repr)
@@ -147,9 +134,7 @@ class LocalView:
 
     def similarity(self, rows: Sequence[int]) -> FloatArray:
         """Cosine between each two of these memories; NaN where one has no vector."""
-        if not self._contents.vectors.dims:
-            return np.full((len(rows), len(rows)), np.nan)
-        return self._contents.vectors.similarity(rows).astype(np.float64)
+        return self._vectors.similarity(rows).astype(np.float64)
 
     def records(self, rows: Sequence[int]) -> list[Record | None]:
         """The stored records at these rows.
@@ -158,7 +143,7 @@ class LocalView:
         """
         if len(self._records) > MAX_RECORDS:
             self._records.clear()
-        missing = {int(self._contents.ids.values[r]): r for r in rows if r not in self._records}
+        missing = {int(self._ids.values[r]): r for r in rows if r not in self._records}
         if missing:
             with self._file.reading() as connection:
                 found = find_records(connection, list(missing))
@@ -178,7 +163,7 @@ class LocalView:
         # The last bit of a product depends on a row's place; rounded, equal texts stay equal.
         cosines = np.round(self._cosines([vector])[0], 6)
         ranked = np.where(visible & ~np.isnan(cosines), cosines, -np.inf)
-        ids = self._contents.ids.values
+        ids = self._ids.values
         scored = int(np.count_nonzero(ranked > -np.inf))
         page: list[tuple[int, float | None]] = []
         if count := min(scored, offset + limit):
@@ -194,26 +179,26 @@ class LocalView:
         return page
 
     def _cosines(self, vectors: Sequence[Sequence[float]]) -> Floats:
-        matrix = self._contents.vectors
-        if not matrix.dims:
+        dims = self._vectors.dims
+        if not dims:
             return np.full((len(vectors), self.catalog.rows), np.nan, np.float32)
         if self._embedder:
-            self._embedder.check_query(self._contents.meta)
+            self._embedder.check_query(self._meta)
         queries = np.asarray(vectors, np.float32)
-        if queries.ndim != 2 or queries.shape[1] != matrix.dims:
+        if queries.ndim != 2 or queries.shape[1] != dims:
             raise StoreError(
-                f"Query vectors must have {matrix.dims} numbers like the stored ones, got shape "
+                f"Query vectors must have {dims} numbers like the stored ones, got shape "
                 f"{queries.shape}. Use the embedder that wrote {self._file.path}."
             )
         units = normalised(queries)
-        cosines = matrix.cosines(units)
+        cosines = self._vectors.cosines(units)
         # A query without direction is no evidence rather than similarity 0.
         cosines[~units.any(axis=1)] = np.nan
         return cosines
 
     def _passing(self, start: int, filter: Mapping[str, Any]) -> Iterator[bool]:
         """Whether each row from one on passes."""
-        ids = self._contents.ids.values.tolist()
+        ids = self._ids.values.tolist()
         for place in range(start, len(ids), _CHUNK):
             chunk = ids[place : place + _CHUNK]
             with self._file.reading() as connection:
@@ -223,7 +208,7 @@ class LocalView:
 
     def _catch_up(self) -> bool:
         """Apply what was written since; False when loading anew is the better way."""
-        catalog, vectors, ids, meta = self._contents
+        catalog, meta = self.catalog, self._meta
         with self._file.reading() as connection:
             latest = read_meta(connection)
             seq = meta.get("seq", 0)
@@ -243,15 +228,16 @@ class LocalView:
                 traits = TraitsRow(*row)
                 memory_id = (decode_namespace(namespace), key)
                 catalog.put(memory_id, self._vocabulary.decode(traits))
-                ids.append(traits.id)
-                vectors.extend([blob])
+                self._ids.append(traits.id)
+                self._vectors.extend([blob])
         meta.update(latest)
         return catalog.rows - catalog.size <= max(MAX_DEAD_ROWS, catalog.rows // 4)
 
 
 def _load_contents(
     connection: sqlite3.Connection, prefix: Namespace, vocabulary: Vocabulary
-) -> _Contents:
+) -> tuple[Catalog, VectorMatrix, Column, dict[str, Any]]:
+    """Catalog, vectors and item ids, which share row numbers, and what the file says of itself."""
     meta, where = read_meta(connection), bounds(prefix)
     count = connection.execute(
         "SELECT count(*) FROM items WHERE namespace >= ? AND namespace < ?", where
@@ -269,7 +255,7 @@ def _load_contents(
     catalog, item_ids = read_catalog(rows(), vocabulary)
     ids = Column(np.int64)
     ids.extend(item_ids)
-    return _Contents(catalog, vectors, ids, meta)
+    return catalog, vectors, ids, meta
 
 
 class ViewCache:

@@ -7,7 +7,7 @@ import json
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,20 +17,9 @@ from langmem_recall.errors import InputError
 from langmem_recall.loading import loading
 from langmem_recall.memory.value import check_value, read_memory
 from langmem_recall.ranking.catalog import TRAITS_VERSION, Traits, traits_of
+from langmem_recall.stores.local import rows
 from langmem_recall.stores.local.embedder import BATCH, Embedder, IndexSetting
 from langmem_recall.stores.local.file import LocalFile
-from langmem_recall.stores.local.rows import (
-    Record,
-    decode_value,
-    delete_ids,
-    encode_namespace,
-    find_records,
-    read_meta,
-    readable,
-    take_seqs,
-    to_datetime,
-    write_meta,
-)
 from langmem_recall.stores.local.terms import Vocabulary, write_traits
 from langmem_recall.types import Memory, MemoryId, Namespace
 
@@ -68,7 +57,7 @@ class Put:
 
     def memory(self, created_at: int) -> Memory:
         """The memory as recall will read it."""
-        return read_memory(self.namespace, self.key, self.value, to_datetime(created_at))
+        return read_memory(self.namespace, self.key, self.value, rows.to_datetime(created_at))
 
 
 class _Stored(NamedTuple):
@@ -129,7 +118,7 @@ class Writer:
     def commit(self, puts: Sequence[Put], deleted: Sequence[MemoryId]) -> None:
         """Embed what is new, then write everything in one transaction."""
         with self._file.reading() as connection:
-            meta = read_meta(connection)
+            meta = rows.read_meta(connection)
             stored = [_find_stored(connection, put.id) for put in puts]
         unknown = []
         for put, known in zip(puts, stored, strict=True):
@@ -162,18 +151,18 @@ class Writer:
         """All puts and deletions, inside the caller's transaction."""
         self._vocabulary.catch_up(connection)
         gone = [_find_stored(connection, memory_id) for memory_id in deleted]
-        delete_ids(connection, [stored.id for stored in gone if stored])
+        rows.delete_ids(connection, [stored.id for stored in gone if stored])
         if not puts:
             return
         items, traits, vectors, unembedded = [], [], [], []
-        for seq, put in enumerate(puts, take_seqs(connection, len(puts))):
+        for seq, put in enumerate(puts, rows.take_seqs(connection, len(puts))):
             stored = _find_stored(connection, put.id)
             item_id = stored.id if stored else seq
             # Since it was prepared another writer may have made or deleted the memory.
             if stored and stored.created_at != put.created_at and not put.is_import:
                 put.created_at = stored.created_at
                 put.traits = None
-            name = (encode_namespace(put.namespace), put.key)
+            name = (rows.encode_namespace(put.namespace), put.key)
             times = (put.created_at, put.updated_at, put.expires_at, put.ttl_minutes)
             indexed = json.dumps(None if put.indexed is None else put.indexed or False)
             items.append((item_id, seq, *name, *times, indexed, put.json))
@@ -193,12 +182,12 @@ class Writer:
         """Let the first vectors decide which embedder the file belongs to."""
         if not self._embedder or not dims:
             return
-        meta = read_meta(connection)
+        meta = rows.read_meta(connection)
         self._embedder.check(meta, dims)
         if "dims" not in meta:
-            write_meta(connection, embedder=self._embedder.identity, dims=dims)
+            rows.write_meta(connection, embedder=self._embedder.identity, dims=dims)
         if "fingerprint" not in meta and self._embedder.fingerprint:
-            write_meta(connection, fingerprint=self._embedder.fingerprint)
+            rows.write_meta(connection, fingerprint=self._embedder.fingerprint)
 
     def embed_pending(self) -> None:
         """Embed a few of the texts that an embedder failed on, unless another thread does."""
@@ -221,7 +210,7 @@ class Writer:
             # The embedder is tried before the old vectors go.
             embedder.measure()
             with self._file.writing() as connection:
-                meta = read_meta(connection)
+                meta = rows.read_meta(connection)
                 if meta.get("reindexing") != embedder.identity or not embedder.is_owner(meta):
                     _mark_all_pending(connection, embedder)
                 total = _count_pending(connection)
@@ -238,16 +227,16 @@ class Writer:
     def _embed_batch(self, embedder: Embedder) -> int:
         """Embed one batch of waiting texts; returns how many memories got their vectors."""
         with self._file.reading() as connection:
-            meta = read_meta(connection)
-            rows = connection.execute(
+            meta = rows.read_meta(connection)
+            pending = connection.execute(
                 "SELECT id, digest FROM vectors WHERE vectors IS NULL ORDER BY id LIMIT ?",
                 (4 * BATCH,),
             )
-            digests = dict(rows.fetchall())
+            digests = dict(pending.fetchall())
             self._has_pending = bool(digests)
             # Those that failed least first, so that a bad text cannot block the rest.
             ids = sorted(digests, key=lambda item_id: self._failures[item_id])
-            records = list(find_records(connection, ids[: self._batch_size]).values())
+            records = list(rows.find_records(connection, ids[: self._batch_size]).values())
         if not records:
             return 0
         groups = [_texts(record, embedder) for record in records]
@@ -263,7 +252,7 @@ class Writer:
             with self._file.writing() as connection:
                 sizes = (len(blob) // (4 * len(texts)) for _, texts, blob in ready if texts)
                 self._note_embedder(connection, next(sizes, None))
-                first = take_seqs(connection, len(ready))
+                first = rows.take_seqs(connection, len(ready))
                 for seq, (item_id, texts, blob) in enumerate(ready, first):
                     # A memory that was written again meanwhile has another digest.
                     changed = connection.execute(
@@ -286,10 +275,7 @@ class Writer:
                 with self._file.writing() as connection:
                     # Another process may have been faster while this one waited for the lock.
                     if not _has_current_traits(connection):
-                        connection.execute("DELETE FROM vocabulary")
-                        connection.execute("DELETE FROM traits")
-                        write_traits(connection, Vocabulary(), _all_traits(connection))
-                        take_seqs(connection, 1)
+                        _derive_all_traits(connection)
         self._has_current_traits = True
 
 
@@ -297,7 +283,7 @@ def _find_stored(connection: sqlite3.Connection, memory_id: MemoryId) -> _Stored
     found = connection.execute(
         "SELECT i.id, i.created_at, v.digest, v.vectors IS NOT NULL FROM items i "
         "LEFT JOIN vectors v ON v.id = i.id WHERE i.namespace = ? AND i.key = ?",
-        (encode_namespace(memory_id[0]), memory_id[1]),
+        (rows.encode_namespace(memory_id[0]), memory_id[1]),
     ).fetchone()
     return _Stored(*found) if found else None
 
@@ -328,33 +314,34 @@ def _traits(memory: Memory) -> Traits:
 
 
 def _has_current_traits(connection: sqlite3.Connection) -> bool:
-    return bool(read_meta(connection).get("traits", TRAITS_VERSION) == TRAITS_VERSION)
+    return bool(rows.read_meta(connection).get("traits", TRAITS_VERSION) == TRAITS_VERSION)
 
 
-def _all_traits(connection: sqlite3.Connection) -> Iterator[tuple[int, Traits]]:
-    for record, value in readable(_all_records(connection)):
-        memory = read_memory(*record.memory_id, value, to_datetime(record.created_at))
-        yield record.id, _traits(memory)
-
-
-def _all_records(connection: sqlite3.Connection) -> Iterator[Record]:
-    """Every record, a few at a time in memory."""
-    ids = [row[0] for row in connection.execute("SELECT id FROM items ORDER BY id")]
-    for start in range(0, len(ids), BATCH):
-        yield from find_records(connection, ids[start : start + BATCH]).values()
+def _derive_all_traits(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM vocabulary")
+    connection.execute("DELETE FROM traits")
+    traits = (
+        (
+            record.id,
+            _traits(read_memory(*record.memory_id, value, rows.to_datetime(record.created_at))),
+        )
+        for record, value in rows.readable(rows.list_records(connection, (), None))
+    )
+    write_traits(connection, Vocabulary(), traits)
+    rows.take_seqs(connection, 1)
 
 
 def _mark_all_pending(connection: sqlite3.Connection, embedder: Embedder) -> None:
     """Drop every vector and let the texts wait for the embedder."""
     connection.execute("DELETE FROM vectors")
     connection.execute("DELETE FROM meta WHERE name IN ('dims', 'embedder', 'fingerprint')")
-    for record in _all_records(connection):
+    for record in rows.list_records(connection, (), None):
         if texts := _texts(record, embedder):
             row = (record.id, _digest(texts), None)
             connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", row)
     # Views see by the number that something happened, and by the embedder that all of it is new.
-    take_seqs(connection, 1)
-    write_meta(connection, reindexing=embedder.identity)
+    rows.take_seqs(connection, 1)
+    rows.write_meta(connection, reindexing=embedder.identity)
 
 
 def _count_pending(connection: sqlite3.Connection) -> int:
@@ -362,8 +349,8 @@ def _count_pending(connection: sqlite3.Connection) -> int:
     return int(count[0])
 
 
-def _texts(record: Record, embedder: Embedder) -> list[str]:
-    value = decode_value(record.value)
+def _texts(record: rows.Record, embedder: Embedder) -> list[str]:
+    value = rows.decode_value(record.value)
     if value is None:
         # Damaged: there is nothing to embed, and the rest must not wait for it.
         return []
