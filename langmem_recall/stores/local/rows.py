@@ -252,12 +252,3 @@ def find_usage(connection: sqlite3.Connection, memory_id: MemoryId) -> Usage:
         (encode_namespace(memory_id[0]), memory_id[1]),
     ).fetchone()
     return Usage(*found) if found else Usage()
-
-
-def write_usage(connection: sqlite3.Connection, memory_id: MemoryId, usage: Usage) -> None:
-    """Set the usage of a memory."""
-    connection.execute(
-        "INSERT OR REPLACE INTO usage (namespace, key, uses, decayed, last_used, before, merit) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (encode_namespace(memory_id[0]), memory_id[1], *usage),
-    )

@@ -153,7 +153,11 @@ class LocalStore(BaseStore):
         with self._file.writing() as connection:
             for memory_id, delta in sorted(deltas.items()):
                 usage = reinforced(rows.find_usage(connection, memory_id), delta, fade_per_day)
-                rows.write_usage(connection, memory_id, usage)
+                connection.execute(
+                    "INSERT OR REPLACE INTO usage (namespace, key, uses, decayed, last_used, "
+                    "before, merit) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (rows.encode_namespace(memory_id[0]), memory_id[1], *usage),
+                )
 
     def drop_usage(self, ids: Sequence[MemoryId]) -> None:
         """Forget the usage of these memories."""
@@ -228,18 +232,28 @@ class LocalStore(BaseStore):
             return future
         configured = self.ttl_config.get("sweep_interval_minutes")
         seconds = 60 * float(sweep_interval_minutes or configured or SWEEP_MINUTES)
-        if self._sweeper is None or not self._sweeper.is_alive():
-            self._stop_sweeping = threading.Event()
-            # Weak, so that a running sweeper does not keep a forgotten store alive.
-            sweep = weakref.WeakMethod(self.sweep_ttl)
+        is_running = self._sweeper is not None and self._sweeper.is_alive()
+        stop = self._stop_sweeping if is_running else threading.Event()
+        # Weak, so that a running sweeper does not keep a forgotten store alive.
+        method = weakref.WeakMethod(self.sweep_ttl)
+
+        def sweep_until_stopped() -> None:
+            while not stop.wait(seconds) and (sweep := method()):
+                try:
+                    sweep()
+                except Exception as error:
+                    # A busy or full disk may be better the next time.
+                    logger.error("Sweeping expired items failed: %s", described(error))
+                del sweep
+            if not future.cancelled():
+                future.set_result(None)
+
+        if not is_running:
+            self._stop_sweeping = stop
             self._sweeper = threading.Thread(
-                target=_sweep_until,
-                args=(self._stop_sweeping, sweep, seconds, future),
-                name="langmem-recall-ttl-sweeper",
-                daemon=True,
+                target=sweep_until_stopped, name="langmem-recall-ttl-sweeper", daemon=True
             )
             self._sweeper.start()
-        stop = self._stop_sweeping
         future.add_done_callback(lambda done: stop.set() if done.cancelled() else None)
         return future
 
@@ -389,23 +403,3 @@ def _matches(condition: MatchCondition, namespace: Namespace) -> bool:
         raise InputError(f"Unknown match type {condition.match_type!r}. Use 'prefix' or 'suffix'.")
     pairs = zip(path, namespace, strict=False)
     return len(path) <= len(namespace) and all(wanted in ("*", label) for wanted, label in pairs)
-
-
-def _sweep_until(
-    stop: threading.Event,
-    sweep: weakref.WeakMethod[Callable[[], int]],
-    seconds: float,
-    future: Future[None],
-) -> None:
-    while not stop.wait(seconds):
-        call = sweep()
-        if call is None:
-            break
-        try:
-            call()
-        except Exception as error:
-            # A busy or full disk may be better the next time.
-            logger.error("Sweeping expired items failed: %s", described(error))
-        del call
-    if not future.cancelled():
-        future.set_result(None)

@@ -121,10 +121,16 @@ class LocalView:
             check_filter(filter)
             name = json.dumps(filter, sort_keys=True, default=repr)
             known = self._masks.pop(name, np.empty(0, np.bool_))
-            passing = [*self._passing(len(known), filter)]
+            new = self._ids.values[len(known) :]
+            passing: list[int] = []
+            for start in range(0, len(new), _CHUNK):
+                with self._file.reading() as connection:
+                    found = find_records(connection, new[start : start + _CHUNK].tolist())
+                values = readable(found.values())
+                passing += [record.id for record, value in values if matches(value, filter)]
             if len(self._masks) >= MAX_MASKS:
                 self._masks.pop(next(iter(self._masks)))
-            self._masks[name] = np.concatenate([known, np.array(passing, np.bool_)])
+            self._masks[name] = np.concatenate([known, np.isin(new, passing)])
             matching &= self._masks[name]
         return matching
 
@@ -196,16 +202,6 @@ class LocalView:
         cosines[~units.any(axis=1)] = np.nan
         return cosines
 
-    def _passing(self, start: int, filter: Mapping[str, Any]) -> Iterator[bool]:
-        """Whether each row from one on passes."""
-        ids = self._ids.values.tolist()
-        for place in range(start, len(ids), _CHUNK):
-            chunk = ids[place : place + _CHUNK]
-            with self._file.reading() as connection:
-                found = find_records(connection, chunk)
-            values = {record.id: value for record, value in readable(found.values())}
-            yield from (item_id in values and matches(values[item_id], filter) for item_id in chunk)
-
     def _catch_up(self) -> bool:
         """Apply what was written since; False when loading anew is the better way."""
         catalog, meta = self.catalog, self._meta
@@ -265,15 +261,10 @@ class ViewCache:
         self._make = make
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
+        # The longest unused first.
         self._views: OrderedDict[Namespace, LocalView] = OrderedDict()
         self._sizes: dict[Namespace, int] = {}
         self._total = 0
-
-    @property
-    def prefixes(self) -> list[Namespace]:
-        """The prefixes in memory, longest unused first."""
-        with self._lock:
-            return list(self._views)
 
     def get(self, prefix: Namespace) -> LocalView:
         """The view of a prefix, loaded and up to date."""

@@ -66,7 +66,7 @@ class _Stored(NamedTuple):
     id: int
     created_at: int
     digest: bytes | None
-    has_vectors: bool
+    """Of the texts whose vectors there are."""
 
 
 def new_put(op: PutOp, now: int) -> Put:
@@ -131,7 +131,8 @@ class Writer:
             # Imported vectors of other fields than this store embeds would be found by wrong words.
             if put.vectors and len(put.vectors) != 4 * (put.dims or 0) * len(put.texts):
                 put.vectors = None
-            if put.texts and put.vectors is None and not _has_vectors(known, put):
+            is_embedded = known and known.digest == put.digest
+            if put.texts and put.vectors is None and not is_embedded:
                 unknown.append(put)
         if unknown and self._embedder:
             found = self._embedder.documents([put.texts for put in unknown], meta)
@@ -169,7 +170,7 @@ class Writer:
             traits.append((item_id, put.traits or _traits(put.memory(put.created_at))))
             if put.digest is None:
                 unembedded.append((item_id,))
-            elif put.vectors is not None or not _has_vectors(stored, put):
+            elif put.vectors or stored is None or stored.digest != put.digest:
                 vectors.append((item_id, put.digest, put.vectors))
         connection.executemany(
             "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", items
@@ -281,16 +282,11 @@ class Writer:
 
 def _find_stored(connection: sqlite3.Connection, memory_id: MemoryId) -> _Stored | None:
     found = connection.execute(
-        "SELECT i.id, i.created_at, v.digest, v.vectors IS NOT NULL FROM items i "
-        "LEFT JOIN vectors v ON v.id = i.id WHERE i.namespace = ? AND i.key = ?",
+        "SELECT i.id, i.created_at, v.digest FROM items i LEFT JOIN vectors v "
+        "ON v.id = i.id AND v.vectors IS NOT NULL WHERE i.namespace = ? AND i.key = ?",
         (rows.encode_namespace(memory_id[0]), memory_id[1]),
     ).fetchone()
     return _Stored(*found) if found else None
-
-
-def _has_vectors(stored: _Stored | None, put: Put) -> bool:
-    """Whether the file has the vectors of just these texts."""
-    return stored is not None and stored.has_vectors and stored.digest == put.digest
 
 
 def _digest(texts: Sequence[str]) -> bytes:

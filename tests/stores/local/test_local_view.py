@@ -180,9 +180,9 @@ def test_oldest_namespaces_are_let_go_and_come_back(tmp_path):
         for user in ("a", "b", "c"):
             store.put((user,), "k", {"content": "x"})
             assert len(store.search((user,), query="x")) == 1
-        assert store._views.prefixes == [("b",), ("c",)]
+        assert list(store._views._views) == [("b",), ("c",)]
         assert store.search(("a",), query="x")[0].score == pytest.approx(1.0)
-        assert store._views.prefixes == [("c",), ("a",)]
+        assert list(store._views._views) == [("c",), ("a",)]
 
 
 def test_words_threads_and_speakers_survive_a_load(tmp_path):
