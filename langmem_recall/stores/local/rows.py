@@ -208,15 +208,6 @@ def expired_ids(connection: sqlite3.Connection, prefix: Namespace, by: int) -> l
     return [row[0] for row in rows]
 
 
-def refresh_expiry(connection: sqlite3.Connection, ids: Iterable[int], now: int) -> None:
-    """Start the time to live of these items again."""
-    connection.executemany(
-        "UPDATE items SET expires_at = ? + CAST(ttl_minutes * 60000000 AS INTEGER) "
-        "WHERE id = ? AND ttl_minutes IS NOT NULL",
-        [(now, item_id) for item_id in sorted(ids)],
-    )
-
-
 def delete_ids(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
     """Delete items with all that belongs to them, and log it for processes that loaded them."""
     if not ids:

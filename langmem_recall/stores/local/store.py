@@ -112,7 +112,7 @@ class LocalStore(BaseStore):
         queries = {op.query for op in ops if isinstance(op, SearchOp) and op.query}
         vectors: dict[str, list[float]] = {}
         if queries and self._embedder:
-            vectors = {query: self._embedder.query(query) for query in queries}
+            vectors = {query: self._embedder.call("query", query) for query in queries}
             # It works again, or still: what it failed on before may go through now.
             self._writer.embed_pending()
         touched: list[Record] = []
@@ -122,7 +122,11 @@ class LocalStore(BaseStore):
             ids = {record.id for record in touched if record.ttl_minutes is not None}
             if ids:
                 with self._file.writing() as connection:
-                    rows.refresh_expiry(connection, ids, self._now())
+                    connection.executemany(
+                        "UPDATE items SET expires_at = ? + CAST(ttl_minutes * 60000000 AS INTEGER) "
+                        "WHERE id = ? AND ttl_minutes IS NOT NULL",
+                        [(self._now(), item_id) for item_id in sorted(ids)],
+                    )
         # The last write of each memory wins.
         last = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
         if last:
@@ -222,10 +226,7 @@ class LocalStore(BaseStore):
         return len(expired)
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
-        """Sweep every few minutes in a thread, given a TTL configuration.
-
-        Cancelling the future stops it.
-        """
+        """Sweep every few minutes in a thread, given a TTL configuration; cancelling it ends it."""
         future: Future[None] = Future()
         if not self.ttl_config:
             future.set_result(None)
@@ -346,9 +347,7 @@ class LocalStore(BaseStore):
                 records = view.records([row for row, _ in page])
         scored = zip(records, (score for _, score in page), strict=True)
         return [
-            (record, record.search_item(record.decoded(), score))
-            for record, score in scored
-            if record
+            (found, found.search_item(found.decoded(), score)) for found, score in scored if found
         ]
 
     def _list(self, op: SearchOp) -> list[tuple[Record, SearchItem]]:

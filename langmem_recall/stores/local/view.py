@@ -143,10 +143,7 @@ class LocalView:
         return self._vectors.similarity(rows).astype(np.float64)
 
     def records(self, rows: Sequence[int]) -> list[Record | None]:
-        """The stored records at these rows.
-
-        None for one that is gone or damaged, which then leaves the view.
-        """
+        """The records at these rows; None for one gone or damaged, which then leaves the view."""
         if len(self._records) > MAX_RECORDS:
             self._records.clear()
         missing = {int(self._ids.values[r]): r for r in rows if r not in self._records}
