@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -171,8 +171,7 @@ class Embedder:
         embeddings = self.embeddings
         if hasattr(embeddings, "afunc") and not hasattr(embeddings, "func"):
             # LangGraph's wrapper of an async function cannot be called from sync code.
-            call: Callable[[Any], Any] = getattr(embeddings, f"aembed_{kind}")
-            return asyncio.run(cast(Any, call(argument)))
+            return asyncio.run(getattr(embeddings, f"aembed_{kind}")(argument))
         return getattr(embeddings, f"embed_{kind}")(argument)
 
 

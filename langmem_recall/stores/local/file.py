@@ -86,16 +86,12 @@ class LocalFile:
                 _create_private(self.path)
         # Before SQLite opens it: a file that is replaced in between is refused, not mistaken.
         self._stamp = self._read_stamp()
-        self._write_lock = threading.RLock()
+        self._write_lock = self._read_lock = threading.RLock()
         with _translated(self.path):
-            self._writer = self._open()
-            if self.is_memory:
-                self._reader, self._read_lock = self._writer, self._write_lock
-            else:
-                self._reader, self._read_lock = (
-                    _connect(self.path, self._is_immutable),
-                    threading.RLock(),
-                )
+            self._writer = self._reader = self._open()
+            if not self.is_memory:
+                self._reader = _connect(self.path, self._is_immutable)
+                self._read_lock = threading.RLock()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:

@@ -118,19 +118,18 @@ class LocalStore(BaseStore):
         touched: list[Record] = []
         results: list[Result] = [self._read(op, vectors, touched) for op in ops]
         # As in SqliteStore, a read extends a life only where the configuration says so.
-        if (self.ttl_config or {}).get("refresh_on_read") and not self._file.is_read_only:
-            ids = {record.id for record in touched if record.ttl_minutes is not None}
-            if ids:
-                with self._file.writing() as connection:
-                    connection.executemany(
-                        "UPDATE items SET expires_at = ? + CAST(ttl_minutes * 60000000 AS INTEGER) "
-                        "WHERE id = ? AND ttl_minutes IS NOT NULL",
-                        [(self._now(), item_id) for item_id in sorted(ids)],
-                    )
+        refreshes = (self.ttl_config or {}).get("refresh_on_read") and not self._file.is_read_only
+        now = self._now()
+        if refreshes and any(record.ttl_minutes is not None for record in touched):
+            with self._file.writing() as connection:
+                connection.executemany(
+                    "UPDATE items SET expires_at = ? + CAST(ttl_minutes * 60000000 AS INTEGER) "
+                    "WHERE id = ? AND ttl_minutes IS NOT NULL",
+                    [(now, item_id) for item_id in sorted({record.id for record in touched})],
+                )
         # The last write of each memory wins.
         last = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
         if last:
-            now = self._now()
             puts = [new_put(op, now) for op in last.values() if op.value is not None]
             deleted = [memory_id for memory_id, op in last.items() if op.value is None]
             self._writer.commit(puts, deleted)
@@ -315,11 +314,9 @@ class LocalStore(BaseStore):
         """The result of a read, None for a put; adds the records whose life it may extend."""
         if isinstance(op, GetOp):
             with self._file.reading() as connection:
-                record = rows.find_record(connection, op.namespace, op.key)
-            if record is None or record.is_expired(self._expired_by()):
-                return None
-            touched += [record] if op.refresh_ttl else []
-            return record.item()
+                record = rows.find_record(connection, op.namespace, op.key, self._expired_by())
+            touched += [record] if record and op.refresh_ttl else []
+            return record.item() if record else None
         if isinstance(op, SearchOp):
             vector = vectors.get(op.query or "")
             found = self._list(op) if vector is None else self._search(op, vector)
@@ -388,9 +385,8 @@ def check_op(op: Any) -> None:
         try:
             name.encode()
         except (AttributeError, UnicodeEncodeError) as error:
-            raise InputError(
-                f"A key must be text, got {name!r:.80}. Use letters or a UUID."
-            ) from error
+            problem = f"A key must be text, got {name!r:.80}. Use letters or a UUID."
+            raise InputError(problem) from error
 
 
 def _matches(condition: MatchCondition, namespace: Namespace) -> bool:

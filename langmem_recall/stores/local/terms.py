@@ -61,10 +61,8 @@ class Vocabulary:
             # Only ever forwards: an older snapshot would bring back terms that were taken out.
             if scrubs > self._scrubs:
                 terms, numbers = [], {}
-            rows = connection.execute(
-                "SELECT term FROM vocabulary WHERE id >= ? ORDER BY id", (len(terms),)
-            )
-            for (term,) in rows:
+            new = "SELECT term FROM vocabulary WHERE id >= ? ORDER BY id"
+            for (term,) in connection.execute(new, (len(terms),)):
                 numbers[term] = len(terms)
                 terms.append(term)
             # All at once: other threads decode without the lock.

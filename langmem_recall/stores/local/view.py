@@ -219,8 +219,7 @@ class LocalView:
             # The cursor is read row by row, or a large change would be in memory twice.
             for namespace, key, blob, *row in connection.execute(_NEW, where):
                 traits = TraitsRow(*row)
-                memory_id = (decode_namespace(namespace), key)
-                catalog.put(memory_id, self._vocabulary.decode(traits))
+                catalog.put((decode_namespace(namespace), key), self._vocabulary.decode(traits))
                 self._ids.append(traits.id)
                 self._vectors.extend([blob])
         meta.update(latest)

@@ -194,8 +194,7 @@ class Writer:
         """Embed a few of the texts that an embedder failed on, unless another thread does."""
         if self._skips:
             self._skips -= 1
-            return
-        if self._embedder and self._has_pending and self._pending_lock.acquire(blocking=False):
+        elif self._embedder and self._has_pending and self._pending_lock.acquire(blocking=False):
             try:
                 self._embed_batch(self._embedder)
             finally:
@@ -283,11 +282,11 @@ class Writer:
             return
         with loading():
             with self._file.reading() as connection:
-                is_current = _has_current_traits(connection)
+                is_current = _are_traits_current(connection)
             if not is_current:
                 with self._file.writing() as connection:
                     # Another process may have been faster while this one waited for the lock.
-                    if not _has_current_traits(connection):
+                    if not _are_traits_current(connection):
                         connection.execute("DELETE FROM vocabulary")
                         connection.execute("DELETE FROM traits")
                         write_traits(connection, Vocabulary(), _all_traits(connection))
@@ -324,7 +323,7 @@ def _traits(memory: Memory) -> Traits:
         ) from error
 
 
-def _has_current_traits(connection: sqlite3.Connection) -> bool:
+def _are_traits_current(connection: sqlite3.Connection) -> bool:
     return bool(rows.read_meta(connection).get("traits", TRAITS_VERSION) == TRAITS_VERSION)
 
 
