@@ -149,13 +149,13 @@ class LocalStore(BaseStore):
         with self._file.reading() as connection:
             return [rows.find_usage(connection, memory_id) for memory_id in ids]
 
-    def add_usage(self, deltas: Mapping[MemoryId, UsageDelta], fade_per_day: float) -> None:
+    def add_usage(self, touches: Mapping[MemoryId, UsageDelta], fade_per_day: float) -> None:
         """Add uses, durably, all or none; a file that cannot be written counts none."""
-        if not deltas or self._file.is_read_only:
+        if not touches or self._file.is_read_only:
             return
         with self._file.writing() as connection:
-            for memory_id, delta in sorted(deltas.items()):
-                usage = reinforced(rows.find_usage(connection, memory_id), delta, fade_per_day)
+            for memory_id, touch in sorted(touches.items()):
+                usage = reinforced(rows.find_usage(connection, memory_id), touch, fade_per_day)
                 connection.execute(
                     "INSERT OR REPLACE INTO usage (namespace, key, uses, decayed, last_used, "
                     "before, merit) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -225,7 +225,7 @@ class LocalStore(BaseStore):
         return len(expired)
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
-        """Sweep every few minutes in a thread, given a TTL configuration; cancelling it ends it."""
+        """Sweep every few minutes in a thread; nothing is started without a TTL configuration."""
         future: Future[None] = Future()
         if not self.ttl_config:
             future.set_result(None)
@@ -366,10 +366,8 @@ class LocalStore(BaseStore):
 def check_op(op: Any) -> None:
     """Refuse what cannot be run, before anything of its batch is."""
     if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
-        raise InputError(
-            f"Unknown operation {type(op).__name__}. "
-            "Use GetOp, SearchOp, PutOp or ListNamespacesOp."
-        )
+        known = "GetOp, SearchOp, PutOp or ListNamespacesOp"
+        raise InputError(f"Unknown operation {type(op).__name__}. Use {known}.")
     validate_op_namespace(op)
     names: Sequence[Any] = ()
     if isinstance(op, GetOp | PutOp):

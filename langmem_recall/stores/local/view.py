@@ -129,9 +129,10 @@ class LocalView:
                 values = readable(found.values())
                 passing += [record.id for record, value in values if matches(value, filter)]
             if len(self._masks) >= MAX_MASKS:
-                self._masks.pop(next(iter(self._masks)))
-            self._masks[name] = np.concatenate([known, np.isin(new, passing)])
-            matching &= self._masks[name]
+                del self._masks[next(iter(self._masks))]
+            mask = np.concatenate([known, np.isin(new, passing)]) if len(new) else known
+            self._masks[name] = mask
+            matching &= mask
         return matching
 
     def items(self, rows: Sequence[int]) -> list[Item | None]:
