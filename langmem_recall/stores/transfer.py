@@ -17,7 +17,6 @@ from langgraph.store.base import PutOp
 
 from langmem_recall.errors import InputError, StoreError
 from langmem_recall.guard.judge import Guard, allow_all, default_guard
-from langmem_recall.stores.local.ops import check_op
 from langmem_recall.stores.local.rows import (
     Record,
     bounds,
@@ -27,7 +26,7 @@ from langmem_recall.stores.local.rows import (
     to_datetime,
     to_microseconds,
 )
-from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.local.store import LocalStore, check_op
 from langmem_recall.stores.local.writer import Put, new_put
 from langmem_recall.stores.policies import POLICIES
 from langmem_recall.stores.quarantine import (
@@ -108,7 +107,7 @@ def import_jsonl(
             file that you do not trust as you trust the store: everything is judged anew.
     """
     puts = read_jsonl(store, source, guard, decisions)
-    store._commit(list(puts.values()), [])
+    store._writer.commit(list(puts.values()), [])
     return sum(home[:1] != (SIDECAR_ROOT,) for home, _ in puts)
 
 
