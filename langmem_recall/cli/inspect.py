@@ -27,8 +27,7 @@ from langmem_recall.cli.stores import (
 )
 from langmem_recall.errors import InputError
 from langmem_recall.observe.log import files, read_log
-from langmem_recall.observe.reading import check_record
-from langmem_recall.observe.records import FEEDBACK
+from langmem_recall.observe.records import FEEDBACK, check_record
 from langmem_recall.observe.show import printable
 from langmem_recall.types import Memory, Namespace, Usage
 

@@ -170,7 +170,7 @@ def _without(
     name = [list(namespace), key]
     return {
         **{field: held for field, held in record.items() if field != "block"},
-        "candidates": [_reworded(held, key) for held in left],
+        "candidates": [_reworded(held, name) for held in left],
         "compacted": [held for held in record.get("compacted", []) if held != name],
         "conflicts": [held for held in record.get("conflicts", []) if name not in held],
     }
@@ -190,12 +190,11 @@ def _is_memory(held: Mapping[str, Any], namespace: Namespace, key: str) -> bool:
     return held.get("namespace") == list(namespace) and held.get("key") == key
 
 
-def _reworded(held: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Reasons name other memories by their keys."""
-    told = {
-        name: held[name].replace(key, FORGOTTEN) for name in ("reason", "standing") if name in held
-    }
-    return {**held, **told}
+def _reworded(candidate: Mapping[str, Any], erased: list[Any]) -> dict[str, Any]:
+    """The candidate without the key of an erased memory, by which its reason may name it."""
+    left = {name: field for name, field in candidate.items() if (name, field) != ("twin", erased)}
+    reasons = {name: left[name] for name in ("reason", "standing") if name in left}
+    return left | {name: text.replace(erased[1], FORGOTTEN) for name, text in reasons.items()}
 
 
 Sink = Callable[[Recall], None]

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-from langmem_recall.observe.reading import from_dict
-from langmem_recall.observe.records import recall_id, to_dict, to_json
+from langmem_recall.observe.records import from_dict, recall_id, to_dict, to_json
 from langmem_recall.types import GATE_WORDS, Drop, Recall, Scored
 
 __all__ = ["from_dict", "html", "printable", "recall_id", "table", "to_dict", "to_json"]

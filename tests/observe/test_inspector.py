@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recalls import HOME, NOW, candidate, recall_of, recalls
@@ -105,6 +106,20 @@ def test_shortened_and_contradicting_memories_are_named_by_their_place() -> None
     (turn,) = rows(held(page([to_dict(recall)]))[0], "turns")
     assert turn["compacted"] == [1]
     assert turn["conflicts"] == [[0, 1], [0, -1]]
+
+
+def test_a_duplicate_names_the_place_of_what_it_repeats_in_logs_of_0_1_too() -> None:
+    recall = recall_of(
+        [candidate("tea", 0.9, namespace=("team",)), candidate("tea", 0.8), candidate("too", 0.7)],
+        namespaces=(("team",), HOME),
+        likeness=lambda ids: np.array([[1, 0, 0.95], [0, 1, 0], [0.95, 0, 1.0]]),
+    )
+    record = to_dict(recall)
+    assert record["candidates"][2]["twin"] == [["team"], "tea"]
+    assert held(page([record]))[1]["twin"] == [-1, -1, 0]
+    # There the reason alone tells, by the key: the memory at home is the likelier one.
+    del record["candidates"][2]["twin"]
+    assert held(page([record]))[1]["twin"] == [-1, -1, 1]
 
 
 def test_a_changed_memory_is_kept_in_both_versions() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -12,8 +11,13 @@ from typing import Any
 from langmem_recall.errors import InputError
 from langmem_recall.observe.inspector.columns import Column, new_column, packed, to_whole
 from langmem_recall.observe.monitor import Monitor
-from langmem_recall.observe.reading import check_record, from_dict
-from langmem_recall.observe.records import FEEDBACK, UNRANKED_GATES, preset_knobs
+from langmem_recall.observe.records import (
+    FEEDBACK,
+    UNRANKED_GATES,
+    check_record,
+    from_dict,
+    preset_knobs,
+)
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import GATE_WORDS, TRUST, Memory, Usage, aware
 
@@ -71,7 +75,6 @@ CHARS_PER_TOKEN = 4
 HEALTH_WINDOW = 1000
 """Recalls, the latest, that the health report looks at."""
 
-_TWIN = re.compile(r"\d\.\d\d like (?P<key>.*)", re.DOTALL)
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 Row = list[Any]
@@ -289,11 +292,10 @@ def text_tokens(text: str) -> int:
 
 def _twin(held: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> int:
     """The place of the memory that a duplicate is like, among the candidates; -1 if unknown."""
-    match = _TWIN.fullmatch(held["reason"])
-    key = match and match["key"]
+    # Version 0.1 named it in the reason alone.
+    namespace, key = held.get("twin") or (held["namespace"], held["reason"].partition(" like ")[2])
     same = [i for i, other in enumerate(others) if other["key"] == key]
-    at_home = [i for i in same if others[i]["namespace"] == held["namespace"]]
-    return (at_home or same or [-1])[0]
+    return next((i for i in same if others[i]["namespace"] == namespace), (same or [-1])[0])
 
 
 def _seconds(held: Any) -> float | None:
