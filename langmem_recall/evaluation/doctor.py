@@ -11,7 +11,7 @@ import numpy as np
 
 from langmem_recall.evaluation.evaluate import best_relevance
 from langmem_recall.evaluation.metrics import Estimate, mean_estimate, near_duplicate_share
-from langmem_recall.observe.health import (
+from langmem_recall.observe.monitor import (
     BLIND,
     ENOUGH_RECALLS,
     HALF_LIFE_DAYS,
