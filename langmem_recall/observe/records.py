@@ -6,17 +6,18 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cache, lru_cache
 from operator import attrgetter
-from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any
 
 from langmem_recall.errors import InputError
 from langmem_recall.policy import PRESETS, RecallPolicy
-from langmem_recall.types import Cue, Evidence, Namespace, Recall, Scored, Signals, Usage, aware
+from langmem_recall.types import Evidence, Namespace, Recall, Scored, Signals, Usage, aware
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 VERSION = 1
 RECALL = "recall"
@@ -26,6 +27,8 @@ FEEDBACK = "feedback"
 UNRANKED_GATES = frozenset({"tenant", "status", "validity", "expired", "task"})
 """Gates that drop a candidate before it is scored, so that it has no rank."""
 
+DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+"""What reading a damaged record may run into."""
 _DIGITS = 6
 _ID_LENGTH = 16
 _OPTIONAL = (
@@ -48,8 +51,6 @@ _NUMBERS = (
 )
 """Written in one go: rounded one by one and dumped, a record takes twice as long to write."""
 
-_recall = TypeAdapter(Recall)
-_cue = TypeAdapter(Cue)
 _encode = json.JSONEncoder(default=datetime.isoformat).encode
 _optional = attrgetter(*_OPTIONAL)
 _found = attrgetter(*_FOUND)
@@ -96,7 +97,7 @@ def to_json(
         "kind": RECALL,
         "id": recall_id(recall),
         "at": trace.at,
-        "cue": _cue.dump_python(cue),
+        "cue": asdict(cue),
         "namespaces": trace.namespaces,
         "searched": trace.searched,
         "channels": dict(trace.channels),
@@ -226,18 +227,26 @@ def from_dict(record: Mapping[str, Any]) -> Recall:
             for one in candidates
             if "place" not in one
         ]
-        return _recall.validate_python(
+        return _adapter().validate_python(
             {"chosen": [_scored(one) for one in placed], "dropped": dropped, "trace": trace}
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except DAMAGE as error:
         problem = f"{type(error).__name__} {error!s:.120}"
-        if isinstance(error, ValidationError):
+        if hasattr(error, "errors"):  # pydantic's, which says where
             first = error.errors()[0]
             problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']:.120}"
         raise InputError(
             f"The trace {record.get('id')!r:.40} is damaged: {problem}. "
             "Leave it out, or record it again."
         ) from error
+
+
+@cache
+def _adapter() -> TypeAdapter[Recall]:
+    # Loaded with the first record that is read: commands and notebooks only show recalls.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Recall)
 
 
 def check_record(record: Any, kind: str = RECALL) -> None:
