@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import re
+from array import array
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recalls import HOME, NOW, candidate, recall_of, recalls
 
-from langmem_recall.observe.inspector.columns import NONE, Column, new_column, packed, to_whole
-from langmem_recall.observe.inspector.pack import text_tokens
+from langmem_recall.observe.inspector.pack import NONE, pack, text_tokens, to_whole
 from langmem_recall.observe.inspector.page import page
 from langmem_recall.observe.show import recall_id, to_dict
 from langmem_recall.policy import RecallPolicy
@@ -60,9 +60,8 @@ def rows(head: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 @given(st.lists(st.none() | st.floats(-2000, 2000), min_size=1, max_size=30))
 def test_columns_come_back_to_the_digit(numbers: list[float | None]) -> None:
-    column = new_column()
-    column.extend(to_whole(number, 10**6) for number in numbers)
-    _, columns = unpacked(packed({}, [(Column("a", 10**6), column)]))
+    column = array("i", [to_whole(number, 10**6) for number in numbers])
+    _, columns = unpacked(pack({}, {"a": column}, {"a": 10**6}))
 
     wanted = [None if number is None else round(number * 1e6) for number in numbers]
     # A column of nothing but unknown numbers takes no room at all.

@@ -10,11 +10,10 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from langmem_recall.observe.inspector.pack import Gathered
+from langmem_recall.observe.inspector.pack import PageData
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Memory, Usage
 
-_HERE = "langmem_recall.observe.inspector"
 _SCRIPTS = ("unpack", "whatif", "dom", "controls", "turn", "turns", "memories", "health", "app")
 """In the order in which they need each other."""
 
@@ -35,19 +34,28 @@ def page(
         title: What the page is called.
         policies: Policies of one's own that the records only name, for the sliders to start from.
     """
-    gathered = Gathered(policies)
+    data = PageData(policies)
     for record in records:
-        gathered.add(record)
-    for held in memories:
-        memory, usage = (held, Usage()) if isinstance(held, Memory) else held
-        gathered.add_memory(memory, usage)
-    script, style = _script(), _style()
+        data.add(record)
+    for item in memories:
+        memory, usage = (item, Usage()) if isinstance(item, Memory) else item
+        data.add_memory(memory, usage)
+    style, script = _assets()
+    # Nothing is loaded, nothing runs but our own script, and no text becomes markup.
+    rules = (
+        "default-src 'none'",
+        f"script-src {_hash(script)}",
+        f"style-src {_hash(style)}",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+    )
     # The data are Base64: nothing in them can end the element or the page.
     return _PAGE.format(
-        policy=_content_policy(script, style),
+        policy="; ".join(rules),
         title=escape(title),
         style=style,
-        data=gathered.packed(title),
+        data=data.packed(title),
         script=script,
     )
 
@@ -73,34 +81,17 @@ _PAGE = """\
 """
 
 
-def _content_policy(script: str, style: str) -> str:
-    """Nothing is loaded, nothing runs but our own script, and no text becomes markup."""
-    rules = (
-        "default-src 'none'",
-        f"script-src {_hash(script)}",
-        f"style-src {_hash(style)}",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "require-trusted-types-for 'script'",
-    )
-    return "; ".join(rules)
-
-
 def _hash(text: str) -> str:
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 @cache
-def _script() -> str:
-    sources = (_read(f"script/{name}.js") for name in _SCRIPTS)
-    return '"use strict";\n(() => {\n' + "\n".join(sources) + "\n})();\n"
-
-
-@cache
-def _style() -> str:
-    return _read("style.css")
-
-
-def _read(name: str) -> str:
-    return files(_HERE).joinpath(name).read_text(encoding="utf-8")
+def _assets() -> tuple[str, str]:
+    """The style and the script."""
+    folder = files("langmem_recall.observe.inspector")
+    style, *scripts = (
+        folder.joinpath(name).read_text(encoding="utf-8")
+        for name in ("style.css", *(f"script/{name}.js" for name in _SCRIPTS))
+    )
+    return style, '"use strict";\n(() => {\n' + "\n".join(scripts) + "\n})();\n"
