@@ -26,13 +26,7 @@ from langmem_recall.cli.output import (
     save_policy,
     table,
 )
-from langmem_recall.cli.stores import (
-    Within,
-    all_items,
-    open_store,
-    parse_namespace,
-    told_namespace,
-)
+from langmem_recall.cli.stores import Within, all_items, open_store, parse_namespace, told_namespace
 from langmem_recall.errors import InputError
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Namespace

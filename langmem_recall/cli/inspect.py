@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -26,9 +25,9 @@ from langmem_recall.cli.stores import (
     usages_of,
 )
 from langmem_recall.errors import InputError
-from langmem_recall.observe.inspector.page import page
+from langmem_recall.observe.inspector.pack import PageData
+from langmem_recall.observe.inspector.page import render_page
 from langmem_recall.observe.log import files, read_log
-from langmem_recall.observe.records import DAMAGE, FEEDBACK, check_record
 from langmem_recall.observe.show import printable
 from langmem_recall.types import Memory, Namespace, Usage
 
@@ -56,8 +55,7 @@ def inspect_command(
     ] = None,
     as_json: AsJson = False,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="HTML file to write."),
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="HTML file to write.")
     ] = None,
 ) -> None:
     """Show why each memory was recalled or not, on a page that needs nothing but a browser.
@@ -76,18 +74,18 @@ def inspect_command(
     read = {file.resolve() for path in paths for file in (path, *files(path))}
     if output and output.resolve() in read:
         raise InputError(f"{output} is what is inspected. Name another file for the page.")
-    made, tally = _make_page(sources, parse_namespace(namespace), printable(title))
+    data = _read_sources(sources, parse_namespace(namespace))
+    made = render_page(data, printable(title)).encode()
     record: dict[str, Any] = {
         "output": output and str(output),
-        "turns": tally.turns,
-        "memories": len(tally.names),
+        "turns": data.turns,
+        "memories": data.memories,
         "bytes": len(made),
     }
-    counts = (
-        f"{tally.turns:,} turns and {len(tally.names):,} memories ({len(made) / 1e6:,.1f} MB) are"
-    )
-    if tally.unreadable:
-        note(f"{tally.unreadable:,} records could not be read and are left out.")
+    size = f"{len(made) / 1e6:,.1f} MB"
+    counts = f"{data.turns:,} turns and {data.memories:,} memories ({size}) are"
+    if data.unreadable:
+        note(f"{data.unreadable:,} records could not be read and are left out.")
     if output:
         with replaced(output) as fresh:
             fresh.write_bytes(made)
@@ -110,45 +108,21 @@ def _print(record: Mapping[str, Any], line: str, as_json: bool) -> None:
 # --- reading --------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Tally:
-    """What was read on the way to the page."""
-
-    tick: Tick
-    turns: int = 0
-    unreadable: int = 0
-    names: set[tuple[Any, ...]] = field(default_factory=set)
-
-    def count(self, record: Mapping[str, Any]) -> bool:
-        """Take note of a record and its candidates; False where it cannot be read."""
-        try:
-            if record.get("kind") == FEEDBACK:
-                check_record(record, FEEDBACK)
-            else:
-                check_record(record)
-                candidates = record["candidates"]
-                self.names |= {(*memory["namespace"], memory["key"]) for memory in candidates}
-                self.turns += 1
-        except (InputError, *DAMAGE):
-            self.unreadable += 1
-            return False
-        self.tick(self.turns, None)
-        return True
-
-
-def _make_page(sources: Sequence[str], namespace: Namespace, title: str) -> tuple[bytes, _Tally]:
+def _read_sources(sources: Sequence[str], namespace: Namespace) -> PageData:
     stores = [source for source in sources if _is_store(source)]
-    logs = [source for source in sources if source not in stores]
+    data = PageData()
     memories: list[tuple[Memory, Usage]] = []
     with progress("reading") as tick:
-        tally = _Tally(tick)
         for target in stores:
             with open_store(target) as store:
                 found = all_memories(store, namespace)
                 memories += zip(found, usages_of(store, found), strict=True)
-        tally.names |= {(*memory.namespace, memory.key) for memory, _ in memories}
-        records = (record for log in logs for record in _records(log, namespace, tally))
-        return page(records, memories, title).encode(), tally
+        for source in sources:
+            if source not in stores:
+                _read_traces(source, namespace, data, tick)
+    for memory, usage in memories:
+        data.add_memory(memory, usage)
+    return data
 
 
 def _is_store(source: str) -> bool:
@@ -163,8 +137,8 @@ def _is_store(source: str) -> bool:
         return file.read(len(SQLITE)) == SQLITE
 
 
-def _records(source: str, namespace: Namespace, tally: _Tally) -> Iterator[dict[str, Any]]:
-    """The records of a log that looked into a namespace; a file without any is no log."""
+def _read_traces(source: str, namespace: Namespace, data: PageData, tick: Tick) -> None:
+    """Take the records of a log that looked into a namespace; a file without any is no log."""
     is_log = False
     for record in read_log(source):
         several = record.get("namespaces")
@@ -173,9 +147,8 @@ def _records(source: str, namespace: Namespace, tally: _Tally) -> Iterator[dict[
         if namespace and not any(place[: len(namespace)] == namespace for place in lists):
             is_log |= "version" in record
         else:
-            # What cannot be read goes to the page all the same, which says how much it is.
-            is_log |= tally.count(record)
-            yield record
+            is_log |= data.add(record)
+            tick(data.turns, None)
     if not is_log:
         raise InputError(
             f"{shown(source)} holds no traces that can be read. Pass what TraceLog wrote, or the "

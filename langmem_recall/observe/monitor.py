@@ -183,11 +183,7 @@ class Monitor:
     """
 
     def __init__(
-        self,
-        window: int = 1000,
-        *,
-        namespaces: int = 100,
-        policy: RecallPolicy | None = None,
+        self, window: int = 1000, *, namespaces: int = 100, policy: RecallPolicy | None = None
     ) -> None:
         for name, number in (("window", window), ("namespaces", namespaces)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
@@ -432,11 +428,7 @@ def _blindness_warnings(
 
 
 def _quality_warnings(
-    report: MonitorReport,
-    window: Sequence[RecallStats],
-    moved: int,
-    fit: int,
-    policy: RecallPolicy,
+    report: MonitorReport, window: Sequence[RecallStats], moved: int, fit: int, policy: RecallPolicy
 ) -> Iterator[HealthWarning]:
     count, p95, outcomes = report.recalls, report.latency_ms["p95"], report.good + report.bad
     degraded = sum(bool(stats.degraded) for stats in window)

@@ -18,9 +18,7 @@ SCOPE = "langmem_recall"
 
 
 def telemetry(
-    *,
-    tracer_provider: TracerProvider | None = None,
-    meter_provider: MeterProvider | None = None,
+    *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
 ) -> Callable[[Recall], None]:
     """A sink for `RecallStore(traces=...)` that records a span and metrics for every recall.
 

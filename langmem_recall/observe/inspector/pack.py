@@ -77,10 +77,21 @@ class PageData:
         self._feedback: list[list[Any]] = []
         self._stored: list[list[int]] = []
         self._latest: deque[Mapping[str, Any]] = deque(maxlen=HEALTH_WINDOW)
-        self._unreadable = 0
+        self.unreadable = 0
+        """Records that could not be read."""
 
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Take a record of a recall or of feedback; what cannot be read is counted."""
+    @property
+    def turns(self) -> int:
+        """Recalls on the page."""
+        return len(self._turns)
+
+    @property
+    def memories(self) -> int:
+        """Memories on the page, each counted once however often it changed."""
+        return len({row[:2] for row in self._memories})
+
+    def add(self, record: Mapping[str, Any]) -> bool:
+        """Take a record of a recall or of feedback; False where it cannot be read."""
         try:
             if isinstance(record, Mapping) and record.get("kind") == FEEDBACK:
                 check_record(record, FEEDBACK)
@@ -90,7 +101,9 @@ class PageData:
             else:
                 self._add_recall(record)
         except (InputError, *DAMAGE):
-            self._unreadable += 1
+            self.unreadable += 1
+            return False
+        return True
 
     def add_memory(self, memory: Memory, usage: Usage) -> None:
         """Take a memory as it is stored."""
@@ -103,7 +116,7 @@ class PageData:
         """All of it as one compressed text."""
         header = {
             "title": title,
-            "unreadable": self._unreadable,
+            "unreadable": self.unreadable,
             "memoryFields": MEMORY_FIELDS,
             "memories": list(self._memories),
             "stored": self._stored,

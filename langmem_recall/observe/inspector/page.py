@@ -40,6 +40,11 @@ def page(
     for item in memories:
         memory, usage = (item, Usage()) if isinstance(item, Memory) else item
         data.add_memory(memory, usage)
+    return render_page(data, title)
+
+
+def render_page(data: PageData, title: str) -> str:
+    """The page that holds the data."""
     style, script = _assets()
     # Nothing is loaded, nothing runs but our own script, and no text becomes markup.
     rules = (
