@@ -30,6 +30,7 @@ from langmem_recall.observe.monitor import (
     half_life_warnings,
     is_healthy,
     salience_warnings,
+    warn,
 )
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy, RelevanceModel
 from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
@@ -365,17 +366,15 @@ def _embedder_warnings(calibration: Calibration) -> Iterator[HealthWarning]:
     if calibration.problem:
         yield HealthWarning("embedder", "alarm", calibration.problem)
     elif calibration.identity is None:
-        yield HealthWarning(
+        yield warn(
             "embedder",
-            "warn",
             "The store shows no embedder: recall rests on words, and cosines, where there are "
             f"any, are read with an assumed null of {DEFAULT_NULL.mean:g} +- {DEFAULT_NULL.sd:g}. "
             "Name the embedder with --embeddings.",
         )
     elif unusable:
-        yield HealthWarning(
+        yield warn(
             "embedder",
-            "warn",
             f"{calibration.identity} finds all texts alike in {', '.join(unusable)}: an assumed "
             "null is in force there. Where cues come in such a language, choose an embedder that "
             "knows it.",
@@ -387,24 +386,21 @@ def _store_warnings(facts: Facts) -> Iterator[HealthWarning]:
     if found is None:
         return
     if not found.memories:
-        yield HealthWarning(
+        yield warn(
             "store",
-            "warn",
             "No memories are stored here, so every recall is empty. Check the namespace, or "
             "remember something first.",
         )
     if found.is_set_up is False:
-        yield HealthWarning(
+        yield warn(
             "usage tables",
-            "warn",
             "The tables for usage are missing or of an older version: counts are exact in one "
             "process only, and rare words of large namespaces are not found. Call "
             "RecallStore.setup() once.",
         )
     if found.without_vectors and facts.calibration.identity:
-        yield HealthWarning(
+        yield warn(
             "vectors",
-            "warn",
             f"{found.without_vectors:,} of {found.memories:,} memories have no vector and are "
             "found by their words alone. Run langmem-recall reindex, unless they were stored with "
             "index=False.",
@@ -416,11 +412,11 @@ def _store_warnings(facts: Facts) -> Iterator[HealthWarning]:
 
 def _policy_warnings(facts: Facts) -> Iterator[HealthWarning]:
     if fault := facts.lexical_fault:
-        yield HealthWarning("lexical arm", "warn", f"The lexical arm is off: {fault}.")
+        yield warn("lexical arm", f"The lexical arm is off: {fault}.")
     for warning in half_life_warnings(facts.policy):
         yield warning._replace(name="half-life")
     if not facts.gates:
-        yield HealthWarning("gates", "warn", f"No gate is on: every cue injects. {GATES_OFF}")
+        yield warn("gates", f"No gate is on: every cue injects. {GATES_OFF}")
 
 
 def _rate_warnings(facts: Facts) -> Iterator[HealthWarning]:
@@ -430,12 +426,13 @@ def _rate_warnings(facts: Facts) -> Iterator[HealthWarning]:
         return
     if rate.mean > MOST_INJECTION:
         text = f"Too much is injected: {_rate_text(rate)}, above {MOST_INJECTION:.0%}."
-        yield HealthWarning("injection rate", "warn", f"{text} {_moved_gates(facts, STEP)}")
+        yield warn("injection rate", f"{text} {_moved_gates(facts, STEP)}")
     elif rate.mean < LEAST_INJECTION:
         text = f"Too little is injected: {_rate_text(rate)}, under {LEAST_INJECTION:.0%}."
-        yield HealthWarning("injection rate", "warn", f"{text} {_moved_gates(facts, -STEP)}")
+        yield warn("injection rate", f"{text} {_moved_gates(facts, -STEP)}")
     if blindness.mean > BLIND:
-        reaches = [one.reach for one in facts.answers if one.has_memories and not one.is_injected]
+        empty = (answer for answer in facts.answers if not answer.is_injected)
+        reaches = [answer.reach for answer in empty if answer.has_memories]
         # What is not injected is blind: 45 to 60 % with a healthy injection rate. That is no alarm.
         healthy = is_healthy(rate.mean)
         yield HealthWarning(
@@ -488,7 +485,15 @@ def _checks(facts: Facts) -> Iterator[Check]:
     unchosen = f"the default's {recency}: name the policy you decided on with --policy"
     is_chosen = facts.is_chosen or None
     yield _check("recency chosen", is_chosen, recency if is_chosen else unchosen)
-    yield _check("MMR evaluated", *_diversity(facts))
+    shares = [answer.duplicates for answer in facts.answers if answer.is_injected]
+    share = float(np.mean(shares)) if shares else 0.0
+    text = f"{share:.0%} of what is recalled repeats another memory"
+    if share > REPETITIVE:
+        text += (
+            ": compare mmr_lambda = 0.7 or a lower duplicate_similarity with langmem-recall eval"
+        )
+    is_varied = share <= REPETITIVE if shares else None
+    yield _check("MMR evaluated", is_varied, text if shares else NO_CUES)
     is_seeing = blindness.mean <= BLIND or is_healthy(rate.mean)
     yield _check(
         "blindness baseline",
@@ -505,15 +510,3 @@ def _checks(facts: Facts) -> Iterator[Check]:
 
 def _check(name: str, is_good: bool | None, text: str) -> Check:
     return Check(name, "unknown" if is_good is None else "pass" if is_good else "warn", text)
-
-
-def _diversity(facts: Facts) -> tuple[bool | None, str]:
-    shares = [answer.duplicates for answer in facts.answers if answer.is_injected]
-    if not shares:
-        return None, NO_CUES
-    share = float(np.mean(shares))
-    text = f"{share:.0%} of what is recalled repeats another memory"
-    if share <= REPETITIVE:
-        return True, text
-    cure = "compare mmr_lambda = 0.7 or a lower duplicate_similarity with langmem-recall eval"
-    return False, f"{text}: {cure}"

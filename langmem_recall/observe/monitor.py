@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -63,6 +63,11 @@ class HealthWarning(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.level}: {self.message}"
+
+
+def warn(name: str, message: str) -> HealthWarning:
+    """A warning that is no alarm."""
+    return HealthWarning(name, "warn", message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +200,7 @@ class Monitor:
         self._policy = policy or RecallPolicy.default()
         self._lock = threading.Lock()
         self._all = _WindowState(window)
-        self._states: OrderedDict[Namespace, _WindowState] = OrderedDict()
+        self._states: dict[Namespace, _WindowState] = {}
 
     def __call__(self, recall: Recall) -> None:
         """Take note of a recall."""
@@ -237,12 +242,11 @@ class Monitor:
         return len(below)
 
     def _state(self, namespace: Namespace) -> _WindowState:
-        state = self._states.get(namespace)
-        if state is None:
-            state = self._states[namespace] = _WindowState(self._window)
-            if len(self._states) > self._most:
-                self._states.popitem(last=False)
-        self._states.move_to_end(namespace)
+        """The window of a namespace, which is now the latest used."""
+        state = self._states.pop(namespace, None) or _WindowState(self._window)
+        self._states[namespace] = state
+        if len(self._states) > self._most:
+            del self._states[next(iter(self._states))]
         return state
 
 
@@ -325,7 +329,8 @@ def _report(
     moved = sum(stats.has_moved for stats in window)
     doubles = sum(stats.duplicates + stats.alike for stats in window)
     fit = sum(stats.duplicates + stats.chosen for stats in window)
-    known_ms = sorted(1e3 * stats.seconds for stats in window if math.isfinite(stats.seconds))
+    timed = (1e3 * stats.seconds for stats in window if math.isfinite(stats.seconds))
+    sorted_ms = sorted(timed) or [math.nan]
     good = sum(feedback)
     report = MonitorReport(
         namespace=namespace,
@@ -338,10 +343,8 @@ def _report(
         budget_pressure=_ratio(sum(stats.is_pressed for stats in window), len(window)),
         latency_ms={
             # By nearest rank.
-            f"p{share}": known_ms[math.ceil(share / 100 * len(known_ms)) - 1]
-            if known_ms
-            else math.nan
-            for share in (50, 95, 99)
+            f"p{percent}": sorted_ms[math.ceil(percent / 100 * len(sorted_ms)) - 1]
+            for percent in (50, 95, 99)
         },
         degraded=dict(Counter(note for stats in window for note in stats.degraded).most_common()),
         good=good,
@@ -374,7 +377,7 @@ def _injection_warnings(
     stored = injected + blind
     if stored >= ENOUGH_RECALLS and injected < LEAST_INJECTION * stored:
         advice = f"memories are kept from the model. Lower {_moved_gates(policy, -STEP)}."
-        yield HealthWarning("injection", "warn", f"{share}: {advice}")
+        yield warn("injection", f"{share}: {advice}")
 
 
 def _moved_gates(policy: RecallPolicy, step: float) -> str:
@@ -473,7 +476,7 @@ def _quality_warnings(
     )
     for name, is_bad, message in checks:
         if is_bad:
-            yield HealthWarning(name, "warn", message)
+            yield warn(name, message)
 
 
 def _policy_warnings(
@@ -504,9 +507,8 @@ def salience_warnings(
 ) -> Iterator[HealthWarning]:
     """Warn of one salience for all memories, where the policy reads it."""
     if _reads(policy, "importance"):
-        yield HealthWarning(
+        yield warn(
             "salience",
-            "warn",
             f"{subject} salience {salience:g}, so importance tells none apart. Pass salience= to "
             "remember, or set weights.importance to 0.",
         )
@@ -516,9 +518,8 @@ def half_life_warnings(policy: RecallPolicy) -> Iterator[HealthWarning]:
     """Warn of a half-life that is unusual, where the policy reads it."""
     days, (low, high) = policy.half_life_hours / HOURS_PER_DAY, HALF_LIFE_DAYS
     if not low <= days <= high and _reads(policy, "recency"):
-        yield HealthWarning(
+        yield warn(
             "half_life",
-            "warn",
             f"A half-life of {days:.3g} days lies outside {low:g} to {high:g}: recency "
             "forgets too soon, or tells too little apart. Set half_life_hours between "
             f"{low * HOURS_PER_DAY:g} and {high * HOURS_PER_DAY:g}, or let langmem-recall eval "

@@ -220,16 +220,16 @@ def from_dict(record: Mapping[str, Any]) -> Recall:
             "timings": {stage: ms / 1e3 for stage, ms in record["timings"].items()},
             "budget_tokens": record["budget"],
         }
-        candidates = record["candidates"]
-        placed = sorted((one for one in candidates if "place" in one), key=lambda one: one["place"])
-        dropped = [
-            (_scored(one), one["gate"], one["reason"], one.get("twin"))
-            for one in candidates
-            if "place" not in one
-        ]
-        return _adapter().validate_python(
-            {"chosen": [_scored(one) for one in placed], "dropped": dropped, "trace": trace}
-        )
+        dropped, places = [], {}
+        for candidate in record["candidates"]:
+            scored = _scored(candidate)
+            if "place" in candidate:
+                places[candidate["place"]] = scored
+            else:
+                reason, twin = candidate["reason"], candidate.get("twin")
+                dropped.append((scored, candidate["gate"], reason, twin))
+        chosen = [places[place] for place in sorted(places)]
+        return _adapter().validate_python({"chosen": chosen, "dropped": dropped, "trace": trace})
     except DAMAGE as error:
         problem = f"{type(error).__name__} {error!s:.120}"
         if hasattr(error, "errors"):  # pydantic's, which says where

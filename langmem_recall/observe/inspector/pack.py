@@ -154,8 +154,8 @@ class PageData:
         places: dict[Hashable, int] = {}
         # Few turns need to know where each candidate stands.
         if record["compacted"] or record["conflicts"]:
-            names = ((*one["namespace"], one["key"]) for one in record["candidates"])
-            places = {name: place for place, name in enumerate(names)}
+            for place, candidate in enumerate(record["candidates"]):
+                places[*candidate["namespace"], candidate["key"]] = place
         compacted = [(*namespace, key) for namespace, key in record["compacted"]]
         return {
             "id": str(record["id"]),

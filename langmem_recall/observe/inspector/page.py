@@ -45,7 +45,7 @@ def page(
 
 def render_page(data: PageData, title: str) -> str:
     """The page that holds the data."""
-    style, script = _assets()
+    template, style, script = _assets()
     # Nothing is loaded, nothing runs but our own script, and no text becomes markup.
     rules = (
         "default-src 'none'",
@@ -56,7 +56,7 @@ def render_page(data: PageData, title: str) -> str:
         "require-trusted-types-for 'script'",
     )
     # The data are Base64: nothing in them can end the element or the page.
-    return _PAGE.format(
+    return template.format(
         policy="; ".join(rules),
         title=escape(title),
         style=style,
@@ -65,38 +65,15 @@ def render_page(data: PageData, title: str) -> str:
     )
 
 
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<p>Opening the traces …</p>
-<noscript>This page needs JavaScript.</noscript>
-<script type="application/octet-stream" id="traces">{data}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
-
-
 def _hash(text: str) -> str:
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 @cache
-def _assets() -> tuple[str, str]:
-    """The style and the script."""
+def _assets() -> tuple[str, str, str]:
+    """The page's frame, its style and its script."""
     folder = files("langmem_recall.observe.inspector")
-    style, *scripts = (
-        folder.joinpath(name).read_text(encoding="utf-8")
-        for name in ("style.css", *(f"script/{name}.js" for name in _SCRIPTS))
-    )
-    return style, '"use strict";\n(() => {\n' + "\n".join(scripts) + "\n})();\n"
+    names = ("page.html", "style.css", *(f"script/{name}.js" for name in _SCRIPTS))
+    template, style, *scripts = (folder.joinpath(name).read_text("utf-8") for name in names)
+    return template, style, '"use strict";\n(() => {\n' + "\n".join(scripts) + "\n})();\n"
