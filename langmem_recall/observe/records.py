@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cache, lru_cache
+from json.encoder import encode_basestring_ascii as quoted
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,6 @@ _OPTIONAL = (
 _EMPTY = (*(None,) * 7, *((),) * 4, *(False,) * 2)
 _WORDS = frozenset({"thread_id", "turn", "speaker", "tags", "entities"})
 """Those in which a user's own words may stand."""
-_FOUND = ("dense_rank", "lexical_rank", "similarity", "standing")
-"""Fields of a candidate that are recorded where they say something."""
 _UNUSED = Usage()
 _NUMBERS = (
     '"confidence": %.6f, "salience": %.6f, "evidence": {{{}}}, "signals": {{{}}}, "score": %.6f'
@@ -53,7 +52,6 @@ _NUMBERS = (
 
 _encode = json.JSONEncoder(default=datetime.isoformat).encode
 _optional = attrgetter(*_OPTIONAL)
-_found = attrgetter(*_FOUND)
 
 
 def to_dict(
@@ -158,40 +156,48 @@ def _candidates(recall: Recall, with_text: bool) -> Iterator[str]:
 
     ranks = {i: rank for rank, i in enumerate(sorted(scores, key=merit), start=1)}
     for i, scored in enumerate(chosen):
-        yield _candidate_json(scored, with_text, {"rank": ranks[i], "place": i + 1})
+        yield _candidate_json(scored, with_text, f'"rank": {ranks[i]}, "place": {i + 1}')
     for i, (scored, gate, reason, twin) in enumerate(dropped, start=len(chosen)):
         if gate == "task" and not with_text:
             reason = "not tagged with the cue's task"
-        outcome: dict[str, Any] = {"rank": ranks.get(i), "gate": gate, "reason": reason}
+        rank = ranks.get(i, "null")
+        outcome = f'"rank": {rank}, "gate": {quoted(gate)}, "reason": {quoted(reason)}'
         if twin is not None:
-            outcome["twin"] = twin
+            outcome += f', "twin": {_encode(twin)}'
         yield _candidate_json(scored, with_text, outcome)
 
 
-def _candidate_json(scored: Scored, with_text: bool, outcome: dict[str, Any]) -> str:
+def _candidate_json(scored: Scored, with_text: bool, outcome: str) -> str:
     candidate, memory = scored.candidate, scored.memory
-    written = memory.written_at
-    record = {"key": memory.key, "written_at": written and written.isoformat(), **outcome}
-    if with_text:
-        record["text"] = memory.text
+    evidence = [math.nan if number is None else number for number in candidate.evidence]
+    shares = (memory.confidence, memory.salience)
+    numbers = _NUMBERS % (*shares, *evidence, *scored.signals, scored.score)
+    if candidate.dense_rank is not None:
+        numbers += f', "dense_rank": {candidate.dense_rank}'
+    if candidate.lexical_rank is not None:
+        numbers += f', "lexical_rank": {candidate.lexical_rank}'
+    if candidate.similarity is not None:
+        numbers += f', "similarity": {candidate.similarity:.6f}'
+    numbers = numbers.replace("nan", "null").replace("-inf", "null").replace("inf", "null")
+    rest = '"usage": {"uses": 0}'
+    if candidate.usage != _UNUSED:
+        usage = candidate.usage._asdict().items()
+        rounded = {name: n if n is None else round(n, _DIGITS) for name, n in usage}
+        rest = f'"usage": {_encode(rounded)}'
+    if candidate.standing is not None:
+        rest += f', "standing": {quoted(candidate.standing)}'
     optional = _optional(memory)
     if optional != _EMPTY:
         for name, field, empty in zip(_OPTIONAL, optional, _EMPTY, strict=True):
             if field != empty and (with_text or name not in _WORDS):
-                record[name] = field
-    record["usage"] = {"uses": 0}
-    if candidate.usage != _UNUSED:
-        usage = candidate.usage._asdict().items()
-        record["usage"] = {name: n if n is None else round(n, _DIGITS) for name, n in usage}
-    for name, finding in zip(_FOUND, _found(candidate), strict=True):
-        if finding is not None:
-            record[name] = round(finding, _DIGITS) if name == "similarity" else finding
-    evidence = [math.nan if number is None else number for number in candidate.evidence]
-    shares = (memory.confidence, memory.salience)
-    numbers = _NUMBERS % (*shares, *evidence, *scored.signals, scored.score)
-    numbers = numbers.replace("nan", "null").replace("-inf", "null").replace("inf", "null")
+                rest += f', "{name}": {_encode(field)}'
     labels = _labels(memory.namespace, memory.kind, memory.source, memory.status)
-    return f"{labels}, {_encode(record)[1:-1]}, {numbers}}}"
+    text = f', "text": {quoted(memory.text)}' if with_text else ""
+    written = "null" if memory.written_at is None else f'"{memory.written_at.isoformat()}"'
+    return (
+        f'{labels}, "key": {quoted(memory.key)}{text}, "written_at": {written}, '
+        f"{rest}, {numbers}, {outcome}}}"
+    )
 
 
 @lru_cache(maxsize=256)
@@ -282,7 +288,10 @@ def _scored(record: Mapping[str, Any]) -> dict[str, Any]:
                 for name in Evidence._fields
             },
             "usage": usage,
-            **{name: record.get(name) for name in _FOUND},
+            "dense_rank": record.get("dense_rank"),
+            "lexical_rank": record.get("lexical_rank"),
+            "similarity": record.get("similarity"),
+            "standing": record.get("standing"),
         },
         "signals": {name: _number(number) for name, number in signals.items()},
         "score": _number(record["score"]),
