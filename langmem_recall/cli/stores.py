@@ -158,8 +158,8 @@ def all_memories(store: BaseStore, namespace: Namespace = ()) -> list[Memory]:
     """Everything at or below a namespace as recall reads it: what the guard bars is quarantined."""
     from langmem_recall.flows.candidates import memory_of
     from langmem_recall.flows.effects import Host, run
+    from langmem_recall.flows.quarantine import Quarantine, withheld
     from langmem_recall.guard.judge import default_guard
-    from langmem_recall.stores.quarantine import Quarantine, withheld
 
     memories = [memory_of(item) for item in all_items(store, namespace)]
     barred = run(Quarantine(default_guard, 0.0).barred(memories, time()), Host(store, store))

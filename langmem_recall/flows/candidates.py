@@ -8,9 +8,9 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
-from langgraph.store.base import Item
+from langgraph.store.base import GetOp, Item, SearchOp
 
-from langmem_recall.flows.effects import Embed, Plan
+from langmem_recall.flows.effects import Embed, Ops, Plan
 from langmem_recall.loading import loading
 from langmem_recall.memory.value import read_memory
 from langmem_recall.policy import RecallPolicy
@@ -37,6 +37,8 @@ from langmem_recall.types import (
 )
 
 NEVER_USED = Usage()
+PAGE = 1_000
+EVERYTHING = 10_000_000
 
 
 class ReadRequest(NamedTuple):
@@ -253,3 +255,27 @@ def _with_standing(candidate: Candidate, catalog: Catalog) -> Candidate:
             reason = f"derived from {parent}, which is superseded"
             return candidate._replace(standing=reason, blockers=blockers)
     return candidate
+
+
+def memories_at(ids: Sequence[MemoryId]) -> Plan[dict[MemoryId, Memory]]:
+    """The memories that a store has under these names."""
+    items: list[Item | None] = yield Ops([GetOp(*one, refresh_ttl=False) for one in ids])
+    return {(item.namespace, item.key): memory_of(item) for item in items if item is not None}
+
+
+def listing(
+    prefix: Namespace,
+    most: int | None = None,
+    sidecar: bool = False,
+    filter: dict[str, Any] | None = None,
+) -> Plan[list[Any]]:
+    """Every item below a namespace, or one more than `most` of them."""
+    op = SearchOp(prefix, filter, PAGE, 0, None, refresh_ttl=False)
+    (items,) = yield Ops([op], sidecar=sidecar)
+    if len(items) == PAGE:
+        # A store that has answered once is loading, not hanging. All in one go: between pages,
+        # rows written at the same time change places on Postgres.
+        everything = EVERYTHING if most is None else most + 1
+        with loading():
+            (items,) = yield Ops([op._replace(limit=everything)], sidecar=sidecar)
+    return [item for item in items if item.namespace[: len(prefix)] == prefix]

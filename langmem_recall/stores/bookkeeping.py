@@ -20,12 +20,12 @@ from langgraph.store.base import (
 
 from langmem_recall.errors import InputError, RecallError, described
 from langmem_recall.flows.effects import Ops, Plan
+from langmem_recall.flows.quarantine import Quarantine
 from langmem_recall.memory.value import cleaned, text_of
 from langmem_recall.stores.index import IndexCache
 from langmem_recall.stores.ledger import Ledger
 from langmem_recall.stores.postgres.database import database_of
 from langmem_recall.stores.postgres.vectors import check_owner
-from langmem_recall.stores.quarantine import Quarantine
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 
 logger = logging.getLogger(__name__)

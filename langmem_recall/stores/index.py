@@ -14,12 +14,11 @@ from typing import Any
 
 from langgraph.store.base import Item
 
-from langmem_recall.flows.candidates import id_of
+from langmem_recall.flows.candidates import id_of, listing
 from langmem_recall.flows.effects import Call, Plan
 from langmem_recall.loading import loading
 from langmem_recall.memory.value import read_memory
 from langmem_recall.ranking.catalog import Catalog, traits_of
-from langmem_recall.stores.ledger import listing
 from langmem_recall.stores.postgres.search import PostgresReads
 from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace
 

@@ -9,21 +9,19 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import uuid4
 
-from langgraph.store.base import GetOp, Item, PutOp, SearchOp
+from langgraph.store.base import GetOp, Item, PutOp
 
 from langmem_recall.errors import StoreError
+from langmem_recall.flows.candidates import listing
 from langmem_recall.flows.effects import Call, Ops, Plan
-from langmem_recall.loading import loading
 from langmem_recall.memory.usage import counts_as_use, pooled, reinforced
 from langmem_recall.sources import UsageTable
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage, UsageDelta
 
 USAGE = (SIDECAR_ROOT, "usage")
-PAGE = 1_000
-EVERYTHING = 10_000_000
 MOST_KEPT = 200_000
 """Usage records held in memory before the reading starts afresh."""
 NEVER = Usage()
@@ -153,31 +151,6 @@ class SidecarBook:
         ops = [GetOp((*USAGE, *namespace), key, refresh_ttl=False) for namespace, key in ids]
         items: list[Item | None] = yield Ops(ops, sidecar=True)
         return items
-
-
-def listing(
-    prefix: Namespace,
-    most: int | None = None,
-    sidecar: bool = False,
-    filter: dict[str, Any] | None = None,
-) -> Plan[list[Any]]:
-    """Every item below a namespace, or one more than `most` of them."""
-    items: list[Any] = yield from _page(prefix, PAGE, sidecar, filter)
-    if len(items) == PAGE:
-        # A store that has answered once is loading, not hanging. All in one go: between pages,
-        # rows written at the same time change places on Postgres.
-        everything = EVERYTHING if most is None else most + 1
-        with loading():
-            items = yield from _page(prefix, everything, sidecar, filter)
-    return [item for item in items if item.namespace[: len(prefix)] == prefix]
-
-
-def _page(
-    prefix: Namespace, limit: int, sidecar: bool, filter: dict[str, Any] | None
-) -> Plan[list[Any]]:
-    op = SearchOp(prefix, filter, limit, 0, None, refresh_ttl=False)
-    (page,) = yield Ops([op], sidecar=sidecar)
-    return list(page)
 
 
 def _usage_of(item: Item | None) -> Usage:

@@ -33,9 +33,12 @@ from langmem_recall.flows.candidates import (
     ReadResult,
     id_of,
     joint_likeness,
+    memories_at,
     memory_of,
 )
+from langmem_recall.flows.duplicates import Words
 from langmem_recall.flows.effects import Call, Ops, Plan
+from langmem_recall.flows.quarantine import Decisions, Quarantine, withheld
 from langmem_recall.flows.rerank import Reranker
 from langmem_recall.flows.search import Fetch, fetch_with_ops, find_by_search
 from langmem_recall.flows.view import find_in_view
@@ -46,12 +49,10 @@ from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drop
 from langmem_recall.ranking.pipeline import Likeness, mmr_order, rank, select
 from langmem_recall.sources import EvidenceSource, Shelf
 from langmem_recall.stores.calibrations import Calibrations
-from langmem_recall.stores.duplicates import Words
 from langmem_recall.stores.index import Filler, IndexCache, NamespaceIndex
 from langmem_recall.stores.ledger import NEVER, Ledger
 from langmem_recall.stores.postgres.database import database_of
 from langmem_recall.stores.postgres.search import PostgresReads
-from langmem_recall.stores.quarantine import Decisions, Quarantine, memories_at, withheld
 from langmem_recall.text.language import language_of
 from langmem_recall.text.temporal import read_as_of, read_temporal
 from langmem_recall.types import (

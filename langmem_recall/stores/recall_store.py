@@ -37,7 +37,9 @@ from langgraph.store.base.batch import AsyncBatchedBaseStore
 from typing_extensions import Unpack
 
 from langmem_recall.errors import ConfigurationError, InputError, described
+from langmem_recall.flows.duplicates import DuplicateFinder
 from langmem_recall.flows.effects import Call, Ops, Plan, arun, run
+from langmem_recall.flows.quarantine import Quarantine
 from langmem_recall.flows.rerank import Reranker
 from langmem_recall.guard.judge import Guard, default_guard
 from langmem_recall.memory.sweep import STEPS, Forgotten, Step, SweepReport
@@ -45,12 +47,10 @@ from langmem_recall.memory.value import check_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.bookkeeping import Bookkeeper
 from langmem_recall.stores.books import book_of, has_tables, make_tables, prepare
-from langmem_recall.stores.duplicates import DuplicateFinder
 from langmem_recall.stores.flusher import Flusher
 from langmem_recall.stores.ledger import Ledger
 from langmem_recall.stores.policies import PolicyStore
 from langmem_recall.stores.postgres.host import explained, host_of
-from langmem_recall.stores.quarantine import Quarantine
 from langmem_recall.stores.reads import Knobs, Reader, embeddings_of, has_vectors
 from langmem_recall.stores.sweep import Sweeper, SweepRequest
 from langmem_recall.stores.writes import Writer, Writing

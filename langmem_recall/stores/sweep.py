@@ -18,7 +18,8 @@ from langgraph.store.base import (
 )
 
 from langmem_recall.errors import InputError, StoreError, described
-from langmem_recall.flows.candidates import memory_of
+from langmem_recall.flows.candidates import PAGE, listing, memory_of
+from langmem_recall.flows.duplicates import DuplicateFinder, Match
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.memory.conflicts import is_same
 from langmem_recall.memory.sweep import (
@@ -41,8 +42,6 @@ from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.signals import RECENCY, STRENGTH, signal_table
 from langmem_recall.sources import Erasable
 from langmem_recall.stores.bookkeeping import Bookkeeper, Write, check_namespace
-from langmem_recall.stores.duplicates import DuplicateFinder, Match
-from langmem_recall.stores.ledger import PAGE, listing
 from langmem_recall.stores.postgres.database import database_of, ids_below
 from langmem_recall.types import (
     SIDECAR_ROOT,

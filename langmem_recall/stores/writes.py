@@ -16,8 +16,18 @@ from langgraph.constants import TAG_NOSTREAM
 from langgraph.store.base import GetOp, Item, PutOp
 
 from langmem_recall.errors import ConfigurationError, InputError, RejectedError, described
-from langmem_recall.flows.candidates import memory_of
+from langmem_recall.flows.candidates import listing, memories_at, memory_of
+from langmem_recall.flows.duplicates import DuplicateFinder, Match
 from langmem_recall.flows.effects import Call, Ops, Plan
+from langmem_recall.flows.quarantine import (
+    QUARANTINE,
+    Decision,
+    Decisions,
+    Quarantine,
+    digest_of,
+    pending_of,
+    quarantined_value,
+)
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.memory.conflicts import is_same
 from langmem_recall.memory.sweep import is_in_force
@@ -34,18 +44,6 @@ from langmem_recall.memory.value import (
     write_value,
 )
 from langmem_recall.stores.bookkeeping import Bookkeeper, Write, check_namespace
-from langmem_recall.stores.duplicates import DuplicateFinder, Match
-from langmem_recall.stores.ledger import listing
-from langmem_recall.stores.quarantine import (
-    QUARANTINE,
-    Decision,
-    Decisions,
-    Quarantine,
-    digest_of,
-    memories_at,
-    pending_of,
-    quarantined_value,
-)
 from langmem_recall.types import TRUST, Memory, MemoryId, Namespace, Source
 from langmem_recall.write_policy import WritePolicy
 

@@ -12,10 +12,10 @@ from langgraph.store.memory import InMemoryStore
 
 from langmem_recall import Caching
 from langmem_recall.errors import InputError
+from langmem_recall.flows.quarantine import VERDICT, Quarantine
 from langmem_recall.guard.judge import Verdict, allow_all
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
-from langmem_recall.stores.quarantine import VERDICT, Quarantine
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.stores.transfer import export_jsonl, import_jsonl
 from langmem_recall.types import SIDECAR_ROOT

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 from langgraph.store.base import GetOp, Item, PutOp, validate_op_namespace
 
 from langmem_recall.errors import described
-from langmem_recall.flows.candidates import memory_of
+from langmem_recall.flows.candidates import listing
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.guard.judge import ACTIONS, Guard, RuleGuard, Verdict, allow_all
 from langmem_recall.memory.value import DEEPEST, content_of, labels_of, read_memory
-from langmem_recall.stores.ledger import listing
 from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace
 
 logger = logging.getLogger(__name__)
@@ -368,12 +367,6 @@ def _checked_memory(op: PutOp) -> Memory:
     # The put will refuse a malformed namespace, so nothing may be kept of it either.
     validate_op_namespace(op)
     return read_memory(op.namespace, str(op.key), op.value or {})
-
-
-def memories_at(ids: Sequence[MemoryId]) -> Plan[dict[MemoryId, Memory]]:
-    """The memories that a store has under these names."""
-    items: list[Item | None] = yield Ops([GetOp(*one, refresh_ttl=False) for one in ids])
-    return {(item.namespace, item.key): memory_of(item) for item in items if item is not None}
 
 
 def _has_constructor(held: Any, depth: int) -> bool:
