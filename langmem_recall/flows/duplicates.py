@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
 
-from langmem_recall.flows.candidates import memory_of, top
+from langmem_recall.flows.candidates import COSINE_LIMIT, View, memory_of, top
 from langmem_recall.flows.effects import Call, Ops, Plan
-from langmem_recall.flows.search import COSINE_LIMIT
-from langmem_recall.ranking.catalog import Catalog
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Memory, MemoryId, Namespace
 
@@ -22,18 +19,6 @@ WORDIEST = 8
 """Memories by words that are looked at."""
 LEAST_SHARED = 0.6
 """Share of a text's words that a memory must have to be worth comparing."""
-
-
-class Words(Protocol):
-    """The words of a namespace: a store's shelf, or the index that stands in for it."""
-
-    @property
-    def lock(self) -> AbstractContextManager[Any]:
-        """Held while the catalog is read."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """Words by row."""
 
 
 class Match(NamedTuple):
@@ -46,7 +31,7 @@ class Match(NamedTuple):
 class DuplicateFinder:
     """Finds what a text might repeat; embeds the text as a query at most."""
 
-    def __init__(self, words: Callable[[Namespace], Plan[Words]], has_vectors: bool) -> None:
+    def __init__(self, words: Callable[[Namespace], Plan[View]], has_vectors: bool) -> None:
         self._words = words
         self._has_vectors = has_vectors
 
@@ -100,7 +85,7 @@ def _is_cosine(score: float | None) -> bool:
     return score is not None and -COSINE_LIMIT <= score <= COSINE_LIMIT
 
 
-def _sharing(words: Words, terms: Sequence[str]) -> list[MemoryId]:
+def _sharing(words: View, terms: Sequence[str]) -> list[MemoryId]:
     """Memories that have most of these terms."""
     with words.lock:
         catalog = words.catalog
@@ -111,7 +96,7 @@ def _sharing(words: Words, terms: Sequence[str]) -> list[MemoryId]:
         return [memory_id for memory_id in ids if not catalog.is_superseded(memory_id)]
 
 
-def _resembling(words: Words, memory: Memory) -> dict[MemoryId, float]:
+def _resembling(words: View, memory: Memory) -> dict[MemoryId, float]:
     """Others that have most of a memory's words, with their cosine; NaN where it is not known."""
     with words.lock:
         catalog = words.catalog
@@ -124,19 +109,18 @@ def _resembling(words: Words, memory: Memory) -> dict[MemoryId, float]:
         if catalog.is_superseded(memory.id):
             return {}
         rows = [row for row in (own, *near.values()) if row is not None]
-        similarity = getattr(words, "similarity", None)
-        if own is None or similarity is None or not near:
+        if own is None or not near:
             return dict.fromkeys(near, math.nan)
-        return dict(zip(near, similarity(rows)[0, 1:].tolist(), strict=True))
+        return dict(zip(near, words.similarity(rows)[0, 1:].tolist(), strict=True))
 
 
-def _alike(words: Words, one: Memory, other: Memory, cosine: float) -> float:
+def _alike(words: View, one: Memory, other: Memory, cosine: float) -> float:
     if not math.isnan(cosine):
         return cosine
     return _overlap(words, tokens(one.text), tokens(other.text))
 
 
-def _overlap(words: Words, ours: Sequence[str], theirs: Sequence[str]) -> float:
+def _overlap(words: View, ours: Sequence[str], theirs: Sequence[str]) -> float:
     """IDF-weighted share of the terms of two texts that both have."""
     with words.lock:
         idf = words.catalog.lexical.idf
