@@ -107,16 +107,16 @@ class Writer:
 
     def __init__(
         self,
-        bookkeeper: Bookkeeper,
+        keeper: Bookkeeper,
         duplicates: DuplicateFinder,
         nudge: Callable[[], None],
         knobs: Writing,
     ) -> None:
-        self._bookkeeper = bookkeeper
+        self._keeper = keeper
         self._duplicates = duplicates
-        self._quarantine: Quarantine = bookkeeper.quarantine
-        self._ledger = bookkeeper.ledger
-        self._clock = bookkeeper.clock
+        self._quarantine: Quarantine = keeper.quarantine
+        self._ledger = keeper.ledger
+        self._clock = keeper.clock
         self._nudge = nudge
         self._knobs = knobs
 
@@ -251,7 +251,7 @@ class Writer:
                 key = yield from self._free_key(current, FORMER)
                 supersedes = tuple(filter(None, (*current.supersedes, before and before.former)))
                 value = revised_value(current, supersedes=supersedes)
-                yield from self._bookkeeper.put([Write((current.namespace, key), value)])
+                yield from self._keeper.put([Write((current.namespace, key), value)])
                 lasting[memory_id] = decision._replace(former=key)
             elif not decision.bars and before is not None and before.bars:
                 yield from self._retire_stand_in(memory_id, before, now)
@@ -268,7 +268,7 @@ class Writer:
                 for (namespace, _), decision in stored.items()
                 if decision.bars and decision.former
             ]
-            yield from self._bookkeeper.remove(stand_ins)
+            yield from self._keeper.remove(stand_ins)
 
     def feedback(self, namespace: Namespace, keys: Sequence[str] | str, good: bool) -> None:
         """A step up or down for each of these memories, written behind like a use."""
@@ -302,7 +302,7 @@ class Writer:
         own = {key, decision.former if decision else None}
         # Whatever else a value claims to supersede is a memory in its own right.
         gone = [memory.id for memory in chain if memory.key in own or memory.status != "active"]
-        yield from self._bookkeeper.remove(gone)
+        yield from self._keeper.remove(gone)
         return True
 
     def history(self, namespace: Namespace, key: str) -> Plan[list[Memory]]:
@@ -418,7 +418,7 @@ class Writer:
             forgets=forgets,
             proposal=proposal,
         )
-        yield from self._bookkeeper.put([Write(waiting.id, value, indexed=False)])
+        yield from self._keeper.put([Write(waiting.id, value, indexed=False)])
         return replace(waiting, value=value)
 
     def _accept(self, waiting: Memory, changes: Mapping[str, Any]) -> Plan[Memory]:
@@ -426,7 +426,7 @@ class Writer:
         now, pending = self._clock(), pending_of(waiting)
         if isinstance(forgotten := pending.get("forgets"), str):
             yield from self.forget(waiting.namespace, forgotten, "user_stated")
-            yield from self._bookkeeper.remove([waiting.id])
+            yield from self._keeper.remove([waiting.id])
             return waiting
         value = revised_value(
             waiting,
@@ -446,7 +446,7 @@ class Writer:
             return (yield from self._put(accepted, now))
         replaced = (yield from memories_at([accepted.id])).get(accepted.id)
         accepted = yield from self._put(accepted, now, replaced)
-        yield from self._bookkeeper.remove([waiting.id])
+        yield from self._keeper.remove([waiting.id])
         return accepted
 
     def _put(self, memory: Memory, now: datetime, replaced: Memory | None = None) -> Plan[Memory]:
@@ -461,8 +461,8 @@ class Writer:
         value = revised_value(memory, supersedes=memory.supersedes)
         writes = [_as_history(former, now) for former in formers if former.superseded_at is None]
         writes.append(Write(memory.id, value, indexed=memory.status == "active"))
-        yield from self._bookkeeper.put(writes)
-        yield from self._bookkeeper.catch_up()
+        yield from self._keeper.put(writes)
+        yield from self._keeper.catch_up()
         return replace(memory, value=value)
 
     def _settle(self, memory_id: MemoryId, now: datetime) -> Plan[str | None]:
@@ -479,7 +479,7 @@ class Writer:
         if before.former is not None:
             found = yield from memories_at([(memory_id[0], before.former)])
             active = [memory for memory in found.values() if memory.status == "active"]
-            yield from self._bookkeeper.put([_as_history(memory, now) for memory in active])
+            yield from self._keeper.put([_as_history(memory, now) for memory in active])
         # Bound to no text, it only tells where the history is.
         settled = Decision("allow", (), "", before.former)
         yield from self._quarantine.write({memory_id: settled})
@@ -510,7 +510,7 @@ class Writer:
     def _revise(self, memory: Memory, changes: Mapping[str, Any]) -> Plan[Memory]:
         value = revised_value(memory, **changes)
         indexed = memory.status == "active"
-        yield from self._bookkeeper.put([Write(memory.id, value, indexed)])
+        yield from self._keeper.put([Write(memory.id, value, indexed)])
         return read_memory(*memory.id, value, memory.created_at)
 
     def _required(self, namespace: Namespace, key: str) -> Plan[Memory]:
