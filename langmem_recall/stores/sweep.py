@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from langgraph.store.base import (
@@ -18,7 +21,7 @@ from langgraph.store.base import (
 
 from langmem_recall.errors import InputError, StoreError, described
 from langmem_recall.flows.candidates import PAGE, memory_of
-from langmem_recall.flows.duplicates import DuplicateFinder, Match
+from langmem_recall.flows.duplicates import DuplicateFinder
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.memory.conflicts import is_same
 from langmem_recall.memory.sweep import (
@@ -54,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 
 class SweepRequest(NamedTuple):
-    """What a caller asks of a sweep."""
+    """What a caller wants of a sweep."""
 
     namespace: Namespace
     apply: bool = False
@@ -68,9 +71,9 @@ class SweepRequest(NamedTuple):
         """Refuse what cannot be meant, before anything is read."""
         check_namespace(self.namespace)
         check_steps(self.steps)
-        for name, held, least in (("limit", self.limit, 1), ("after", self.after or 0, 0)):
-            if isinstance(held, bool) or not isinstance(held, int) or held < least:
-                raise InputError(f"{name} must be a whole number from {least}, got {held!r:.80}.")
+        for name, number, least in (("limit", self.limit, 1), ("after", self.after or 0, 0)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+                raise InputError(f"{name} must be a whole number from {least}, got {number!r:.80}.")
         cold, before = self.cold_after, self.purge_history_before
         if cold is not None and not (isinstance(cold, timedelta) and cold > timedelta()):
             raise InputError(f"cold_after must be a timedelta above 0, got {cold!r:.80}.")
@@ -112,41 +115,45 @@ class Sweeper:
     def __init__(
         self,
         keeper: Bookkeeper,
-        twins: DuplicateFinder,
+        duplicates: DuplicateFinder,
         merge_similarity: float,
     ) -> None:
         self._keeper = keeper
-        self._twins = twins
+        self._duplicates = duplicates
         self._quarantine = keeper.quarantine
         self._ledger = keeper.ledger
         self._merge_similarity = merge_similarity
 
-    def sweep(self, ask: SweepRequest, policy: RecallPolicy) -> Plan[SweepReport]:
-        """Look at some memories, say what is to become of them, and do it where asked to."""
-        now, offset = self._keeper.clock(), ask.after or 0
-        items, places = yield from self._page(ask.namespace, offset, ask.limit)
+    def sweep(self, request: SweepRequest, policy: RecallPolicy) -> Plan[SweepReport]:
+        """Look at some memories, say what is to become of them, and do it where it is to be."""
+        now, offset = self._keeper.clock(), request.after or 0
+        items, places = yield from self._page(request.namespace, offset, request.limit)
         memories = {memory.id: memory for memory in map(memory_of, items)}
         for barred in (yield from self._quarantine.barred(memories.values(), now.timestamp())):
             if memories[barred].status == "active":
                 memories[barred] = replace(memories[barred], status="quarantined")
-        findings = SweepPlan(memories)
-        _age(findings, ask, policy, now)
-        if "merge" in ask.steps and self._merge_similarity <= 1:
-            yield from self._merge(findings, ask, now)
-        usages = yield from self._usages(findings, ask, now)
-        if ask.cold_after is not None:
-            findings.rows += _cold(findings.left(), usages, ask.cold_after, policy, now)
-        if ask.apply:
-            yield from self._apply(findings, usages)
-        removed = len(findings.gone) if ask.apply else 0
-        more = places == ask.limit
+        plan = SweepPlan(memories)
+        _age(plan, request, policy, now)
+        if "merge" in request.steps and self._merge_similarity <= 1:
+            yield from self._merge(plan, request.namespace, now)
+        usages: dict[MemoryId, Usage] = {}
+        if request.cold_after is not None or (request.apply and plan.heirs):
+            found = yield from self._ledger.usages(
+                request.namespace, list(memories), now.timestamp(), 0.0
+            )
+            usages = dict(zip(memories, found, strict=True))
+        if request.cold_after is not None:
+            plan.rows += _cold(plan.left(), usages, request.cold_after, policy, now)
+        if request.apply:
+            yield from self._apply(plan, usages)
+        # What was removed no longer takes up a place in the listing.
+        offset += places - (len(plan.gone) if request.apply else 0)
         return SweepReport(
-            namespace=ask.namespace,
-            applied=ask.apply,
-            rows=tuple(findings.rows),
+            namespace=request.namespace,
+            applied=request.apply,
+            rows=tuple(plan.rows),
             examined=len(items),
-            # What was removed no longer takes up a place in the listing.
-            next=offset + places - removed if more else None,
+            next=offset if places == request.limit else None,
         )
 
     def forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
@@ -168,38 +175,45 @@ class Sweeper:
         """
         return self._keeper.backend.items_below(namespace, offset, limit)
 
-    def _merge(self, findings: SweepPlan, ask: SweepRequest, now: datetime) -> Plan[None]:
-        usable = [memory for memory in findings.left() if is_in_force(memory, now)]
-        twins = yield from self._twins.of_memories(ask.namespace, usable)
-        others = [twin.memory for lot in twins for twin in lot]
-        barred = set((yield from self._quarantine.barred(others, now.timestamp())))
-        barred |= {memory.id for memory in others if not is_in_force(memory, now)}
-        for memory, near in zip(usable, twins, strict=True):
-            _merge_one(findings, memory.id, near, barred, self._merge_similarity)
+    def _merge(self, plan: SweepPlan, namespace: Namespace, now: datetime) -> Plan[None]:
+        """Merge each memory into a better one that says the same.
 
-    def _usages(
-        self, findings: SweepPlan, ask: SweepRequest, now: datetime
-    ) -> Plan[dict[MemoryId, Usage]]:
-        if ask.cold_after is None and not (ask.apply and findings.heirs):
-            return {}
-        ids = list(findings.memories)
-        usages = yield from self._ledger.usages(ask.namespace, ids, now.timestamp(), 0.0)
-        return dict(zip(ids, usages, strict=True))
+        Only what is swept may go: a memory outside of this sweep goes when its turn comes.
+        """
+        usable = [memory for memory in plan.left() if is_in_force(memory, now)]
+        found = yield from self._duplicates.of_memories(namespace, usable)
+        others = [match.memory for matches in found for match in matches]
+        excluded = set((yield from self._quarantine.barred(others, now.timestamp())))
+        excluded |= {memory.id for memory in others if not is_in_force(memory, now)}
+        for swept, matches in zip(usable, found, strict=True):
+            # As it is after others were merged into it.
+            memory = plan.memories[swept.id]
+            for match, likeness in matches:
+                other = plan.memories.get(match.id, match)
+                if other.id in plan.gone or other.id in excluded or keeps(memory, other):
+                    continue
+                if is_same(memory, other, likeness, self._merge_similarity):
+                    plan.change(other, merged(other, memory))
+                    plan.heirs[memory.id] = other.id
+                    plan.remove(Row("merge", memory.id, f"says the same as {other.key}"))
+                    break
 
-    def _apply(self, findings: SweepPlan, usages: Mapping[MemoryId, Usage]) -> Plan[None]:
+    def _apply(self, plan: SweepPlan, usages: Mapping[MemoryId, Usage]) -> Plan[None]:
         """Writes before deletions: stopped at any point, nothing is lost."""
         writes = [
-            Write(memory_id, revised_value(findings.memories[memory_id], **changes))
-            for memory_id, changes in sorted(findings.changes.items())
+            Write(memory_id, revised_value(plan.memories[memory_id], **changes))
+            for memory_id, changes in sorted(plan.changes.items())
         ]
         yield from self._keeper.put(writes)
-        for merged_id, heir in findings.heirs.items():
-            self._ledger.hand_over(usages.get(merged_id, Usage()), _last_heir(findings, heir))
-        if findings.heirs:
+        for merged_id, heir in plan.heirs.items():
+            while heir in plan.heirs:
+                heir = plan.heirs[heir]
+            self._ledger.hand_over(usages.get(merged_id, Usage()), heir)
+        if plan.heirs:
             yield from self._ledger.flush()
-        yield from self._keeper.remove(sorted(findings.gone))
+        yield from self._keeper.remove(sorted(plan.gone))
         indexed = yield from self._keeper.catch_up()
-        findings.rows += [Row("index", one, "the embedder works again") for one in indexed]
+        plan.rows += [Row("index", memory_id, "the embedder works again") for memory_id in indexed]
 
     def _erase(self, namespace: Namespace, sidecar: bool) -> Plan[int]:
         """Delete everything at or below a namespace of either store; returns how many items."""
@@ -250,61 +264,28 @@ class Sweeper:
             return False
 
 
-def _age(findings: SweepPlan, ask: SweepRequest, policy: RecallPolicy, now: datetime) -> None:
+def _age(plan: SweepPlan, request: SweepRequest, policy: RecallPolicy, now: datetime) -> None:
     """What time alone decides: history that is old, memories past their end, inferences fading."""
-    before = ask.purge_history_before
+    before = request.purge_history_before
     if before is not None and before.tzinfo is None:
         before = before.replace(tzinfo=UTC)
-    for memory in list(findings.memories.values()):
+    for memory in list(plan.memories.values()):
         if reason := purge(memory, before):
-            findings.remove(Row("purge", memory.id, reason))
+            plan.remove(Row("purge", memory.id, reason))
         elif memory.status == "superseded":
             continue
-        elif "expire" in ask.steps and (reason := expiry(memory, now)):
-            findings.remove(Row("expire", memory.id, reason))
-        elif "decay" in ask.steps:
-            _fade(findings, memory, policy)
-
-
-def _fade(findings: SweepPlan, memory: Memory, policy: RecallPolicy) -> None:
-    left = faded_confidence(memory, policy.durable_kinds)
-    if left is None:
-        return
-    told = f"unconfirmed inference: confidence {memory.confidence:.2f} -> {left:.2f}"
-    if left < LEAST_CONFIDENCE:
-        findings.remove(Row("remove", memory.id, f"{told}, below {LEAST_CONFIDENCE:g}"))
-    else:
-        findings.rows.append(Row("decay", memory.id, told))
-        findings.change(memory, {"confidence": left})
-
-
-def _merge_one(
-    findings: SweepPlan,
-    memory_id: MemoryId,
-    near: Sequence[Match],
-    barred: set[MemoryId],
-    least: float,
-) -> None:
-    """Merge a memory into a better one that says the same.
-
-    Only the memory itself may go: one that lies outside this sweep goes when its turn comes.
-    """
-    memory = findings.memories[memory_id]
-    for twin in near:
-        other = findings.memories.get(twin.memory.id, twin.memory)
-        if other.id in findings.gone or other.id in barred or keeps(memory, other):
-            continue
-        if is_same(memory, other, twin.likeness, least):
-            findings.change(other, merged(other, memory))
-            findings.heirs[memory_id] = other.id
-            findings.remove(Row("merge", memory_id, f"says the same as {other.key}"))
-            return
-
-
-def _last_heir(findings: SweepPlan, heir: MemoryId) -> MemoryId:
-    while heir in findings.heirs:
-        heir = findings.heirs[heir]
-    return heir
+        elif "expire" in request.steps and (reason := expiry(memory, now)):
+            plan.remove(Row("expire", memory.id, reason))
+        elif "decay" in request.steps:
+            left = faded_confidence(memory, policy.durable_kinds)
+            if left is None:
+                continue
+            reason = f"unconfirmed inference: confidence {memory.confidence:.2f} -> {left:.2f}"
+            if left < LEAST_CONFIDENCE:
+                plan.remove(Row("remove", memory.id, f"{reason}, below {LEAST_CONFIDENCE:g}"))
+            else:
+                plan.rows.append(Row("decay", memory.id, reason))
+                plan.change(memory, {"confidence": left})
 
 
 def _cold(
@@ -315,19 +296,15 @@ def _cold(
     now: datetime,
 ) -> list[Row]:
     """Candidates for eviction by the signals that recall uses, the weakest first."""
-    candidates = [Candidate(one, Evidence(), usages.get(one.id, Usage())) for one in memories]
+    records = [usages.get(memory.id, Usage()) for memory in memories]
+    candidates = list(map(Candidate, memories, repeat(Evidence()), records))
     table, _, _ = signal_table(candidates, policy, now.timestamp())
-    signals = list(zip(table[STRENGTH].tolist(), table[RECENCY].tolist(), strict=True))
-    cold = []
-    for candidate, both in zip(candidates, signals, strict=True):
-        idle = _idle(candidate, now)
-        reason = coldness(candidate.memory, idle, cold_after, policy.durable_kinds, both)
-        if reason:
-            cold.append((both, Row("cold", candidate.memory.id, reason)))
-    return [row for _, row in sorted(cold, key=lambda pair: pair[0])]
-
-
-def _idle(candidate: Candidate, now: datetime) -> timedelta | None:
-    times = (candidate.usage.last_used, candidate.memory.written_ts)
-    known = [time for time in times if time is not None and time == time]
-    return timedelta(seconds=now.timestamp() - max(known)) if known else None
+    signals = zip(table[STRENGTH].tolist(), table[RECENCY].tolist(), strict=True)
+    cold: list[tuple[tuple[float, float], Row]] = []
+    for memory, usage, signal in zip(memories, records, signals, strict=True):
+        times = (usage.last_used, memory.written_ts)
+        known = [time for time in times if time is not None and not math.isnan(time)]
+        idle = timedelta(seconds=now.timestamp() - max(known)) if known else None
+        if reason := coldness(memory, idle, cold_after, policy.durable_kinds, signal):
+            cold.append((signal, Row("cold", memory.id, reason)))
+    return [row for _, row in sorted(cold, key=itemgetter(0))]

@@ -252,7 +252,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
     for module in (session, tools, rerank):
         monkeypatch.setattr(module, "Deadline", partial(Hurried, fault))
     # No knob: a summarizer that writes has ten seconds.
-    monkeypatch.setattr(writes, "summarise", partial(writes.summarise, seconds=SHORT_S))
+    monkeypatch.setattr(writes, "SUMMARY_LIMIT", Deadline(SHORT_S, SHORT_S))
 
 
 def threads_left(before: Sequence[threading.Thread]) -> list[str]:

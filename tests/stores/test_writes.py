@@ -15,6 +15,7 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall import Caching, WritePolicy, Writing
+from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, InputError, RecallError
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
@@ -457,7 +458,7 @@ def test_a_slow_summarizer_is_not_waited_for(
     release = threading.Event()
     model = Model("late")
     monkeypatch.setattr(model, "invoke", lambda *_: release.wait(30))
-    monkeypatch.setattr("langmem_recall.stores.writes.summarise.__defaults__", (0.01,))
+    monkeypatch.setattr("langmem_recall.stores.writes.SUMMARY_LIMIT", Deadline(0.01, 0.01))
     store = RecallStore(make(), writing=Writing(summarizer=model))
     assert call(store, "remember", NS, PAGE, source="external").text == PAGE
     release.set()
