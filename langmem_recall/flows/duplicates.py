@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from langgraph.store.base import SearchItem, SearchOp
 
-from langmem_recall.flows.candidates import COSINE_LIMIT, View, memories_at, memory_of, top
+from langmem_recall.flows.candidates import COSINE_LIMIT, NamespaceView, memories_at, memory_of, top
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Memory, MemoryId, Namespace
@@ -33,7 +33,9 @@ class Match(NamedTuple):
 class DuplicateFinder:
     """Finds what a text might repeat; embeds the text as a query at most."""
 
-    def __init__(self, words: Callable[[Namespace], Plan[View]], has_vectors: bool) -> None:
+    def __init__(
+        self, words: Callable[[Namespace], Plan[NamespaceView]], has_vectors: bool
+    ) -> None:
         self._words = words
         self._has_vectors = has_vectors
 
@@ -75,7 +77,7 @@ class DuplicateFinder:
         return found
 
 
-def _sharing(words: View, terms: Sequence[str]) -> list[MemoryId]:
+def _sharing(words: NamespaceView, terms: Sequence[str]) -> list[MemoryId]:
     """Memories that have most of these terms."""
     with words.lock:
         catalog = words.catalog
@@ -86,7 +88,7 @@ def _sharing(words: View, terms: Sequence[str]) -> list[MemoryId]:
         return [memory_id for memory_id in ids if not catalog.is_superseded(memory_id)]
 
 
-def _resembling(words: View, memory: Memory) -> dict[MemoryId, float]:
+def _resembling(words: NamespaceView, memory: Memory) -> dict[MemoryId, float]:
     """Others that have most of a memory's words, with their cosine; NaN where it is not known."""
     with words.lock:
         catalog = words.catalog
@@ -103,7 +105,7 @@ def _resembling(words: View, memory: Memory) -> dict[MemoryId, float]:
         return dict(zip(near, words.similarity(rows)[0, 1:].tolist(), strict=True))
 
 
-def _overlap(words: View, ours: Sequence[str], theirs: Sequence[str]) -> float:
+def _overlap(words: NamespaceView, ours: Sequence[str], theirs: Sequence[str]) -> float:
     """IDF-weighted share of the terms of two texts that both have."""
     with words.lock:
         idf = words.catalog.lexical.idf
