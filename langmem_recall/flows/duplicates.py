@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
 from langgraph.store.base import SearchItem, SearchOp
 
+from langmem_recall.flows.backend import Backend
 from langmem_recall.flows.candidates import COSINE_LIMIT, NamespaceView, memories_at, memory_of, top
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.text.tokens import tokens
@@ -33,16 +34,13 @@ class Match(NamedTuple):
 class DuplicateFinder:
     """Finds what a text might repeat; embeds the text as a query at most."""
 
-    def __init__(
-        self, words: Callable[[Namespace], Plan[NamespaceView]], has_vectors: bool
-    ) -> None:
-        self._words = words
-        self._has_vectors = has_vectors
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
     def of_text(self, namespace: Namespace, text: str) -> Plan[list[Match]]:
         """Memories of a namespace that resemble a text, the most alike first."""
         items: list[SearchItem] = []
-        if self._has_vectors:
+        if self._backend.has_vectors:
             op = SearchOp(namespace, None, NEAREST, 0, text, refresh_ttl=False)
             with suppress(Exception):
                 (items,) = yield Ops([op])
@@ -52,7 +50,7 @@ class DuplicateFinder:
             if item.score is not None and abs(item.score) <= COSINE_LIMIT
         ]
         if not near:
-            words, terms = (yield from self._words(namespace)), tokens(text)
+            words, terms = (yield from self._backend.view(namespace)), tokens(text)
             ids: list[MemoryId] = yield Call(lambda: _sharing(words, terms))
             for memory in (yield from memories_at(ids)).values():
                 near.append(Match(memory, _overlap(words, terms, tokens(memory.text))))
@@ -61,7 +59,7 @@ class DuplicateFinder:
 
     def of_memories(self, prefix: Namespace, memories: Sequence[Memory]) -> Plan[list[list[Match]]]:
         """For each memory others of its namespace that resemble it; embeds nothing."""
-        words = yield from self._words(prefix)
+        words = yield from self._backend.view(prefix)
         cosines: list[dict[MemoryId, float]] = yield Call(
             lambda: [_resembling(words, memory) for memory in memories]
         )

@@ -194,7 +194,7 @@ class RecallStore(BaseStore):
             backend, self._ledger, self._quarantine, clock, self._flusher.nudge, options
         )
         keeper = Bookkeeper((backend, beside), clock, self._ledger, self._quarantine)
-        twins = DuplicateFinder(backend.view, backend.has_vectors)
+        twins = DuplicateFinder(backend)
         self._writer = Writer(keeper, twins, self._flusher.nudge, writing)
         self._upkeep = Sweeper(keeper, twins, writing.merge_similarity)
 
