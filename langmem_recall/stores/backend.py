@@ -13,15 +13,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.deadline import loading
-from langmem_recall.errors import InputError, described
+from langmem_recall.errors import described
 from langmem_recall.filters import matches
-from langmem_recall.flows.backend import Backend, Progress
+from langmem_recall.flows.backend import Backend
 from langmem_recall.flows.candidates import (
     COSINE_LIMIT,
     MatchedCue,
@@ -36,7 +35,7 @@ from langmem_recall.flows.candidates import (
     make_candidates,
     match,
 )
-from langmem_recall.flows.effects import Call, Effect, Ops, Plan
+from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.usage import SidecarUsage, UsageBackend
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.calibration import NullDistribution
@@ -104,12 +103,8 @@ def fetch_with_ops(searches: Sequence[SearchOp], gets: Sequence[GetOp]) -> Plan[
     return Fetched(answers[: len(searches)], items)
 
 
-class GenericBackend:
+class GenericBackend(Backend):
     """Any store: `search` for the dense channel, an index in this process for the words."""
-
-    queries_as_documents = True
-    holds_words = False
-    makes_tables = False
 
     def __init__(
         self,
@@ -130,12 +125,6 @@ class GenericBackend:
         self._max_age_s = max_age_s
         self._lock = threading.Lock()
         self._indexes: OrderedDict[Namespace, NamespaceIndex] = OrderedDict()
-
-    @property
-    def embeddings(self) -> Embeddings | None:
-        """The embedder that the store has now, where it shows one."""
-        found = getattr(self.store, "embeddings", None)
-        return found if isinstance(found, Embeddings) else None
 
     def view(self, prefix: Namespace) -> Plan[NamespaceView]:
         """The words of a namespace, listed anew when old; an empty index where none is kept.
@@ -225,59 +214,6 @@ class GenericBackend:
         """An item was deleted through this process."""
         for index in self._indexes_above(namespace):
             index.note_delete((namespace, key))
-
-    def settle(self) -> Plan[None]:
-        """Nothing to wait for."""
-        yield from ()
-
-    def items_below(
-        self, prefix: Namespace, offset: int, limit: int
-    ) -> Plan[tuple[list[Item], int]]:
-        """Some items at or below a namespace by name, and how many places they took."""
-        items: list[Item] = yield from listing(prefix)
-        page = sorted(items, key=id_of)[offset : offset + limit]
-        return page, len(page)
-
-    def without_vectors(
-        self, prefix: Namespace, probe: Sequence[float]
-    ) -> Plan[list[MemoryId] | None]:
-        """None: a store does not tell."""
-        yield from ()
-        return None
-
-    def check_vectors(self) -> Plan[None]:
-        """Nothing says whose vectors a store has."""
-        yield from ()
-
-    def set_up(self) -> Plan[None]:
-        """Nothing to make."""
-        yield from ()
-
-    def is_set_up(self) -> Plan[bool | None]:
-        """None: there is nothing to make."""
-        yield from ()
-        return None
-
-    def reindex(self, progress: Progress | None, batch: int) -> Plan[int]:
-        """Refuse: what a store embeds, and how, is its own affair."""
-        raise InputError(
-            "reindex knows LocalStore and LangGraph's Postgres stores, got "
-            f"{type(self.store).__name__}. Put its memories into a new store instead, which "
-            "embeds them."
-        )
-
-    def erase(self, prefix: Namespace) -> Plan[int | None]:
-        """None: items are deleted one by one."""
-        yield from ()
-        return None
-
-    def compact(self) -> bool:
-        """Whether what was deleted has left the store's files is not known."""
-        return False
-
-    def recover(self, effect: Effect, error: Exception) -> Plan[Any]:
-        """There is no other way."""
-        raise error
 
     def _fetch(
         self,

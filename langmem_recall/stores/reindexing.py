@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from langgraph.store.base import BaseStore
 
-from langmem_recall.flows.backend import Backend, Progress
+from langmem_recall.flows.backend import Backend, OnProgress
 from langmem_recall.flows.effects import Host, arun, run
 from langmem_recall.stores.backend import backend_of
 from langmem_recall.stores.recall_store import RecallStore
@@ -12,7 +12,7 @@ from langmem_recall.stores.recall_store import RecallStore
 BATCH = 256
 
 
-def reindex(store: BaseStore, progress: Progress | None = None, *, batch: int = BATCH) -> int:
+def reindex(store: BaseStore, progress: OnProgress | None = None, *, batch: int = BATCH) -> int:
     """Make every vector of a store anew with the embedder it is configured with.
 
     Vectors of two embedders are never compared with each other. Stopped at any point, it goes on
@@ -32,7 +32,7 @@ def reindex(store: BaseStore, progress: Progress | None = None, *, batch: int = 
 
 
 async def areindex(
-    store: BaseStore, progress: Progress | None = None, *, batch: int = BATCH
+    store: BaseStore, progress: OnProgress | None = None, *, batch: int = BATCH
 ) -> int:
     """The async twin of `reindex`."""
     backend = _backend(store)

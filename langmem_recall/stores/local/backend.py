@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from langmem_recall.errors import described
-from langmem_recall.flows.backend import Progress
+from langmem_recall.flows.backend import OnProgress
 from langmem_recall.flows.candidates import (
     MatchedCue,
     NamespaceView,
@@ -125,7 +125,7 @@ class LocalBackend(GenericBackend):
             ids = [view.catalog.id(row) for row in bare.tolist()]
         return [memory_id for memory_id in ids if memory_id[0][0] != SIDECAR_ROOT]
 
-    def reindex(self, progress: Progress | None, batch: int) -> Plan[int]:
+    def reindex(self, progress: OnProgress | None, batch: int) -> Plan[int]:
         """Make every vector anew; the store itself chooses how many at a time."""
         count: int = yield Call(lambda: self.store.reindex(progress))
         return count

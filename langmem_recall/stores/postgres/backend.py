@@ -9,7 +9,7 @@ from typing import Any
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchOp
 
 from langmem_recall.errors import InputError
-from langmem_recall.flows.backend import Progress
+from langmem_recall.flows.backend import OnProgress
 from langmem_recall.flows.candidates import listing
 from langmem_recall.flows.effects import Effect, Ops, Plan
 from langmem_recall.stores.backend import Fetched, GenericBackend, fetch_with_ops
@@ -81,7 +81,7 @@ class PostgresBackend(GenericBackend):
         """Whether the database has the newest version of our tables."""
         return is_set_up(self._database)
 
-    def reindex(self, progress: Progress | None, batch: int) -> Plan[int]:
+    def reindex(self, progress: OnProgress | None, batch: int) -> Plan[int]:
         """Make every vector anew beside the old ones, then put them in place."""
         if self.embeddings is None:
             raise InputError(

@@ -9,7 +9,7 @@ from langgraph.store.base import get_text_at_path, tokenize_path
 
 from langmem_recall.embeddings import embedder_identity
 from langmem_recall.errors import StoreError
-from langmem_recall.flows.backend import Progress
+from langmem_recall.flows.backend import OnProgress
 from langmem_recall.flows.effects import Embed, Plan
 from langmem_recall.stores.postgres.database import Database, Rows, Statement
 from langmem_recall.types import SIDECAR_ROOT
@@ -71,7 +71,7 @@ def check_owner(database: Database, claim: bool = False) -> Plan[None]:
             yield database.ask(_comment("store_vectors", own))
 
 
-def embed_anew(database: Database, progress: Progress | None, batch: int) -> Plan[int]:
+def embed_anew(database: Database, progress: OnProgress | None, batch: int) -> Plan[int]:
     """Make all vectors with the configured embedder beside the old ones, then put them in place.
 
     Until then the old ones serve their own embedder. Stopped at any point, it goes on from there
