@@ -60,7 +60,7 @@ LESS_TRUSTED = ("a less trusted source would put a more trusted memory out of fo
 FORMER = "@"
 """A former value of `key` is kept under `key@1`, `key@2` and so on."""
 WAITING = "?"
-"""What would take the place of `key` waits for a person's word under `key?1`, `key?2` and so on."""
+"""What would take the place of `key` waits for approval under `key?1`, `key?2` and so on."""
 LONGEST_TTL = timedelta(days=365_000)
 FIELDS = frozenset(MEMORY_FIELDS) - {"content", "status", "confirmed_at", "superseded_at"}
 """What a caller may say of a memory."""
@@ -222,7 +222,7 @@ class Writer:
         found = {memory.id: memory for memory in waiting}
         if self._quarantine.is_on:
             decisions = yield from self._quarantine.below(namespace)
-            barring = sorted(one for one, decision in decisions.items() if decision.bars)
+            barring = sorted(name for name, decision in decisions.items() if decision.bars)
             for memory in (yield from memories_at(barring)).values():
                 decision = decisions[memory.id]
                 is_history = memory.superseded_at is not None or memory.status == "superseded"
@@ -541,7 +541,7 @@ class Writer:
 
 
 def _as_history(memory: Memory, now: datetime) -> Write:
-    """A memory out of force; a quarantined one stays so, whatever time is asked for."""
+    """A memory out of force; a quarantined one stays so, whatever time a cue is about."""
     status = "quarantined" if memory.status == "quarantined" else "superseded"
     value = revised_value(memory, status=status, superseded_at=now)
     return Write(memory.id, value, indexed=False)
