@@ -14,8 +14,8 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
+from langmem_recall.deadline import loading
 from langmem_recall.errors import MissingExtraError
-from langmem_recall.loading import loading
 
 DIMS = 256
 MODEL = "l2_supercat"

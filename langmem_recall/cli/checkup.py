@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 from langgraph.store.base import BaseStore
 
 from langmem_recall.cli.inputs import RecordedCue
@@ -13,16 +12,14 @@ from langmem_recall.cli.stores import all_items, told_namespace
 from langmem_recall.embeddings import embedder_identity
 from langmem_recall.errors import InputError, RecallError, StoreError
 from langmem_recall.evaluation.doctor import Answer, Calibration, Survey, answer_of
-from langmem_recall.flows.candidates import calibrate, memory_of
+from langmem_recall.flows.calibrations import calibrate
+from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.effects import Host, run
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.panel import PANELS
-from langmem_recall.sources import EvidenceSource
-from langmem_recall.stores.postgres.database import database_of
-from langmem_recall.stores.postgres.schema import is_set_up
-from langmem_recall.stores.reads import embeddings_of, queries_as_documents
+from langmem_recall.stores.backend import backend_of
 from langmem_recall.stores.recall_store import Caching, RecallStore
-from langmem_recall.types import SIDECAR_ROOT, Namespace
+from langmem_recall.types import Namespace
 
 PROBE = "a plain sentence about nothing in particular"
 INDEX_LIMIT = Caching().index_limit
@@ -37,7 +34,8 @@ def policy_in_force(store: BaseStore, namespace: Namespace) -> RecallPolicy:
 
 def calibration_of(store: BaseStore) -> Calibration:
     """Measure the store's embedder in every language we have a panel for."""
-    embeddings = embeddings_of(store)
+    backend = backend_of(store)
+    embeddings = backend.embeddings
     if embeddings is None:
         return Calibration()
     identity = embedder_identity(embeddings)
@@ -47,7 +45,7 @@ def calibration_of(store: BaseStore) -> Calibration:
         what = error if isinstance(error, RecallError) else f"{type(error).__name__}: {error}"
         problem = f"{identity} cannot embed, so that recall rests on words alone: {what}"
         return Calibration(identity, {}, problem)
-    host, as_documents = Host(store, store, embeddings), queries_as_documents(store)
+    host, as_documents = Host(store, store, embeddings), backend.queries_as_documents
     nulls = {language: run(calibrate(language, as_documents), host) for language in PANELS}
     return Calibration(identity, nulls)
 
@@ -57,13 +55,13 @@ def survey_of(store: BaseStore, namespace: Namespace) -> Survey:
     items = all_items(store, namespace)
     sizes = Counter(item.namespace for item in items)
     searched = len(items) if namespace else max(sizes.values(), default=0)
-    database = database_of(store)
-    set_up = None if database is None else run(is_set_up(database), Host(store, store))
+    backend = backend_of(store)
+    set_up = run(backend.is_set_up(), Host(store, store))
     return Survey(
         memories=len(items),
         searched=searched,
         saliences=frozenset(memory_of(item).salience for item in items),
-        has_words=isinstance(store, EvidenceSource) or searched <= INDEX_LIMIT or bool(set_up),
+        has_words=backend.holds_words or searched <= INDEX_LIMIT or bool(set_up),
         is_set_up=set_up,
     )
 
@@ -72,19 +70,15 @@ def with_vectors_counted(
     store: BaseStore, namespace: Namespace, calibration: Calibration, survey: Survey
 ) -> tuple[Calibration, Survey]:
     """Both with what the stored vectors tell, where the store lays them open."""
-    embeddings = embeddings_of(store)
-    if embeddings is None or calibration.problem or not isinstance(store, EvidenceSource):
+    backend = backend_of(store)
+    if backend.embeddings is None or calibration.problem:
         return calibration, survey
-    vector = embeddings.embed_query(PROBE)
-    shelf = store.shelf(namespace)
+    vector = backend.embeddings.embed_query(PROBE)
     try:
-        with shelf.lock:
-            bare = np.flatnonzero(shelf.catalog.alive & np.isnan(shelf.cosines([vector])[0]))
-            owners = [shelf.catalog.id(row)[0] for row in bare.tolist()]
+        bare = run(backend.without_vectors(namespace, vector), Host(store, store))
     except StoreError as error:
         return calibration._replace(problem=str(error)), survey
-    lacking = sum(owner[0] != SIDECAR_ROOT for owner in owners)
-    return calibration, survey._replace(without_vectors=lacking)
+    return calibration, survey if bare is None else survey._replace(without_vectors=len(bare))
 
 
 def ask_cues(

@@ -1,21 +1,21 @@
-"""What both ways of reading share: the question, the answer, and candidates from evidence."""
+"""What every way of reading shares: the request, the result, and candidates from evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from langgraph.store.base import GetOp, Item, SearchOp
 
-from langmem_recall.flows.effects import Embed, Ops, Plan
-from langmem_recall.loading import loading
+from langmem_recall.deadline import loading
+from langmem_recall.flows.effects import Ops, Plan
 from langmem_recall.memory.value import read_memory
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.arrays import FloatArray, IntArray
-from langmem_recall.ranking.calibration import NullDistribution, measure
+from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.catalog import Catalog
 from langmem_recall.ranking.evidence import (
     EvidenceTable,
@@ -24,7 +24,6 @@ from langmem_recall.ranking.evidence import (
     match_words,
     read_part,
 )
-from langmem_recall.ranking.panel import PANELS
 from langmem_recall.ranking.pipeline import Likeness
 from langmem_recall.types import (
     Candidate,
@@ -37,8 +36,25 @@ from langmem_recall.types import (
 )
 
 NEVER_USED = Usage()
+COSINE_LIMIT = 1.001
+"""A score beyond this is no cosine, whatever the store calls it."""
 PAGE = 1_000
 EVERYTHING = 10_000_000
+
+
+class View(Protocol):
+    """What is known of the memories below a namespace. Rows keep their meaning under `lock`."""
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held by readers and writers."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """Words, threads and speakers by row."""
+
+    def similarity(self, rows: Sequence[int]) -> FloatArray:
+        """Cosine between each two of these memories; NaN where one has no vector."""
 
 
 class ReadRequest(NamedTuple):
@@ -75,24 +91,6 @@ class ReadResult(NamedTuple):
     degraded: tuple[str, ...] = ()
 
 
-def joint_likeness(finds: Sequence[ReadResult]) -> Likeness:
-    """Likeness within each namespace; across namespaces only equal words are alike."""
-    if len(finds) == 1:
-        return finds[0].likeness
-
-    def likeness(ids: Sequence[MemoryId]) -> FloatArray:
-        texts = {c.memory.id: c.memory.text for found in finds for c in found.candidates}
-        words = np.array([texts[memory_id].casefold() for memory_id in ids])
-        alike = (words[:, None] == words[None, :]).astype(np.float64)
-        for found in finds:
-            own = [i for i, memory_id in enumerate(ids) if memory_id in found.items]
-            if own:
-                alike[np.ix_(own, own)] = found.likeness([ids[i] for i in own])
-        return np.asarray(alike)
-
-    return likeness
-
-
 class MatchedCue(NamedTuple):
     """A cue read against a catalog."""
 
@@ -106,21 +104,6 @@ class MatchedCue(NamedTuple):
         return self.catalog is catalog and self.version == catalog.version
 
 
-def calibrate(language: str, queries_as_documents: bool) -> Plan[NullDistribution | None]:
-    """Measure the embedder on a language's panel; None when it gives nothing usable."""
-    questions, statements = zip(*PANELS[language], strict=True)
-    as_queries = not queries_as_documents
-    try:
-        first = yield Embed(questions[:1], as_queries=as_queries)
-        # An embedder that has answered once is measured, not hanging.
-        with loading():
-            rest = yield Embed(questions[1:], as_queries=as_queries)
-            said = yield Embed(statements, as_queries=False)
-    except Exception:
-        return None
-    return measure([*first, *rest], said)
-
-
 def match(ask: ReadRequest, catalog: Catalog) -> MatchedCue:
     """Read the cue's parts and match their words."""
     model, strip = ask.policy.relevance, ask.policy.strip_names
@@ -129,24 +112,19 @@ def match(ask: ReadRequest, catalog: Catalog) -> MatchedCue:
     return MatchedCue(parts, wordings, catalog, catalog.version)
 
 
-def rescued(catalog: Catalog, wordings: Sequence[LexicalMatch], count: int) -> list[int]:
+def best_by_words(catalog: Catalog, wordings: Sequence[LexicalMatch], count: int) -> list[int]:
     """Live rows whose words cover the cue best, whatever their cosine may be."""
     if not wordings or not count or not catalog.rows:
         return []
-    coverage = wordings[0].coverage
-    for wording in wordings[1:]:
-        coverage = np.maximum(coverage, wording.coverage)
-    rows = _above(0.25 * coverage.max(), coverage, catalog)
-    if len(rows) < count:
-        rows = _above(0.0, coverage, catalog)
+    coverage = np.maximum.reduce([wording.coverage for wording in wordings])
+    # Of many rows few have a quarter of what the best has: those are sorted first.
+    for least in (0.25 * coverage.max(), 0.0):
+        rows = np.flatnonzero(coverage > least)
+        rows = rows[catalog.alive[rows]]
+        if len(rows) >= count:
+            break
     best: list[int] = rows[top(coverage[rows], count)].tolist()
     return best
-
-
-def _above(least: float, coverage: FloatArray, catalog: Catalog) -> IntArray:
-    """Live rows with more than that; of many, few have a quarter of what the best has."""
-    rows = np.flatnonzero(coverage > least)
-    return np.asarray(rows[catalog.alive[rows]])
 
 
 def top(values: FloatArray, count: int) -> list[int]:
@@ -160,24 +138,17 @@ def top(values: FloatArray, count: int) -> list[int]:
     return best
 
 
-def row_of(catalog: Catalog, memory_id: MemoryId) -> int:
-    """The live row of a memory that must be there."""
-    row = catalog.row(memory_id)
-    if row is None:
-        raise KeyError(memory_id)
-    return row
-
-
-def likeness_by(
-    measure: Callable[[list[int]], FloatArray], catalog: Catalog, ids: Sequence[MemoryId]
-) -> FloatArray:
-    """How alike memories are by their rows; one that is gone by now is unlike any other."""
-    rows = [catalog.row(memory_id) for memory_id in ids]
-    places = [place for place, row in enumerate(rows) if row is not None]
-    alike = np.eye(len(ids))
-    if places:
-        alike[np.ix_(places, places)] = measure([row for row in rows if row is not None])
-    return alike
+def likeness_in(view: View, ids: Sequence[MemoryId]) -> FloatArray:
+    """How alike memories are, by vectors or else by words; one that is gone is unlike any other."""
+    with view.lock:
+        rows = [view.catalog.row(memory_id) for memory_id in ids]
+        places = [place for place, row in enumerate(rows) if row is not None]
+        live = [row for row in rows if row is not None]
+        alike = np.eye(len(ids))
+        if live:
+            cosines, overlap = view.similarity(live), view.catalog.lexical.overlap(live)
+            alike[np.ix_(places, places)] = np.where(np.isnan(cosines), overlap, cosines)
+        return alike
 
 
 def id_of(item: Item) -> MemoryId:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from langgraph.store.base import SearchItem, SearchOp
 
-from langmem_recall.flows.candidates import memories_at, memory_of, top
+from langmem_recall.flows.candidates import COSINE_LIMIT, View, memories_at, memory_of, top
 from langmem_recall.flows.effects import Call, Ops, Plan
-from langmem_recall.flows.search import COSINE_LIMIT
-from langmem_recall.ranking.catalog import Catalog
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Memory, MemoryId, Namespace
 
@@ -23,18 +21,6 @@ WORDIEST = 8
 """Memories by words that are looked at."""
 LEAST_SHARED = 0.6
 """Share of a text's words that a memory must have to be worth comparing."""
-
-
-class Words(Protocol):
-    """The words of a namespace: a store's view, or the index that stands in for it."""
-
-    @property
-    def lock(self) -> AbstractContextManager[Any]:
-        """Held while the catalog is read."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """Words by row."""
 
 
 class Match(NamedTuple):
@@ -47,7 +33,7 @@ class Match(NamedTuple):
 class DuplicateFinder:
     """Finds what a text might repeat; embeds the text as a query at most."""
 
-    def __init__(self, words: Callable[[Namespace], Plan[Words]], has_vectors: bool) -> None:
+    def __init__(self, words: Callable[[Namespace], Plan[View]], has_vectors: bool) -> None:
         self._words = words
         self._has_vectors = has_vectors
 
@@ -89,7 +75,7 @@ class DuplicateFinder:
         return found
 
 
-def _sharing(words: Words, terms: Sequence[str]) -> list[MemoryId]:
+def _sharing(words: View, terms: Sequence[str]) -> list[MemoryId]:
     """Memories that have most of these terms."""
     with words.lock:
         catalog = words.catalog
@@ -100,7 +86,7 @@ def _sharing(words: Words, terms: Sequence[str]) -> list[MemoryId]:
         return [memory_id for memory_id in ids if not catalog.is_superseded(memory_id)]
 
 
-def _resembling(words: Words, memory: Memory) -> dict[MemoryId, float]:
+def _resembling(words: View, memory: Memory) -> dict[MemoryId, float]:
     """Others that have most of a memory's words, with their cosine; NaN where it is not known."""
     with words.lock:
         catalog = words.catalog
@@ -112,13 +98,12 @@ def _resembling(words: Words, memory: Memory) -> dict[MemoryId, float]:
             if memory_id != memory.id and memory_id[0] == memory.namespace
         ]
         rows = [row for row in map(catalog.row, (memory.id, *near)) if row is not None]
-        similarity = getattr(words, "similarity", None)
-        if similarity is None or not near or catalog.row(memory.id) is None:
+        if not near or catalog.row(memory.id) is None:
             return dict.fromkeys(near, math.nan)
-        return dict(zip(near, similarity(rows)[0, 1:].tolist(), strict=True))
+        return dict(zip(near, words.similarity(rows)[0, 1:].tolist(), strict=True))
 
 
-def _overlap(words: Words, ours: Sequence[str], theirs: Sequence[str]) -> float:
+def _overlap(words: View, ours: Sequence[str], theirs: Sequence[str]) -> float:
     """IDF-weighted share of the terms of two texts that both have."""
     with words.lock:
         idf = words.catalog.lexical.idf

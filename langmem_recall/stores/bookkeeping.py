@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from langgraph.store.base import (
-    BaseStore,
     GetOp,
     InvalidNamespaceError,
     PutOp,
@@ -17,13 +16,11 @@ from langgraph.store.base import (
 )
 
 from langmem_recall.errors import InputError, RecallError, described
+from langmem_recall.flows.backend import Backend
 from langmem_recall.flows.effects import Ops, Plan
 from langmem_recall.flows.quarantine import Quarantine
+from langmem_recall.flows.usage import Ledger
 from langmem_recall.memory.value import cleaned, text_of
-from langmem_recall.stores.index import IndexCache
-from langmem_recall.stores.ledger import Ledger
-from langmem_recall.stores.postgres.database import database_of
-from langmem_recall.stores.postgres.vectors import check_owner
 from langmem_recall.types import SIDECAR_ROOT, MemoryId
 
 logger = logging.getLogger(__name__)
@@ -48,27 +45,18 @@ class Bookkeeper:
 
     def __init__(
         self,
-        stores: tuple[BaseStore, BaseStore],
+        backends: tuple[Backend, Backend],
         clock: Callable[[], datetime],
-        indexes: IndexCache,
         ledger: Ledger,
         quarantine: Quarantine,
     ) -> None:
-        self.inner, self.sidecar = stores
+        self.backend, self.sidecar = backends
+        self.inner = self.backend.store
         self.clock = clock
-        self.indexes = indexes
         self.ledger = ledger
         self.quarantine = quarantine
         # Another process may have left some behind.
         self._may_wait = True
-        database = database_of(self.inner)
-        self._unchecked = database if database and database.store.embeddings else None
-
-    def check_vectors(self) -> Plan[None]:
-        """Before the first write: whether the vectors that are there are of the same embedder."""
-        if self._unchecked is not None:
-            yield from check_owner(self._unchecked)
-            self._unchecked = None
 
     def put(self, writes: Sequence[Write]) -> Plan[None]:
         """Store memories; where the embedder fails, without vectors until it works again."""
@@ -83,7 +71,7 @@ class Bookkeeper:
                 batches.append(batch := {})
             op = PutOp(*write.id, dict(write.value), ttl=ttl)
             batch[text] = op if write.indexed else op._replace(index=False)
-        yield from self.check_vectors()
+        yield from self.backend.check_vectors()
         for batch in batches:
             ops = list(batch.values())
             try:
@@ -93,7 +81,7 @@ class Bookkeeper:
             except Exception as error:
                 yield from self._put_unindexed(ops, error)
             for op in ops:
-                self.indexes.note_put(op.namespace, op.key, op.value or {}, self.clock())
+                self.backend.note_put(op.namespace, op.key, op.value or {}, self.clock())
 
     def remove(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Delete memories with their vectors, words, usage and decisions."""
@@ -102,7 +90,7 @@ class Bookkeeper:
         # Sorted, because unsorted batches dead-lock on Postgres.
         yield Ops([PutOp(*memory_id, None) for memory_id in sorted(ids)], as_batch=True)
         for memory_id in ids:
-            self.indexes.note_delete(*memory_id)
+            self.backend.note_delete(*memory_id)
         yield from self.ledger.forget(ids)
         yield from self.quarantine.write(dict.fromkeys(ids))
 

@@ -12,7 +12,6 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from langgraph.store.base import (
-    GetOp,
     Item,
     ListNamespacesOp,
     MatchCondition,
@@ -21,7 +20,7 @@ from langgraph.store.base import (
 )
 
 from langmem_recall.errors import InputError, StoreError, described
-from langmem_recall.flows.candidates import PAGE, listing, memory_of
+from langmem_recall.flows.candidates import PAGE, memory_of
 from langmem_recall.flows.duplicates import DuplicateFinder
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.memory.conflicts import is_same
@@ -43,9 +42,7 @@ from langmem_recall.memory.sweep import (
 from langmem_recall.memory.value import revised_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.signals import RECENCY, STRENGTH, signal_table
-from langmem_recall.sources import Erasable
 from langmem_recall.stores.bookkeeping import Bookkeeper, Write, check_namespace
-from langmem_recall.stores.postgres.database import database_of, ids_below
 from langmem_recall.types import (
     SIDECAR_ROOT,
     Candidate,
@@ -176,15 +173,7 @@ class Sweeper:
         In a store's own listing it would not: that one begins with what was written last, and
         leaves open which of two written together comes first.
         """
-        database = database_of(self._keeper.inner)
-        if database is None:
-            items: list[Item] = yield from listing(namespace)
-            by_name = sorted(items, key=lambda item: (item.namespace, item.key))
-            page = by_name[offset : offset + limit]
-            return page, len(page)
-        ids = yield from ids_below(database, namespace, offset, limit)
-        found: list[Item | None] = yield Ops([GetOp(*one, refresh_ttl=False) for one in ids])
-        return [item for item in found if item is not None], len(ids)
+        return self._keeper.backend.items_below(namespace, offset, limit)
 
     def _merge(self, plan: SweepPlan, namespace: Namespace, now: datetime) -> Plan[None]:
         """Merge each memory into a better one that says the same.
@@ -228,9 +217,9 @@ class Sweeper:
 
     def _erase(self, namespace: Namespace, sidecar: bool) -> Plan[int]:
         """Delete everything at or below a namespace of either store; returns how many items."""
-        store = self._keeper.sidecar if sidecar else self._keeper.inner
-        if isinstance(store, Erasable):
-            count: int = yield Call(lambda: store.erase(namespace))
+        backend = self._keeper.sidecar if sidecar else self._keeper.backend
+        count = yield from backend.erase(namespace)
+        if count is not None:
             return count
         erased: set[MemoryId] = set()
         while True:
@@ -248,7 +237,7 @@ class Sweeper:
             yield Ops([PutOp(*one, None) for one in ids], sidecar=sidecar, as_batch=True)
             erased.update(ids)
             for one in ids:
-                self._keeper.indexes.note_delete(*one)
+                self._keeper.backend.note_delete(*one)
 
     def _beside(self, namespace: Namespace) -> Plan[list[Namespace]]:
         """Namespaces of the side-car that hold something about this one, whatever put it there."""
@@ -264,10 +253,10 @@ class Sweeper:
                 return sorted(found)
 
     def _compact(self) -> bool:
-        both = (self._keeper.inner, self._keeper.sidecar)
-        stores = {id(store): store for store in both}.values()
+        both = (self._keeper.backend, self._keeper.sidecar)
+        backends = {id(backend): backend for backend in both}.values()
         try:
-            done = [isinstance(store, Erasable) and store.compact() for store in stores]
+            done = [backend.compact() for backend in backends]
             return all(done)
         except StoreError as error:
             told = described(error)

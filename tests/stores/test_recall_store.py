@@ -16,9 +16,9 @@ from langgraph.store.memory import InMemoryStore
 
 from langmem_recall import Caching
 from langmem_recall.errors import InputError, RecallError
+from langmem_recall.flows.usage import USAGE
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.ledger import USAGE
 from langmem_recall.stores.recall_store import RecallStore, quiet
 from langmem_recall.types import SIDECAR_ROOT, Cue
 

@@ -878,7 +878,7 @@ def test_outcomes_are_exact_under_threads(make: Make, clock: Clock) -> None:
         store.close()
     later = RecallStore(inner, clock=clock)
     later.search(NS, query="seats")
-    assert later._ledger._kept[NS, "a"].merit == 4
+    assert later._ledger._known[NS, "a"].merit == 4
 
 
 # --- forget -----------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ from langgraph.store.base import (
     TTLConfig,
 )
 
+from langmem_recall.deadline import loading
 from langmem_recall.filters import matches
-from langmem_recall.loading import loading
 from langmem_recall.stores.local import writer
 from langmem_recall.stores.local.compaction import erase_below, scrub
 from langmem_recall.stores.local.embedder import Pending, make_embedder

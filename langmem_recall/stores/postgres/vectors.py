@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -10,12 +10,10 @@ from langgraph.store.base import get_text_at_path, tokenize_path
 
 from langmem_recall.embeddings import embedder_identity
 from langmem_recall.errors import StoreError
+from langmem_recall.flows.backend import Progress
 from langmem_recall.flows.effects import Embed, Plan
 from langmem_recall.stores.postgres.database import Database, Rows, Statement
 from langmem_recall.types import SIDECAR_ROOT
-
-Progress = Callable[[int, int], None]
-"""Told after each batch how many are done and how many there are."""
 
 MARK = f"{SIDECAR_ROOT} embedder: "
 """What the comment on a table of vectors begins with; the table and its maker change as one."""
@@ -73,21 +71,14 @@ def check_mark(mark: str | None, own: str | None) -> None:
         )
 
 
-def claim(database: Database) -> Plan[None]:
-    """Note whose vectors the table holds, where nobody has; refuse another's."""
+def check_owner(database: Database, claim: bool = False) -> Plan[None]:
+    """Refuse vectors of another embedder; `claim` notes whose they are where that is not known."""
     own = mark_of(database.store)
-    if own is None:
-        return
-    rows: list[Rows] = yield database.ask(Statement(_MARKS))
-    check_mark(rows[0][0][0], own)
-    if rows[0][0][0] is None:
-        yield database.ask(_comment("store_vectors", own))
-
-
-def check_owner(database: Database) -> Plan[None]:
-    """Refuse to add vectors of one embedder to those of another."""
-    rows: list[Rows] = yield database.ask(Statement(_MARKS))
-    check_mark(rows[0][0][0], mark_of(database.store))
+    if own is not None:
+        (((mark, _),),) = yield database.ask(Statement(_MARKS))
+        check_mark(mark, own)
+        if claim and mark is None:
+            yield database.ask(_comment("store_vectors", own))
 
 
 def embed_anew(database: Database, progress: Progress | None, batch: int) -> Plan[int]:

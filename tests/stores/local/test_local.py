@@ -17,7 +17,8 @@ from langgraph.store.base import (
 
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import InputError, MissingExtraError, StoreError
-from langmem_recall.sources import EvidenceSource, UsageTable
+from langmem_recall.stores.backend import backend_of
+from langmem_recall.stores.local.backend import LocalBackend, LocalUsage
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.types import Usage, UsageDelta
 
@@ -89,8 +90,9 @@ def keys(items):
 
 
 def test_store_offers_all_its_evidence_and_a_usage_table(store):
-    assert isinstance(store, EvidenceSource)
-    assert isinstance(store, UsageTable)
+    backend = backend_of(store)
+    assert isinstance(backend, LocalBackend)
+    assert isinstance(backend.usage, LocalUsage)
     assert bool(store)
 
 

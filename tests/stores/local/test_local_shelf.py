@@ -8,7 +8,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import PutOp
 
 from langmem_recall.errors import InputError, StoreError
-from langmem_recall.sources import Shelf
+from langmem_recall.flows.candidates import View
 from langmem_recall.stores.local import rows as local_rows
 from langmem_recall.stores.local import view as local_shelf
 from langmem_recall.stores.local.store import LocalStore
@@ -43,7 +43,7 @@ def by_key(shelf, values):
 
 def test_cosines_of_several_queries_at_once(store):
     fill(store, a="x", b="xy", none="-")
-    shelf: Shelf = store.shelf(NS)
+    shelf: View = store.shelf(NS)
     with shelf.lock:
         found = shelf.cosines([[2.0, 0.0, 0.0], [0.0, 3.0, 4.0]])
         first, second = by_key(shelf, found[0]), by_key(shelf, found[1])
