@@ -34,21 +34,21 @@ from langgraph.store.base import (
 from typing_extensions import Unpack
 
 from langmem_recall.errors import ConfigurationError, InputError, described
+from langmem_recall.flows.bookkeeping import Bookkeeper
 from langmem_recall.flows.duplicates import DuplicateFinder
 from langmem_recall.flows.effects import Call, Effect, Host, Ops, Plan, arun, run
 from langmem_recall.flows.quarantine import Quarantine
 from langmem_recall.flows.read import Namespaces, Reader, ReadOptions, quiet
 from langmem_recall.flows.rerank import Reranker
+from langmem_recall.flows.sweep import Sweeper, SweepRequest
 from langmem_recall.flows.usage import Ledger
+from langmem_recall.flows.write import Writer, Writing
 from langmem_recall.guard.judge import Guard, default_guard
 from langmem_recall.memory.sweep import STEPS, Forgotten, Step, SweepReport
 from langmem_recall.memory.value import check_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.backend import backend_of, utc_now
-from langmem_recall.stores.bookkeeping import Bookkeeper
 from langmem_recall.stores.flusher import Flusher
-from langmem_recall.stores.sweep import Sweeper, SweepRequest
-from langmem_recall.stores.writes import Writer, Writing
 from langmem_recall.types import (
     SIDECAR_ROOT,
     Cue,

@@ -20,6 +20,7 @@ from langgraph.store.base import (
 )
 
 from langmem_recall.errors import InputError, StoreError, described
+from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace
 from langmem_recall.flows.candidates import PAGE, memory_of
 from langmem_recall.flows.duplicates import DuplicateFinder
 from langmem_recall.flows.effects import Call, Ops, Plan
@@ -42,7 +43,6 @@ from langmem_recall.memory.sweep import (
 from langmem_recall.memory.value import revised_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.signals import RECENCY, STRENGTH, signal_table
-from langmem_recall.stores.bookkeeping import Bookkeeper, Write, check_namespace
 from langmem_recall.types import (
     SIDECAR_ROOT,
     Candidate,

@@ -14,6 +14,7 @@ from langgraph.store.base import GetOp, PutOp
 
 from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, InputError, RejectedError, described
+from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace
 from langmem_recall.flows.candidates import listing, memories_at, memory_of
 from langmem_recall.flows.duplicates import DuplicateFinder
 from langmem_recall.flows.effects import Call, Ops, Plan
@@ -42,7 +43,6 @@ from langmem_recall.memory.value import (
     revised_value,
     write_value,
 )
-from langmem_recall.stores.bookkeeping import Bookkeeper, Write, check_namespace
 from langmem_recall.types import TRUST, Memory, MemoryId, Namespace, Source
 from langmem_recall.write_policy import WritePolicy
 
