@@ -16,13 +16,12 @@ from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, InputError, RejectedError, described
 from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace
 from langmem_recall.flows.candidates import listing, memories_at, memory_of
-from langmem_recall.flows.duplicates import DuplicateFinder
+from langmem_recall.flows.duplicates import resembling_text
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.quarantine import (
     QUARANTINE,
     Decision,
     Decisions,
-    Quarantine,
     digest_of,
     pending_of,
     quarantined_value,
@@ -105,16 +104,9 @@ class Writing:
 class Writer:
     """The writing half of a `RecallStore`; plans only, carried out by its owner."""
 
-    def __init__(
-        self,
-        keeper: Bookkeeper,
-        duplicates: DuplicateFinder,
-        nudge: Callable[[], None],
-        knobs: Writing,
-    ) -> None:
+    def __init__(self, keeper: Bookkeeper, nudge: Callable[[], None], knobs: Writing) -> None:
         self._keeper = keeper
-        self._duplicates = duplicates
-        self._quarantine: Quarantine = keeper.quarantine
+        self._quarantine = keeper.quarantine
         self._ledger = keeper.ledger
         self._clock = keeper.clock
         self._nudge = nudge
@@ -486,7 +478,8 @@ class Writer:
 
     def _reinforce_duplicate(self, memory: Memory, now: datetime) -> Plan[Memory | None]:
         """Reinforce the memory in force that says the same already, if there is one."""
-        matches = yield from self._duplicates.of_text(memory.namespace, memory.text)
+        backend = self._keeper.backend
+        matches = yield from resembling_text(backend, memory.namespace, memory.text)
         superseded = {key for match in matches for key in match.memory.supersedes}
         usable = [
             match

@@ -35,7 +35,6 @@ from typing_extensions import Unpack
 
 from langmem_recall.errors import ConfigurationError, InputError, described
 from langmem_recall.flows.bookkeeping import Bookkeeper
-from langmem_recall.flows.duplicates import DuplicateFinder
 from langmem_recall.flows.effects import Call, Effect, Host, Ops, Plan, arun, run
 from langmem_recall.flows.quarantine import Quarantine
 from langmem_recall.flows.read import Namespaces, Reader, ReadOptions, quiet
@@ -194,9 +193,8 @@ class RecallStore(BaseStore):
             backend, self._ledger, self._quarantine, clock, self._flusher.nudge, options
         )
         keeper = Bookkeeper((backend, beside), clock, self._ledger, self._quarantine)
-        twins = DuplicateFinder(backend.view, backend.has_vectors)
-        self._writer = Writer(keeper, twins, self._flusher.nudge, writing)
-        self._upkeep = Sweeper(keeper, twins, writing.merge_similarity)
+        self._writer = Writer(keeper, self._flusher.nudge, writing)
+        self._upkeep = Sweeper(keeper, writing.merge_similarity)
 
     def __repr__(self) -> str:
         return f"RecallStore({self._inner!r}, policy={self.policy.name!r})"
