@@ -44,6 +44,9 @@ Row = tuple[str, str, str, str]
 class RandomVectors(Embeddings):
     """Precomputed unit vectors: text number n, or the n-th query, has vector n."""
 
+    identity = "random vectors"
+    """Without a name a store asks for the vector of a text of its own, which has no number."""
+
     def __init__(self, count: int) -> None:
         self.dims = DIMS
         drawn = np.random.default_rng(7).standard_normal((count, DIMS)).astype(np.float32)

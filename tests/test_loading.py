@@ -8,7 +8,7 @@ from langmem_recall import deadline as module
 from langmem_recall import embeddings as embeddings_module
 from langmem_recall.deadline import Progress, loading, watch
 from langmem_recall.embeddings import LocalEmbeddings
-from langmem_recall.stores.local import view as local_shelf
+from langmem_recall.stores.local import view as local_view
 from langmem_recall.stores.local.store import LocalStore
 
 NS = ("users", "ann")
@@ -118,10 +118,10 @@ def test_the_first_use_of_the_model_is_a_load_and_the_second_is_not(monkeypatch)
 
 def test_the_first_read_of_a_namespace_is_a_load_and_the_second_is_not(monkeypatch, tmp_path):
     seen = []
-    load = local_shelf._load_contents
+    load = local_view._load_contents
     progress = watch()
     monkeypatch.setattr(
-        local_shelf, "_load_contents", lambda *args: seen.append(progress.is_loading) or load(*args)
+        local_view, "_load_contents", lambda *args: seen.append(progress.is_loading) or load(*args)
     )
     with LocalStore(tmp_path / "m.db") as store:
         store.batch([PutOp(NS, "a", {"content": "tea"})])
@@ -134,10 +134,10 @@ def test_the_first_read_of_a_namespace_is_a_load_and_the_second_is_not(monkeypat
 
 async def test_a_load_of_an_async_read_is_seen_from_the_loop(monkeypatch, tmp_path):
     seen = []
-    load = local_shelf._load_contents
+    load = local_view._load_contents
     progress = watch()
     monkeypatch.setattr(
-        local_shelf, "_load_contents", lambda *args: seen.append(progress.is_loading) or load(*args)
+        local_view, "_load_contents", lambda *args: seen.append(progress.is_loading) or load(*args)
     )
     with LocalStore(tmp_path / "m.db") as store:
         await store.asearch(NS, query="tea")
@@ -147,7 +147,7 @@ async def test_a_load_of_an_async_read_is_seen_from_the_loop(monkeypatch, tmp_pa
 
 def test_who_waits_for_another_threads_load_counts_as_loading(monkeypatch, tmp_path):
     loads, inside, go_on = [], threading.Event(), threading.Event()
-    load = local_shelf._load_contents
+    load = local_view._load_contents
 
     def slow_load(*args):
         loads.append(args[1])
@@ -155,7 +155,7 @@ def test_who_waits_for_another_threads_load_counts_as_loading(monkeypatch, tmp_p
         go_on.wait()
         return load(*args)
 
-    monkeypatch.setattr(local_shelf, "_load_contents", slow_load)
+    monkeypatch.setattr(local_view, "_load_contents", slow_load)
     with LocalStore(tmp_path / "m.db") as store:
         followed = []
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, Item
 
-from langmem_recall.flows.candidates import ReadRequest, ReadResult, View
+from langmem_recall.flows.candidates import NamespaceView, ReadRequest, ReadResult
 from langmem_recall.flows.effects import Effect, Plan
 from langmem_recall.flows.usage import UsageBackend
 from langmem_recall.ranking.calibration import NullDistribution
@@ -43,7 +43,7 @@ class Backend(Protocol):
     def embeddings(self) -> Embeddings | None:
         """The embedder that the store has now, where it shows one."""
 
-    def view(self, prefix: Namespace) -> Plan[View]:
+    def view(self, prefix: Namespace) -> Plan[NamespaceView]:
         """The words of a namespace and, where they are held, its vectors."""
 
     def find(self, request: ReadRequest, view: Any, null: NullDistribution) -> Plan[ReadResult]:

@@ -42,7 +42,7 @@ PAGE = 1_000
 EVERYTHING = 10_000_000
 
 
-class View(Protocol):
+class NamespaceView(Protocol):
     """What is known of the memories below a namespace. Rows keep their meaning under `lock`."""
 
     @property
@@ -98,18 +98,18 @@ class MatchedCue(NamedTuple):
     wordings: list[LexicalMatch]
     catalog: Catalog
     version: int
+    """Of the catalog: at another one its rows have another meaning."""
+    is_literal: bool
+    """Whether cosines are those of the literal cue: one part, nothing stripped from it."""
 
-    def holds_for(self, catalog: Catalog) -> bool:
-        """Whether the rows still mean what they meant when the words were matched."""
-        return self.catalog is catalog and self.version == catalog.version
 
-
-def match(ask: ReadRequest, catalog: Catalog) -> MatchedCue:
+def match(request: ReadRequest, catalog: Catalog) -> MatchedCue:
     """Read the cue's parts and match their words."""
-    model, strip = ask.policy.relevance, ask.policy.strip_names
-    parts = [read_part(text, catalog, model, strip) for text in ask.cue.searched]
-    wordings = [match_words(catalog, part, model, ask.detailed) for part in parts]
-    return MatchedCue(parts, wordings, catalog, catalog.version)
+    model, strip = request.policy.relevance, request.policy.strip_names
+    parts = [read_part(text, catalog, model, strip) for text in request.cue.searched]
+    wordings = [match_words(catalog, part, model, request.detailed) for part in parts]
+    is_literal = len(parts) == 1 and parts[0].dense_text == parts[0].text
+    return MatchedCue(parts, wordings, catalog, catalog.version, is_literal)
 
 
 def best_by_words(catalog: Catalog, wordings: Sequence[LexicalMatch], count: int) -> list[int]:
@@ -138,7 +138,7 @@ def top(values: FloatArray, count: int) -> list[int]:
     return best
 
 
-def likeness_in(view: View, ids: Sequence[MemoryId]) -> FloatArray:
+def likeness_in(view: NamespaceView, ids: Sequence[MemoryId]) -> FloatArray:
     """How alike memories are, by vectors or else by words; one that is gone is unlike any other."""
     with view.lock:
         rows = [view.catalog.row(memory_id) for memory_id in ids]
@@ -161,49 +161,42 @@ def memory_of(item: Item) -> Memory:
     return read_memory(item.namespace, item.key, item.value, item.created_at, item.updated_at)
 
 
-def is_literal(parts: Sequence[Part]) -> bool:
-    """Whether cosines are those of the literal cue: one part, nothing stripped from it."""
-    return len(parts) == 1 and parts[0].dense_text == parts[0].text
-
-
 def beyond(catalog: Catalog, item: Item, cosine: float | None) -> Candidate:
     """An item that lies beyond the head: judged by the hard gates alone."""
-    memory = memory_of(item)
     known = float(cosine) if cosine is not None and cosine == cosine else None
-    candidate = Candidate(memory, Evidence(), similarity=known)
+    candidate = Candidate(memory_of(item), Evidence(), similarity=known)
     return _with_standing(candidate, catalog) if catalog.supersedes_any else candidate
 
 
 def make_candidates(
-    ask: ReadRequest,
-    catalog: Catalog,
-    parts: Sequence[Part],
+    request: ReadRequest,
+    matched: MatchedCue,
     table: EvidenceTable,
     rows: Sequence[int],
     memories: Sequence[Memory],
 ) -> list[Candidate]:
-    """The memories at these rows with their evidence."""
+    """The memories at these rows of the table with their evidence."""
     if not rows:
         return []
     taken = np.array(rows)
-    dense, coverage, bm25, matched, entity, episode, relevance = (
+    dense, coverage, bm25, has_words, entity, episode, relevance = (
         column[taken].tolist() for column in table
     )
     cosines = [None if value != value else value for value in dense]
-    scores = [score if hit else None for score, hit in zip(bm25, matched, strict=True)]
+    scores = [score if hit else None for score, hit in zip(bm25, has_words, strict=True)]
     candidates = list(
         map(
             Candidate,
             memories,
             map(Evidence, cosines, coverage, scores, entity, episode, relevance),
             repeat(NEVER_USED),
-            _ranks(cosines) if ask.detailed else repeat(None),
-            _ranks(scores) if ask.detailed else repeat(None),
-            cosines if is_literal(parts) else repeat(None),
+            _ranks(cosines) if request.detailed else repeat(None),
+            _ranks(scores) if request.detailed else repeat(None),
+            cosines if matched.is_literal else repeat(None),
         )
     )
-    if catalog.supersedes_any:
-        return [_with_standing(candidate, catalog) for candidate in candidates]
+    if matched.catalog.supersedes_any:
+        return [_with_standing(candidate, matched.catalog) for candidate in candidates]
     return candidates
 
 

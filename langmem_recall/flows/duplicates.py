@@ -1,4 +1,4 @@
-"""Memories that may say the same as a text: by meaning where there are vectors, else by view."""
+"""Memories that may say the same as a text: by meaning where there are vectors, else by words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from langgraph.store.base import SearchItem, SearchOp
 
 from langmem_recall.flows.backend import Backend
-from langmem_recall.flows.candidates import COSINE_LIMIT, View, memories_at, memory_of, top
+from langmem_recall.flows.candidates import COSINE_LIMIT, NamespaceView, memories_at, memory_of, top
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Memory, MemoryId, Namespace
@@ -72,7 +72,7 @@ def resembling_memories(
     return found
 
 
-def _sharing(view: View, terms: Sequence[str]) -> list[MemoryId]:
+def _sharing(view: NamespaceView, terms: Sequence[str]) -> list[MemoryId]:
     """Memories that have most of these terms."""
     with view.lock:
         catalog = view.catalog
@@ -83,7 +83,7 @@ def _sharing(view: View, terms: Sequence[str]) -> list[MemoryId]:
         return [memory_id for memory_id in ids if not catalog.is_superseded(memory_id)]
 
 
-def _cosines(view: View, memory: Memory) -> dict[MemoryId, float]:
+def _cosines(view: NamespaceView, memory: Memory) -> dict[MemoryId, float]:
     """Others that have most of a memory's words, with their cosine; NaN where it is not known."""
     with view.lock:
         catalog = view.catalog
@@ -100,7 +100,7 @@ def _cosines(view: View, memory: Memory) -> dict[MemoryId, float]:
         return dict(zip(near, view.similarity(rows)[0, 1:].tolist(), strict=True))
 
 
-def _overlap(view: View, ours: Sequence[str], theirs: Sequence[str]) -> float:
+def _overlap(view: NamespaceView, ours: Sequence[str], theirs: Sequence[str]) -> float:
     """IDF-weighted share of the terms of two texts that both have."""
     with view.lock:
         idf = view.catalog.lexical.idf

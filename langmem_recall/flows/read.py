@@ -202,7 +202,7 @@ class Reader:
         if not op.limit:
             return []
         now = self._clock()
-        cue = _with_time(Cue(op.query), now)
+        cue = Cue(op.query, temporal=read_temporal(op.query, now))
         end = wanted = op.offset + op.limit
         while True:
             request = ReadRequest(
@@ -263,10 +263,11 @@ class Reader:
         for prefix in namespaces:
             self._check_prefix(prefix)
         now = cue.at or self._clock()
-        cue = _with_time(cue, now)
         as_of = cue.as_of or read_as_of(cue.words, now)
-        if as_of is not None:
-            cue = replace(cue, as_of=as_of)
+        temporal = cue.temporal or read_temporal(cue.words, now)
+        if as_of or temporal:
+            cue = replace(cue, as_of=as_of, temporal=temporal)
+            as_of = cue.as_of
         began = perf_counter()
         finds: list[ReadResult] = []
         candidates: dict[MemoryId, Candidate] = {}
@@ -530,11 +531,6 @@ def _statuses(include: Collection[str] | str) -> frozenset[str]:
             'Write include=("quarantined", "superseded").'
         )
     return named
-
-
-def _with_time(cue: Cue, now: datetime) -> Cue:
-    temporal = cue.temporal or read_temporal(cue.words, now)
-    return replace(cue, temporal=temporal) if temporal else cue
 
 
 def _judged(

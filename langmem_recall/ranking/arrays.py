@@ -14,14 +14,19 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 class Column:
     """Appending costs amortised constant time; `values` is a view of what is there."""
 
-    def __init__(self, dtype: DTypeLike) -> None:
-        self._room: NDArray[Any] = np.empty(16, dtype)
+    def __init__(self, dtype: DTypeLike, *shape: int, room: int = 16) -> None:
+        self._room: NDArray[Any] = np.empty((room, *shape), dtype)
         self._count = 0
 
     @property
     def values(self) -> NDArray[Any]:
         """The values so far; writes through it change the column."""
         return self._room[: self._count]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, room to grow included."""
+        return self._room.nbytes
 
     def append(self, value: float) -> None:
         """Add one value."""
@@ -39,6 +44,7 @@ class Column:
         needed = self._count + more
         if needed > len(self._room):
             # A new array, never a resize in place: views handed out earlier stay valid.
-            room = np.empty(max(needed, 2 * len(self._room)), self._room.dtype)
+            shape = (max(needed, 2 * len(self._room)), *self._room.shape[1:])
+            room = np.empty(shape, self._room.dtype)
             room[: self._count] = self.values
             self._room = room

@@ -25,13 +25,12 @@ from langmem_recall.flows.backend import Backend, Progress
 from langmem_recall.flows.candidates import (
     COSINE_LIMIT,
     MatchedCue,
+    NamespaceView,
     ReadRequest,
     ReadResult,
-    View,
     best_by_words,
     beyond,
     id_of,
-    is_literal,
     likeness_in,
     listing,
     make_candidates,
@@ -138,7 +137,7 @@ class GenericBackend:
         found = getattr(self.store, "embeddings", None)
         return found if isinstance(found, Embeddings) else None
 
-    def view(self, prefix: Namespace) -> Plan[View]:
+    def view(self, prefix: Namespace) -> Plan[NamespaceView]:
         """The words of a namespace, listed anew when old; an empty index where none is kept.
 
         One fill at a time, however many readers wait for it.
@@ -147,7 +146,9 @@ class GenericBackend:
         if not limit:
             return NamespaceIndex()
         with self._lock:
-            index = self._indexes.setdefault(prefix, NamespaceIndex())
+            index = self._indexes.get(prefix)
+            if index is None:
+                index = self._indexes[prefix] = NamespaceIndex()
             self._indexes.move_to_end(prefix)
             while len(self._indexes) > MOST_NAMESPACES:
                 self._indexes.popitem(last=False)
@@ -339,7 +340,8 @@ def _assemble(
             items.setdefault(memory_id, item)
     memories = index.memories(list(items.values()))
     catalog = index.catalog
-    if not matched.holds_for(catalog):
+    if matched.version != catalog.version or matched.catalog is not catalog:
+        # The rows no longer mean what they meant when the words were matched.
         matched = match(request, catalog)
     found = (catalog.row(memory.id) for memory in memories)
     catalog_rows = [row for row in found if row is not None]
@@ -350,12 +352,9 @@ def _assemble(
     model = request.policy.relevance
     table = score_evidence(window, matched.parts, wordings, cosines, null, model, unseen)
     tail = [item for item in pages[0][pool:] if id_of(item) not in items]
-    literal = is_literal(matched.parts)
     return ReadResult(
-        candidates=make_candidates(
-            request, catalog, matched.parts, table, list(rows.values()), memories
-        ),
-        tail=[beyond(catalog, item, item.score if literal else None) for item in tail],
+        candidates=make_candidates(request, matched, table, list(rows.values()), memories),
+        tail=[beyond(catalog, item, item.score if matched.is_literal else None) for item in tail],
         items=items | {id_of(item): item for item in tail},
         exhausted=exhausted,
         searched=catalog.size,

@@ -26,7 +26,6 @@ from langmem_recall.flows.quarantine import (
 from langmem_recall.flows.read import POLICIES
 from langmem_recall.flows.write import WAITING
 from langmem_recall.guard.judge import Guard, allow_all, default_guard
-from langmem_recall.stores.local.ops import check_op
 from langmem_recall.stores.local.rows import (
     Record,
     bounds,
@@ -36,7 +35,7 @@ from langmem_recall.stores.local.rows import (
     to_datetime,
     to_microseconds,
 )
-from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.local.store import LocalStore, check_op
 from langmem_recall.stores.local.writer import Put, new_put
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 
@@ -115,7 +114,7 @@ def import_jsonl(
             file that you do not trust as you trust the store: everything is judged anew.
     """
     puts = read_jsonl(store, source, guard, decisions)
-    store._commit(list(puts.values()), [])
+    store._writer.commit(list(puts.values()), [])
     return sum(home[:1] != (SIDECAR_ROOT,) for home, _ in puts)
 
 

@@ -13,13 +13,12 @@ from langmem_recall.errors import described
 from langmem_recall.flows.backend import Progress
 from langmem_recall.flows.candidates import (
     MatchedCue,
+    NamespaceView,
     ReadRequest,
     ReadResult,
-    View,
     best_by_words,
     beyond,
     id_of,
-    is_literal,
     likeness_in,
     make_candidates,
     match,
@@ -93,7 +92,7 @@ class LocalBackend(GenericBackend):
         super().__init__(store, clock, index_limit, max_age_s)
         self.usage = LocalUsage(store)
 
-    def view(self, prefix: Namespace) -> Plan[View]:
+    def view(self, prefix: Namespace) -> Plan[NamespaceView]:
         """Everything at or below a namespace, loaded and up to date."""
         view: LocalView = yield Call(lambda: self.store.shelf(prefix))
         return view
@@ -156,7 +155,8 @@ def _score_all(
 ) -> ReadResult:
     with view.lock:
         catalog = view.catalog
-        if not matched.holds_for(catalog):
+        if matched.version != catalog.version or matched.catalog is not catalog:
+            # The rows no longer mean what they meant when the words were matched.
             matched = match(request, catalog)
         cosines = None if vectors is None else _cosines(view, vectors, degraded)
         model = request.policy.relevance
@@ -179,11 +179,10 @@ def _score_all(
         live = {row: item for row, item in items.items() if item is not None}
         rows = [row for row in head if row in live]
         memories = [memory_of(live[row]) for row in rows]
-        literal = is_literal(matched.parts)
         return ReadResult(
-            candidates=make_candidates(request, catalog, matched.parts, table, rows, memories),
+            candidates=make_candidates(request, matched, table, rows, memories),
             tail=[
-                beyond(catalog, live[row], table.dense[row] if literal else None)
+                beyond(catalog, live[row], table.dense[row] if matched.is_literal else None)
                 for row in order
                 if row in live
             ],

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from sqlite3 import SQLITE_CANTOPEN, SQLITE_READONLY
 
@@ -87,7 +87,7 @@ class LocalFile:
         # Before SQLite opens it: a file that is replaced in between is refused, not mistaken.
         self._stamp = self._read_stamp()
         self._write_lock = threading.RLock()
-        with translated(self.path):
+        with _translated(self.path):
             self._writer = self._open()
             if self.is_memory:
                 self._reader, self._read_lock = self._writer, self._write_lock
@@ -100,7 +100,7 @@ class LocalFile:
         self._check_open()
         if self.is_read_only:
             raise StoreError(_explained(self.path, "it is open as a readonly database"))
-        with self._write_lock, translated(self.path):
+        with self._write_lock, _translated(self.path):
             with _transaction(self._writer, "BEGIN IMMEDIATE"):
                 self.check()
                 yield self._writer
@@ -112,12 +112,10 @@ class LocalFile:
     def reading(self) -> Iterator[sqlite3.Connection]:
         """One snapshot for a few short queries."""
         self._check_open()
-        with self._read_lock, translated(self.path):
-            if self._reader.in_transaction:
+        with self._read_lock, _translated(self.path):
+            is_nested = self._reader.in_transaction
+            with nullcontext() if is_nested else _transaction(self._reader, "BEGIN"):
                 yield self._reader
-            else:
-                with _transaction(self._reader, "BEGIN"):
-                    yield self._reader
 
     @contextmanager
     def loading(self) -> Iterator[sqlite3.Connection]:
@@ -126,18 +124,14 @@ class LocalFile:
             with self.reading() as connection:
                 yield connection
             return
-        with translated(self.path):
+        with _translated(self.path):
             self.check()
-            connection = self._connect()
-            try:
-                with _transaction(connection, "BEGIN"):
-                    yield connection
-            finally:
-                connection.close()
+            with closing(self._connect()) as connection, _transaction(connection, "BEGIN"):
+                yield connection
 
     def vacuum(self) -> bool:
         """Rewrite the file without its free space and empty its log; False: a reader held it up."""
-        with self._write_lock, self._read_lock, translated(self.path):
+        with self._write_lock, self._read_lock, _translated(self.path):
             self.check()
             self._writer.execute("VACUUM")
             # Waits for readers in any process as long as a write waits for a lock.
@@ -156,12 +150,12 @@ class LocalFile:
                 "name a new file in a folder that this process may write to."
             ) from error
         try:
-            with self.loading() as source, translated(path):
-                copy = _connect(path, "mode=rw")
-                try:
-                    source.backup(copy)
-                finally:
-                    copy.close()
+            with (
+                self.loading() as source,
+                _translated(path),
+                closing(_connect(path, "mode=rw")) as copy,
+            ):
+                source.backup(copy)
         except BaseException:
             os.unlink(path)
             raise
@@ -169,7 +163,7 @@ class LocalFile:
     def version(self) -> tuple[int, int]:
         """Changes with every commit of this and of other processes."""
         self.check()
-        with self._read_lock, translated(self.path):
+        with self._read_lock, _translated(self.path):
             found = self._reader.execute("PRAGMA data_version").fetchone()
         return int(found[0]), self._commits
 
@@ -206,30 +200,40 @@ class LocalFile:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            connection = self._opened()
-            self.is_read_only = not (self.is_memory or _is_writable(self.path))
+            connection = self._prepare()
+            uses_effective = os.access in os.supports_effective_ids
+            is_writable = os.access(self.path, os.W_OK, effective_ids=uses_effective)
+            self.is_read_only = not (self.is_memory or is_writable)
         except sqlite3.OperationalError as error:
             is_refused = error.sqlite_errorcode & 0xFF in (SQLITE_READONLY, SQLITE_CANTOPEN)
-            if not (is_refused and _is_whole(self.path)):
+            # All that was written must be in the file, and nothing left in a log.
+            if not (is_refused and _size(self.path) and not _size(f"{self.path}-wal")):
                 raise
-            # In a folder that takes no log SQLite reads only what it is told nobody changes.
+            # In a folder that takes no log SQLite reads only what it is told never changes.
             self.is_read_only = self._is_immutable = True
             self._stamp = self._read_stamp()
-            connection = self._opened()
+            connection = self._prepare()
         if self.is_read_only:
             logger.warning("%s is open for reading only; uses are not counted.", self.path)
         return connection
 
-    def _opened(self) -> sqlite3.Connection:
+    def _prepare(self) -> sqlite3.Connection:
+        """A connection to a file that has this version's schema."""
         connection = self._connect()
         try:
-            is_new = _is_new(connection, self.path)
+            is_current = _schema_version(connection, self.path) == SCHEMA_VERSION
             if not self._is_immutable:
                 _use_wal(connection)
-            if is_new:
-                _create(connection, self.path)
-            else:
-                _migrate(connection)
+            if not is_current:
+                with _transaction(connection, "BEGIN IMMEDIATE"):
+                    # Read again under the lock: another process may have been faster.
+                    version = _schema_version(connection, self.path)
+                    missing = range(version, SCHEMA_VERSION)
+                    steps = [_MIGRATIONS[n] for n in missing] if version else _SCHEMA.split(";")
+                    for statement in steps:
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         except BaseException:
             connection.close()
             raise
@@ -243,15 +247,6 @@ class LocalFile:
 def _create_private(path: str) -> None:
     """Make a file that only its owner may read, and SQLite's log with it; it must be new."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-
-
-def _is_writable(path: str) -> bool:
-    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
-def _is_whole(path: str) -> bool:
-    """Whether all that was written is in the file, and nothing is left in a log."""
-    return _size(path) > 0 and not _size(f"{path}-wal")
 
 
 def _size(path: str) -> int:
@@ -277,13 +272,17 @@ def _connect(path: str, how: str) -> sqlite3.Connection:
     return connection
 
 
-def _is_new(connection: sqlite3.Connection, path: str) -> bool:
-    """Whether the file still needs our schema; refuses what is not ours before touching it."""
+def _schema_version(connection: sqlite3.Connection, path: str) -> int:
+    """The version of our schema, 0 for an empty file; refuses what is not ours."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = _version(connection)
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if application == APPLICATION_ID:
-        _check_version(version, path)
-        return False
+        if version > SCHEMA_VERSION:
+            raise StoreError(
+                f"{path} was written by a newer langmem-recall: schema version {version}, this one "
+                f"reads up to {SCHEMA_VERSION}. It was left as it is; upgrade langmem-recall."
+            )
+        return version
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if application or version or tables:
         raise StoreError(
@@ -291,15 +290,7 @@ def _is_new(connection: sqlite3.Connection, path: str) -> bool:
             f"(application id {application}, {tables} tables). It was left as it is; choose "
             "another path."
         )
-    return True
-
-
-def _check_version(version: int, path: str) -> None:
-    if version > SCHEMA_VERSION:
-        raise StoreError(
-            f"{path} was written by a newer langmem-recall: schema version {version}, this one "
-            f"reads up to {SCHEMA_VERSION}. It was left as it is; upgrade langmem-recall."
-        )
+    return 0
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
@@ -313,31 +304,6 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             if not attempts_left or "locked" not in str(error):
                 raise
             time.sleep(0.02)
-
-
-def _create(connection: sqlite3.Connection, path: str) -> None:
-    with _transaction(connection, "BEGIN IMMEDIATE"):
-        # Another process may have been faster while we waited for the lock.
-        if _is_new(connection, path):
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-
-def _migrate(connection: sqlite3.Connection) -> None:
-    """Bring an older file up to this version's schema, all or nothing."""
-    if _version(connection) == SCHEMA_VERSION:
-        return
-    with _transaction(connection, "BEGIN IMMEDIATE"):
-        # Read again under the lock: another process may have been faster.
-        for version in range(_version(connection), SCHEMA_VERSION):
-            connection.execute(_MIGRATIONS[version])
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 @contextmanager
@@ -354,7 +320,7 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
 
 
 @contextmanager
-def translated(path: str) -> Iterator[None]:
+def _translated(path: str) -> Iterator[None]:
     """Turn SQLite's errors into ours: what, got, do."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""How memories lie in the tables of a LocalStore: names, times, values, and the change log."""
+"""How memories lie in the tables of a LocalStore: names, times, values, usage, the change log."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from typing import Any, NamedTuple
 
 from langgraph.store.base import Item, SearchItem
 
-from langmem_recall.errors import InputError, StoreError
-from langmem_recall.memory.value import check_value
-from langmem_recall.types import MemoryId, Namespace
+from langmem_recall.errors import StoreError
+from langmem_recall.types import MemoryId, Namespace, Usage
 
 logger = logging.getLogger(__name__)
 
-TOMBSTONES_KEPT = 50_000
+MAX_TOMBSTONES = 50_000
 """Deletions that slow readers can still catch up on; beyond it they load anew."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _CHUNK = 500
+"""Below the number of parameters that any SQLite takes."""
 _parse = json.JSONDecoder().raw_decode
-# As bytes: text that is no UTF-8 would fail the whole query.
-_VALUE = "CAST(value AS BLOB)"
-_FIELDS = f"id, namespace, key, {_VALUE}, created_at, updated_at, expires_at, ttl_minutes, indexed"
+# The value as bytes: text that is no UTF-8 would fail the whole query.
+_FIELDS = (
+    "id, namespace, key, CAST(value AS BLOB), created_at, updated_at, expires_at, ttl_minutes, "
+    "indexed"
+)
 
 
 class Record(NamedTuple):
@@ -47,6 +48,10 @@ class Record(NamedTuple):
     def memory_id(self) -> MemoryId:
         """Namespace and key."""
         return decode_namespace(self.namespace), self.key
+
+    def is_expired(self, by: int | None) -> bool:
+        """Whether its time to live is over by then, if given."""
+        return by is not None and self.expires_at is not None and self.expires_at <= by
 
     def decoded(self) -> dict[str, Any]:
         """The value, fresh; StoreError where the row is damaged."""
@@ -104,13 +109,7 @@ def to_datetime(microseconds: int) -> datetime:
 
 def to_microseconds(moment: datetime) -> int:
     """Microseconds since 1970; exact."""
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def encode_value(value: Any) -> str:
-    """A value as readable JSON; InputError for what JSON cannot hold."""
-    check_value(value)
-    return json.dumps(dict(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def decode_value(stored: bytes) -> dict[str, Any] | None:
@@ -146,14 +145,6 @@ def _damage(namespace: str, key: str) -> str:
     )
 
 
-def check_key(key: Any) -> None:
-    """Refuse a key that the table cannot hold as it is."""
-    try:
-        key.encode()
-    except (AttributeError, UnicodeEncodeError) as error:
-        raise InputError(f"A key must be text, got {key!r:.80}. Use letters or a UUID.") from error
-
-
 def read_meta(connection: sqlite3.Connection) -> dict[str, Any]:
     """What the file says of itself: seq, pruned, embedder, dims, fingerprint, traits."""
     return dict(connection.execute("SELECT name, value FROM meta").fetchall())
@@ -177,22 +168,10 @@ def find_records(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int
     """The records with these ids that still exist."""
     found: dict[int, Record] = {}
     for start in range(0, len(ids), _CHUNK):
-        some = ids[start : start + _CHUNK]
-        marks = ",".join("?" * len(some))
-        rows = connection.execute(f"SELECT {_FIELDS} FROM items WHERE id IN ({marks})", some)
+        chunk = ids[start : start + _CHUNK]
+        marks = ",".join("?" * len(chunk))
+        rows = connection.execute(f"SELECT {_FIELDS} FROM items WHERE id IN ({marks})", chunk)
         found.update((row[0], Record(*row)) for row in rows)
-    return found
-
-
-def find_values(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Only the values, for looking through many; without what is damaged."""
-    found: dict[int, dict[str, Any]] = {}
-    for start in range(0, len(ids), _CHUNK):
-        some = ids[start : start + _CHUNK]
-        marks = ",".join("?" * len(some))
-        rows = connection.execute(f"SELECT id, {_VALUE} FROM items WHERE id IN ({marks})", some)
-        values = ((item_id, decode_value(stored)) for item_id, stored in rows)
-        found.update((item_id, value) for item_id, value in values if value is not None)
     return found
 
 
@@ -202,25 +181,21 @@ def list_records(
     """Records under a prefix, latest update first; without those expired by then, if given."""
     ids = connection.execute(
         "SELECT id FROM items WHERE namespace >= ? AND namespace < ? "
-        "AND (expires_at IS NULL OR expires_at > ?) ORDER BY updated_at DESC, id",
-        (*bounds(prefix), -1 if expired_by is None else expired_by),
+        "AND (? IS NULL OR expires_at IS NULL OR expires_at > ?) ORDER BY updated_at DESC, id",
+        (*bounds(prefix), expired_by, expired_by),
     )
     # Values are read a chunk at a time: sorting them along would drag every text through memory.
-    while some := [row[0] for row in ids.fetchmany(_CHUNK)]:
-        found = find_records(connection, some)
-        yield from (found[item_id] for item_id in some if item_id in found)
+    while chunk := [row[0] for row in ids.fetchmany(_CHUNK)]:
+        found = find_records(connection, chunk)
+        yield from (found[item_id] for item_id in chunk if item_id in found)
 
 
-def list_codes(connection: sqlite3.Connection, expired_by: int | None) -> list[str]:
-    """Every namespace that holds something, encoded."""
-    if expired_by is None:
-        rows = connection.execute("SELECT DISTINCT namespace FROM items")
-    else:
-        rows = connection.execute(
-            "SELECT DISTINCT namespace FROM items WHERE expires_at IS NULL OR expires_at > ?",
-            (expired_by,),
-        )
-    return [row[0] for row in rows]
+def list_namespaces(connection: sqlite3.Connection, expired_by: int | None) -> list[Namespace]:
+    """Every namespace that has items; only those not expired by then, if given."""
+    # Without a condition the index alone answers.
+    where = "" if expired_by is None else "WHERE expires_at IS NULL OR expires_at > :by"
+    codes = connection.execute(f"SELECT DISTINCT namespace FROM items {where}", {"by": expired_by})
+    return [decode_namespace(code) for (code,) in codes]
 
 
 def expired_ids(connection: sqlite3.Connection, prefix: Namespace, by: int) -> list[int]:
@@ -246,29 +221,34 @@ def delete_ids(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
     """Delete items with all that belongs to them, and log it for processes that loaded them."""
     if not ids:
         return
-    names = [(record.namespace, record.key) for record in find_records(connection, ids).values()]
-    first = take_seqs(connection, len(names))
+    parameters = [(item_id,) for item_id in ids]
+    name = "SELECT namespace, key FROM items WHERE id = ?"
+    names = [connection.execute(name, item_id).fetchone() for item_id in parameters]
     connection.executemany(
         "INSERT INTO tombstones VALUES (?, ?, ?)",
-        [(first + place, *name) for place, name in enumerate(names)],
+        [(seq, *name) for seq, name in enumerate(names, take_seqs(connection, len(names)))],
     )
     for table in ("items", "traits", "vectors"):
-        connection.executemany(f"DELETE FROM {table} WHERE id = ?", [(one,) for one in ids])
-    _prune(connection)
+        connection.executemany(f"DELETE FROM {table} WHERE id = ?", parameters)
+    surplus = connection.execute(
+        "SELECT seq FROM tombstones ORDER BY seq DESC LIMIT 1 OFFSET ?", (MAX_TOMBSTONES,)
+    ).fetchone()
+    if surplus:
+        connection.execute("DELETE FROM tombstones WHERE seq <= ?", surplus)
+        write_meta(connection, pruned=surplus[0])
 
 
 def take_seqs(connection: sqlite3.Connection, count: int) -> int:
     """Reserve numbers in the order of all writes; returns the first."""
-    found = connection.execute("SELECT value FROM meta WHERE name = 'seq'").fetchone()
-    first = int(found[0]) + 1 if found else 1
+    first = int(read_meta(connection).get("seq", 0)) + 1
     write_meta(connection, seq=first + count - 1)
     return first
 
 
-def _prune(connection: sqlite3.Connection) -> None:
+def find_usage(connection: sqlite3.Connection, memory_id: MemoryId) -> Usage:
+    """What reads have left behind about a memory; an empty record for one never used."""
     found = connection.execute(
-        "SELECT seq FROM tombstones ORDER BY seq DESC LIMIT 1 OFFSET ?", (TOMBSTONES_KEPT,)
+        "SELECT uses, decayed, last_used, before, merit FROM usage WHERE namespace = ? AND key = ?",
+        (encode_namespace(memory_id[0]), memory_id[1]),
     ).fetchone()
-    if found:
-        connection.execute("DELETE FROM tombstones WHERE seq <= ?", found)
-        write_meta(connection, pruned=found[0])
+    return Usage(*found) if found else Usage()

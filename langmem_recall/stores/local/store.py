@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from sys import maxsize
@@ -17,46 +21,31 @@ from langgraph.store.base import (
     GetOp,
     IndexConfig,
     ListNamespacesOp,
+    MatchCondition,
     Op,
     PutOp,
     Result,
     SearchItem,
     SearchOp,
     TTLConfig,
+    validate_op_namespace,
 )
 
-from langmem_recall.deadline import loading
-from langmem_recall.filters import matches
-from langmem_recall.stores.local import writer
-from langmem_recall.stores.local.compaction import erase_below, scrub
-from langmem_recall.stores.local.embedder import Pending, make_embedder
+from langmem_recall.errors import InputError, described
+from langmem_recall.filters import check_filter, matches
+from langmem_recall.memory.usage import reinforced
+from langmem_recall.stores.local import rows
+from langmem_recall.stores.local.embedder import Embedder
 from langmem_recall.stores.local.file import MEMORY, LocalFile
-from langmem_recall.stores.local.ops import check_op, last_puts, list_namespaces
-from langmem_recall.stores.local.pending import begin_reindex, embed_pending, end_reindex
-from langmem_recall.stores.local.rows import (
-    Record,
-    delete_ids,
-    expired_ids,
-    find_record,
-    list_codes,
-    list_records,
-    read_meta,
-    readable,
-    refresh_expiry,
-)
-from langmem_recall.stores.local.terms import Vocabulary
-from langmem_recall.stores.local.ttl import ExpirySweeper, Settled, SweeperFuture
-from langmem_recall.stores.local.usage import (
-    delete_usage,
-    delete_usage_below,
-    find_usage,
-    write_usage,
-)
+from langmem_recall.stores.local.rows import Record
+from langmem_recall.stores.local.terms import Vocabulary, scrub
 from langmem_recall.stores.local.view import LocalView, ViewCache
+from langmem_recall.stores.local.writer import Writer, new_put
 from langmem_recall.types import MemoryId, Namespace, Usage, UsageDelta
 
+logger = logging.getLogger(__name__)
+
 SWEEP_MINUTES = 5.0
-ReadResult = tuple[Record, SearchItem]
 
 
 class LocalStore(BaseStore):
@@ -87,31 +76,30 @@ class LocalStore(BaseStore):
         cache_mb: float = 1024,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._embedder, self.index_config = make_embedder(embeddings, index)
+        self._embedder = None if index is False else Embedder(embeddings, index)
+        self.index_config = self._embedder.config if self._embedder else None
         self.embeddings = self._embedder.embeddings if self._embedder else None
         self.ttl_config = ttl
-        self._file = LocalFile(path)
-        self._vocabulary = Vocabulary()
-        self._shelves = ViewCache(self._new_shelf, int(cache_mb * 1_000_000))
-        self._sweeper = ExpirySweeper(self.sweep_ttl)
         self._clock = clock
-        self._pending = Pending()
-        self._pending.is_possible = not self._file.is_read_only
-        self._pending_lock = threading.Lock()
-        self._has_current_traits = False
+        self._file = LocalFile(path)
+        vocabulary = Vocabulary()
+        self._writer = Writer(self._file, self._embedder, vocabulary)
+        make_view = partial(LocalView, self._file, self._embedder, vocabulary, self._now)
+        self._views = ViewCache(make_view, int(cache_mb * 1_000_000))
+        self._sweeper: threading.Thread | None = None
+        self._stop_sweeping = threading.Event()
 
     @property
     def path(self) -> str:
         """The file."""
         return self._file.path
 
-    def setup(self) -> Settled:
+    def setup(self) -> None:
         """Nothing to do: the tables are made on opening. Here because other stores have it."""
-        return Settled()
 
     def close(self) -> None:
         """Stop the sweeper and release the file."""
-        self._sweeper.stop(timeout=5.0)
+        self.stop_ttl_sweeper(timeout=5.0)
         self._file.close()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
@@ -120,14 +108,28 @@ class LocalStore(BaseStore):
         for op in ops:
             check_op(op)
         self._file.check()
-        self._renew_traits()
-        vectors = self._embed_queries(ops)
+        self._writer.renew_traits()
+        queries = {op.query for op in ops if isinstance(op, SearchOp) and op.query}
+        vectors: dict[str, list[float]] = {}
+        if queries and self._embedder:
+            vectors = {query: self._embedder.query(query) for query in queries}
+            # It works again, or still: what it failed on before may go through now.
+            self._writer.embed_pending()
         touched: list[Record] = []
         results: list[Result] = [self._read(op, vectors, touched) for op in ops]
-        self._refresh_expiry(touched)
-        puts = [op for op in ops if isinstance(op, PutOp)]
-        if puts:
-            self._write(puts)
+        # As in SqliteStore, a read extends a life only where the configuration says so.
+        if (self.ttl_config or {}).get("refresh_on_read") and not self._file.is_read_only:
+            ids = {record.id for record in touched if record.ttl_minutes is not None}
+            if ids:
+                with self._file.writing() as connection:
+                    rows.refresh_expiry(connection, ids, self._now())
+        # The last write of each memory wins.
+        last = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
+        if last:
+            now = self._now()
+            puts = [new_put(op, now) for op in last.values() if op.value is not None]
+            deleted = [memory_id for memory_id, op in last.items() if op.value is None]
+            self._writer.commit(puts, deleted)
         return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -136,35 +138,52 @@ class LocalStore(BaseStore):
 
     def shelf(self, namespace: Namespace) -> LocalView:
         """Everything at or below this namespace, loaded and up to date."""
-        self._renew_traits()
-        return self._shelves.get(tuple(namespace))
+        self._writer.renew_traits()
+        return self._views.get(tuple(namespace))
 
     def read_usage(self, ids: Sequence[MemoryId]) -> list[Usage]:
         """Usage of each memory, in order; an empty record for one never used."""
         with self._file.reading() as connection:
-            return [find_usage(connection, memory_id) for memory_id in ids]
+            return [rows.find_usage(connection, memory_id) for memory_id in ids]
 
-    def add_usage(self, touches: Mapping[MemoryId, UsageDelta], fade_per_day: float) -> None:
+    def add_usage(self, deltas: Mapping[MemoryId, UsageDelta], fade_per_day: float) -> None:
         """Add uses, durably, all or none; a file that cannot be written counts none."""
-        if touches and not self._file.is_read_only:
-            with self._file.writing() as connection:
-                write_usage(connection, touches, fade_per_day)
+        if not deltas or self._file.is_read_only:
+            return
+        with self._file.writing() as connection:
+            for memory_id, delta in sorted(deltas.items()):
+                usage = reinforced(rows.find_usage(connection, memory_id), delta, fade_per_day)
+                connection.execute(
+                    "INSERT OR REPLACE INTO usage (namespace, key, uses, decayed, last_used, "
+                    "before, merit) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (rows.encode_namespace(memory_id[0]), memory_id[1], *usage),
+                )
 
     def drop_usage(self, ids: Sequence[MemoryId]) -> None:
         """Forget the usage of these memories."""
         if ids:
             with self._file.writing() as connection:
-                delete_usage(connection, ids)
+                connection.executemany(
+                    "DELETE FROM usage WHERE namespace = ? AND key = ?",
+                    [(rows.encode_namespace(namespace), key) for namespace, key in sorted(ids)],
+                )
 
     def drop_usage_below(self, namespace: Namespace) -> int:
         """Forget all usage at or below a namespace; returns of how many memories."""
         with self._file.writing() as connection:
-            return delete_usage_below(connection, namespace)
+            return connection.execute(
+                "DELETE FROM usage WHERE namespace >= ? AND namespace < ?", rows.bounds(namespace)
+            ).rowcount
 
     def erase(self, namespace: Namespace) -> int:
         """Delete everything at or below a namespace, expired items too; returns how many items."""
         with self._file.writing() as connection:
-            return erase_below(connection, namespace)
+            found = connection.execute(
+                "SELECT id FROM items WHERE namespace >= ? AND namespace < ?",
+                rows.bounds(namespace),
+            ).fetchall()
+            rows.delete_ids(connection, [row[0] for row in found])
+        return len(found)
 
     def compact(self) -> bool:
         """Rewrite the file without a byte of what was deleted from it.
@@ -191,45 +210,60 @@ class LocalStore(BaseStore):
         """Embed everything anew with the configured embedder; returns how many were embedded.
 
         Stopped at any point, it goes on from there when it is called again; what has no new vector
-        yet is found by its words. `progress` is told how many are done, and of how many.
+        yet is found by its words. `progress` gets how many are done, and of how many.
         """
-        if self._embedder is None:
-            return 0
-        with self._pending_lock:
-            # The embedder is tried before the old vectors go.
-            self._embedder.measure()
-            with self._file.writing() as connection:
-                waiting = begin_reindex(connection, self._embedder)
-            done = 0
-            if progress is not None:
-                progress(done, waiting)
-            while some := embed_pending(self._file, self._embedder, self._pending):
-                done += some
-                if progress is not None:
-                    progress(done, waiting)
-            with self._file.writing() as connection:
-                end_reindex(connection)
-        return done
+        return self._writer.reindex(progress)
 
-    def sweep_ttl(self) -> Settled:
+    def sweep_ttl(self) -> int:
         """Delete what has expired; returns how many."""
         with self._file.writing() as connection:
-            expired = expired_ids(connection, (), self._now())
-            delete_ids(connection, expired)
-        return Settled(len(expired))
+            expired = rows.expired_ids(connection, (), self._now())
+            rows.delete_ids(connection, expired)
+        return len(expired)
 
-    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> SweeperFuture:
-        """Sweep every few minutes in a thread; nothing is started without a TTL configuration."""
+    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
+        """Sweep every few minutes in a thread, given a TTL configuration.
+
+        Cancelling the future stops it.
+        """
+        future: Future[None] = Future()
         if not self.ttl_config:
-            future = SweeperFuture()
             future.set_result(None)
             return future
         configured = self.ttl_config.get("sweep_interval_minutes")
-        return self._sweeper.start(float(sweep_interval_minutes or configured or SWEEP_MINUTES))
+        seconds = 60 * float(sweep_interval_minutes or configured or SWEEP_MINUTES)
+        is_running = self._sweeper is not None and self._sweeper.is_alive()
+        stop = self._stop_sweeping if is_running else threading.Event()
+        # Weak, so that a running sweeper does not keep a forgotten store alive.
+        method = weakref.WeakMethod(self.sweep_ttl)
 
-    def stop_ttl_sweeper(self, timeout: float | None = None) -> Settled:
-        """Stop sweeping; 0 when the thread did not end in time."""
-        return Settled(self._sweeper.stop(timeout))
+        def sweep_until_stopped() -> None:
+            while not stop.wait(seconds) and (sweep := method()):
+                try:
+                    sweep()
+                except Exception as error:
+                    # A busy or full disk may be better the next time.
+                    logger.error("Sweeping expired items failed: %s", described(error))
+                del sweep
+            if not future.cancelled():
+                future.set_result(None)
+
+        if not is_running:
+            self._stop_sweeping = stop
+            self._sweeper = threading.Thread(
+                target=sweep_until_stopped, name="langmem-recall-ttl-sweeper", daemon=True
+            )
+            self._sweeper.start()
+        future.add_done_callback(lambda done: stop.set() if done.cancelled() else None)
+        return future
+
+    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
+        """Stop sweeping; False when the thread did not end in time."""
+        self._stop_sweeping.set()
+        if self._sweeper is None or self._sweeper is threading.current_thread():
+            return True
+        self._sweeper.join(timeout)
+        return not self._sweeper.is_alive()
 
     async def asetup(self) -> None:
         """Nothing to do, as in `setup`."""
@@ -262,7 +296,7 @@ class LocalStore(BaseStore):
 
     async def astop_ttl_sweeper(self, timeout: float | None = None) -> bool:
         """Stop sweeping, waiting off the event loop."""
-        return bool(await asyncio.to_thread(self.stop_ttl_sweeper, timeout))
+        return await asyncio.to_thread(self.stop_ttl_sweeper, timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -277,117 +311,53 @@ class LocalStore(BaseStore):
         await self.aclose()
 
     def _read(self, op: Op, vectors: Mapping[str, Any], touched: list[Record]) -> Result:
+        """The result of a read, None for a put; adds the records whose life it may extend."""
         if isinstance(op, GetOp):
-            record = self._get(op)
-            touched += [record] if record and op.refresh_ttl else []
-            return record.item() if record else None
+            with self._file.reading() as connection:
+                record = rows.find_record(connection, op.namespace, op.key)
+            if record is None or record.is_expired(self._expired_by()):
+                return None
+            touched += [record] if op.refresh_ttl else []
+            return record.item()
         if isinstance(op, SearchOp):
-            found = self._search(op, vectors)
+            vector = vectors.get(op.query or "")
+            found = self._list(op) if vector is None else self._search(op, vector)
             touched += [record for record, _ in found if op.refresh_ttl]
             return [item for _, item in found]
         if isinstance(op, ListNamespacesOp):
             with self._file.reading() as connection:
-                return list_namespaces(op, list_codes(connection, self._expired_by()))
+                namespaces = rows.list_namespaces(connection, self._expired_by())
+            matching = {
+                namespace[: op.max_depth]
+                for namespace in namespaces
+                if all(_matches(condition, namespace) for condition in op.match_conditions or ())
+            }
+            return sorted(matching)[op.offset : op.offset + op.limit]
         return None
 
-    def _get(self, op: GetOp) -> Record | None:
-        with self._file.reading() as connection:
-            record = find_record(connection, op.namespace, op.key)
-        by = self._expired_by()
-        if record and by is not None and record.expires_at is not None and record.expires_at <= by:
-            return None
-        return record
-
-    def _search(self, op: SearchOp, vectors: Mapping[str, Any]) -> list[ReadResult]:
-        prefix = tuple(op.namespace_prefix)
-        vector = vectors.get(op.query or "")
-        if vector is None:
-            return self._list(prefix, op)
-        shelf = self.shelf(prefix)
+    def _search(self, op: SearchOp, vector: Sequence[float]) -> list[tuple[Record, SearchItem]]:
+        view = self.shelf(op.namespace_prefix)
         records: list[Record | None] = [None]
-        with shelf.lock:
-            # What turns out to be gone or damaged leaves the shelf, and others move up.
+        with view.lock:
+            # What turns out to be gone or damaged leaves the view, and others move up.
             while None in records:
-                visible = shelf.visible(op.filter, omit_expired=self._expired_by() is not None)
-                page = shelf.nearest(vector, visible, op.offset, op.limit)
-                records = shelf.records([row for row, _ in page])
+                visible = view.matching(op.filter, omit_expired=self._expired_by() is not None)
+                page = view.nearest(vector, visible, op.offset, op.limit)
+                records = view.records([row for row, _ in page])
         scored = zip(records, (score for _, score in page), strict=True)
-        return [(one, one.search_item(one.decoded(), score)) for one, score in scored if one]
+        return [
+            (record, record.search_item(record.decoded(), score))
+            for record, score in scored
+            if record
+        ]
 
-    def _list(self, prefix: Namespace, op: SearchOp) -> list[ReadResult]:
+    def _list(self, op: SearchOp) -> list[tuple[Record, SearchItem]]:
+        start, stop = min(op.offset, maxsize), min(op.offset + op.limit, maxsize)
         with self._file.reading() as connection:
-            found = readable(list_records(connection, prefix, self._expired_by()))
-            if op.filter:
-                found = (one for one in found if matches(one[1], op.filter))
-            page = islice(found, min(op.offset, maxsize), min(op.offset + op.limit, maxsize))
+            listed = rows.list_records(connection, tuple(op.namespace_prefix), self._expired_by())
+            found = (row for row in rows.readable(listed) if matches(row[1], op.filter))
+            page = islice(found, start, stop)
             return [(record, record.search_item(value, None)) for record, value in page]
-
-    def _embed_queries(self, ops: Sequence[Op]) -> dict[str, list[float]]:
-        queries = {op.query for op in ops if isinstance(op, SearchOp) and op.query}
-        if not queries or self._embedder is None:
-            return {}
-        vectors = {query: self._embedder.query(query) for query in queries}
-        # It works again, or still: what it failed on before may go through now.
-        self._embed_pending()
-        return vectors
-
-    def _write(self, ops: Sequence[PutOp]) -> None:
-        last = last_puts(ops)
-        now = self._now()
-        puts = [writer.new_put(op, now) for op in last.values() if op.value is not None]
-        deleted = [memory_id for memory_id, op in last.items() if op.value is None]
-        self._commit(puts, deleted)
-
-    def _commit(self, puts: Sequence[writer.Put], deleted: Sequence[MemoryId]) -> None:
-        """Embed what is new, then write everything in one transaction."""
-        with self._file.reading() as connection:
-            meta = read_meta(connection)
-            unknown = writer.prepare(connection, puts, self._embedder)
-        if unknown and self._embedder:
-            writer.embed(unknown, self._embedder, meta)
-            self._pending.is_possible |= any(put.vectors is None for put in unknown)
-        with self._file.writing() as connection:
-            self._note_embedder(connection, puts)
-            writer.write(connection, self._vocabulary, puts, deleted)
-        if any(put.vectors for put in unknown):
-            self._embed_pending()
-
-    def _note_embedder(self, connection: Any, puts: Sequence[writer.Put]) -> None:
-        embedded = next((put for put in puts if put.vectors), None)
-        if embedded and embedded.dims and self._embedder:
-            meta = read_meta(connection)
-            writer.note_embedder(connection, self._embedder, meta, embedded.dims)
-
-    def _embed_pending(self) -> None:
-        """Embed a few of the texts that an embedder failed on, unless another thread does."""
-        if self._embedder and self._pending.is_due() and self._pending_lock.acquire(blocking=False):
-            try:
-                embed_pending(self._file, self._embedder, self._pending)
-            finally:
-                self._pending_lock.release()
-
-    def _refresh_expiry(self, records: Sequence[Record]) -> None:
-        # As in SqliteStore, a read extends a life only where the configuration says so.
-        refreshes = (self.ttl_config or {}).get("refresh_on_read", False)
-        refreshes = refreshes and not self._file.is_read_only
-        ids = {record.id for record in records if record.ttl_minutes is not None}
-        if refreshes and ids:
-            with self._file.writing() as connection:
-                refresh_expiry(connection, ids, self._now())
-
-    def _renew_traits(self) -> None:
-        """Once per process: traits that another version of the library wrote are derived anew."""
-        if not self._has_current_traits:
-            with loading():
-                writer.renew_traits(self._file)
-            self._has_current_traits = True
-
-    def _new_shelf(self, prefix: Namespace) -> LocalView:
-        return LocalView(self._file, self._vocabulary, prefix, self._check_embedder, self._now)
-
-    def _check_embedder(self, meta: Mapping[str, Any]) -> None:
-        if self._embedder:
-            self._embedder.check_query(meta)
 
     def _expired_by(self) -> int | None:
         """The time by which what has expired is hidden; None: it shows until it is swept."""
@@ -395,3 +365,41 @@ class LocalStore(BaseStore):
 
     def _now(self) -> int:
         return int(self._clock() * 1_000_000)
+
+
+def check_op(op: Any) -> None:
+    """Refuse what cannot be run, before anything of its batch is."""
+    if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
+        raise InputError(
+            f"Unknown operation {type(op).__name__}. "
+            "Use GetOp, SearchOp, PutOp or ListNamespacesOp."
+        )
+    validate_op_namespace(op)
+    names: Sequence[Any] = ()
+    if isinstance(op, GetOp | PutOp):
+        names = (*op.namespace, op.key)
+    else:
+        if isinstance(op, SearchOp):
+            names = op.namespace_prefix
+            check_filter(op.filter)
+        for name, count in (("limit", op.limit), ("offset", op.offset)):
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                raise InputError(f"{name} must be a whole number from 0, got {count!r:.80}.")
+    for name in names:
+        try:
+            name.encode()
+        except (AttributeError, UnicodeEncodeError) as error:
+            raise InputError(
+                f"A key must be text, got {name!r:.80}. Use letters or a UUID."
+            ) from error
+
+
+def _matches(condition: MatchCondition, namespace: Namespace) -> bool:
+    """Label by label from the start or the end; "*" stands for any one label."""
+    path = tuple(condition.path)
+    if condition.match_type == "suffix":
+        namespace, path = namespace[::-1], path[::-1]
+    elif condition.match_type != "prefix":
+        raise InputError(f"Unknown match type {condition.match_type!r}. Use 'prefix' or 'suffix'.")
+    pairs = zip(path, namespace, strict=False)
+    return len(path) <= len(namespace) and all(wanted in ("*", label) for wanted, label in pairs)

@@ -17,15 +17,15 @@ class VectorMatrix:
 
     def __init__(self, dims: int, room: int = 16) -> None:
         self.dims = dims
-        self._main = _Block(dims, room)
-        self._more = _Block(dims, 0)
+        self._main = Column(np.float32, dims, room=room)
+        self._more = Column(np.float32, dims, room=0)
         self._owner = Column(np.int32)
         self._has = Column(np.bool_)
         self._missing = 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Bytes of memory."""
         return self._main.nbytes + self._more.nbytes
 
     def extend(self, blobs: Sequence[bytes | None]) -> None:
@@ -33,17 +33,23 @@ class VectorMatrix:
         size = 4 * self.dims
         if blobs and all(blob is not None and len(blob) == size for blob in blobs):
             joined = b"".join(blob for blob in blobs if blob)
-            self._add_rows(np.frombuffer(joined, np.float32).reshape(-1, self.dims))
+            self._add(np.frombuffer(joined, np.float32).reshape(-1, self.dims))
             return
         for blob in blobs:
-            self._add_memory(blob)
+            units = normalised(np.frombuffer(blob or b"", np.float32).reshape(-1, self.dims or 1))
+            # A zero vector is no evidence, so it must not stand in for one that is.
+            units = units[units.any(axis=1)][:, : self.dims]
+            row = len(self._has.values)
+            self._add(units[:1] if len(units) else np.zeros((1, self.dims), np.float32))
+            self._more.extend(units[1:])
+            self._owner.extend(np.full(max(len(units) - 1, 0), row, np.int32))
 
     def cosines(self, queries: Floats) -> Floats:
         """Cosine of each unit query (rows of the result) with each memory; NaN: no vector."""
         # One query is a plain product with a vector: no transposed copy, no gather.
-        scores = _product(self._main.rows, queries)
+        scores = _product(self._main.values, queries)
         if len(self._owner.values):
-            more = _product(self._more.rows, queries)
+            more = _product(self._more.values, queries)
             for row, extra in zip(scores, more, strict=True):
                 np.maximum.at(row, self._owner.values, extra)
         if self._missing:
@@ -53,53 +59,19 @@ class VectorMatrix:
     def similarity(self, rows: Sequence[int]) -> Floats:
         """Cosine between each two memories by their first vectors; NaN: no vector."""
         chosen = np.asarray(rows, np.intp)
-        vectors = self._main.rows[chosen]
+        vectors = self._main.values[chosen]
         alike: Floats = np.clip(vectors @ vectors.T, -1.0, 1.0)
         without = ~self._has.values[chosen]
         alike[without, :] = np.nan
         alike[:, without] = np.nan
         return alike
 
-    def _add_rows(self, vectors: Floats) -> None:
+    def _add(self, vectors: Floats) -> None:
         units = normalised(vectors)
         has: NDArray[np.bool_] = np.asarray(units.any(axis=1))
         self._main.extend(units)
         self._has.extend(has)
         self._missing += int(len(has) - has.sum())
-
-    def _add_memory(self, blob: bytes | None) -> None:
-        units = normalised(np.frombuffer(blob or b"", np.float32).reshape(-1, self.dims or 1))
-        # A zero vector is no evidence, so it must not stand in for one that is.
-        units = units[units.any(axis=1)][:, : self.dims]
-        row = len(self._has.values)
-        self._add_rows(units[:1] if len(units) else np.zeros((1, self.dims), np.float32))
-        self._more.extend(units[1:])
-        self._owner.extend(np.full(max(len(units) - 1, 0), row, np.int32))
-
-
-class _Block:
-    """Rows of floats that grow by doubling."""
-
-    def __init__(self, dims: int, room: int) -> None:
-        self._room: Floats = np.empty((room, dims), np.float32)
-        self._count = 0
-
-    @property
-    def rows(self) -> Floats:
-        return self._room[: self._count]
-
-    @property
-    def nbytes(self) -> int:
-        return self._room.nbytes
-
-    def extend(self, vectors: Floats) -> None:
-        needed = self._count + len(vectors)
-        if needed > len(self._room):
-            room = np.empty((max(needed, 2 * len(self._room)), self._room.shape[1]), np.float32)
-            room[: self._count] = self.rows
-            self._room = room
-        self._room[self._count : needed] = vectors
-        self._count = needed
 
 
 def normalised(vectors: Floats) -> Floats:

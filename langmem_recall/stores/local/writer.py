@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from langgraph.store.base import PutOp
 
+from langmem_recall.deadline import loading
 from langmem_recall.errors import InputError
-from langmem_recall.memory.value import read_memory
-from langmem_recall.ranking.catalog import TRAITS_VERSION, Traits
-from langmem_recall.stores.local.embedder import (
-    Embedder,
-    IndexSetting,
-    digest_texts,
-    joined_vectors,
-)
+from langmem_recall.memory.value import check_value, read_memory
+from langmem_recall.ranking.catalog import TRAITS_VERSION, Traits, traits_of
+from langmem_recall.stores.local import rows
+from langmem_recall.stores.local.embedder import BATCH, Embedder, IndexSetting
 from langmem_recall.stores.local.file import LocalFile
-from langmem_recall.stores.local.rows import (
-    check_key,
-    delete_ids,
-    encode_namespace,
-    encode_value,
-    find_records,
-    read_meta,
-    readable,
-    take_seqs,
-    to_datetime,
-    write_meta,
-)
-from langmem_recall.stores.local.terms import TraitsWriter, Vocabulary, digest_memory
+from langmem_recall.stores.local.terms import Vocabulary, write_traits
 from langmem_recall.types import Memory, MemoryId, Namespace
 
-MINUTE = 60_000_000
+_MINUTE = 60_000_000
 _MAX_TTL_MINUTES = 10**9
-_CHUNK = 500
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,196 +57,297 @@ class Put:
 
     def memory(self, created_at: int) -> Memory:
         """The memory as recall will read it."""
-        return read_memory(self.namespace, self.key, self.value, to_datetime(created_at))
-
-    def derive(self, embedder: Embedder | None) -> None:
-        """Find what is to be embedded, and the traits."""
-        memory = self.memory(self.created_at)
-        self.texts = embedder.texts(memory, self.indexed) if embedder else []
-        self.digest = digest_texts(self.texts) if self.texts else None
-        self.traits = digest_memory(memory)
-        # Imported vectors of other fields than this store embeds would be found by wrong words.
-        if self.vectors and len(self.vectors) != 4 * (self.dims or 0) * len(self.texts):
-            self.vectors = None
+        return read_memory(self.namespace, self.key, self.value, rows.to_datetime(created_at))
 
 
-class Stored(NamedTuple):
-    """What the file already knows of a memory."""
+class _Stored(NamedTuple):
+    """What the file already has of a memory."""
 
     id: int
     created_at: int
     digest: bytes | None
-    has_vectors: bool
+    """Of the texts whose vectors there are."""
 
 
 def new_put(op: PutOp, now: int) -> Put:
     """Read a put; InputError for what cannot be stored."""
-    check_key(op.key)
-    text = encode_value(op.value)
+    value: Any = op.value
+    check_value(value)
+    text = json.dumps(dict(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    index: Any = op.index
+    if isinstance(index, list | tuple) and all(isinstance(path, str) for path in index):
+        index = list(index)
+    elif index is not None and index is not False:
+        raise InputError(
+            f"index must be None, False or a list of paths, got {index!r:.80}. "
+            'Write index=["content"].'
+        )
+    ttl: Any = op.ttl
+    is_number = isinstance(ttl, int | float) and not isinstance(ttl, bool)
+    if ttl is not None and not (is_number and 0 <= ttl <= _MAX_TTL_MINUTES):
+        raise InputError(f"ttl must be minutes from 0 to {_MAX_TTL_MINUTES}, got {ttl!r:.80}.")
     return Put(
         namespace=tuple(op.namespace),
         key=op.key,
         value=json.loads(text),
         json=text,
-        indexed=_checked_index(op.index),
-        ttl_minutes=_checked_ttl(op.ttl),
+        indexed=index,
+        ttl_minutes=None if ttl is None else float(ttl),
         created_at=now,
         updated_at=now,
-        expires_at=None if op.ttl is None else now + int(op.ttl * MINUTE),
+        expires_at=None if ttl is None else now + int(ttl * _MINUTE),
     )
 
 
-def find_stored(connection: sqlite3.Connection, memory_id: MemoryId) -> Stored | None:
-    """What the file knows of a memory."""
+class Writer:
+    """Puts and deletions of one store, and texts that wait for an embedder that failed on them."""
+
+    def __init__(self, file: LocalFile, embedder: Embedder | None, vocabulary: Vocabulary) -> None:
+        self._file = file
+        self._embedder = embedder
+        self._vocabulary = vocabulary
+        self._has_current_traits = False
+        self._pending_lock = threading.Lock()
+        # Perhaps: other processes may have left some behind.
+        self._has_pending = not file.is_read_only
+        self._batch_size = BATCH
+        self._failures: Counter[int] = Counter()
+        self._failed_batches = 0
+        self._skips = 0
+
+    def commit(self, puts: Sequence[Put], deleted: Sequence[MemoryId]) -> None:
+        """Embed what is new, then write everything in one transaction."""
+        with self._file.reading() as connection:
+            meta = rows.read_meta(connection)
+            stored = [_find_stored(connection, put.id) for put in puts]
+        unknown = []
+        for put, known in zip(puts, stored, strict=True):
+            if known and not put.is_import:
+                put.created_at = known.created_at
+            memory = put.memory(put.created_at)
+            put.texts = self._embedder.texts(memory, put.indexed) if self._embedder else []
+            put.digest = _digest(put.texts) if put.texts else None
+            put.traits = _traits(memory)
+            # Imported vectors of other fields than this store embeds would be found by wrong words.
+            if put.vectors and len(put.vectors) != 4 * (put.dims or 0) * len(put.texts):
+                put.vectors = None
+            is_embedded = known and known.digest == put.digest
+            if put.texts and put.vectors is None and not is_embedded:
+                unknown.append(put)
+        if unknown and self._embedder:
+            found = self._embedder.documents([put.texts for put in unknown], meta)
+            for put, vectors in zip(unknown, found, strict=True):
+                put.vectors = vectors
+                put.dims = len(vectors) // (4 * len(put.texts)) if vectors else None
+            self._has_pending |= None in found
+        with self._file.writing() as connection:
+            self._note_embedder(connection, next((put.dims for put in puts if put.vectors), None))
+            self._write(connection, puts, deleted)
+        if any(put.vectors for put in unknown):
+            self.embed_pending()
+
+    def _write(
+        self, connection: sqlite3.Connection, puts: Sequence[Put], deleted: Sequence[MemoryId]
+    ) -> None:
+        """All puts and deletions, inside the caller's transaction."""
+        self._vocabulary.catch_up(connection)
+        gone = [_find_stored(connection, memory_id) for memory_id in deleted]
+        rows.delete_ids(connection, [stored.id for stored in gone if stored])
+        if not puts:
+            return
+        items, traits, vectors, unembedded = [], [], [], []
+        for seq, put in enumerate(puts, rows.take_seqs(connection, len(puts))):
+            stored = _find_stored(connection, put.id)
+            item_id = stored.id if stored else seq
+            # Since it was prepared another writer may have made or deleted the memory.
+            if stored and stored.created_at != put.created_at and not put.is_import:
+                put.created_at = stored.created_at
+                put.traits = None
+            name = (rows.encode_namespace(put.namespace), put.key)
+            times = (put.created_at, put.updated_at, put.expires_at, put.ttl_minutes)
+            indexed = json.dumps(None if put.indexed is None else put.indexed or False)
+            items.append((item_id, seq, *name, *times, indexed, put.json))
+            traits.append((item_id, put.traits or _traits(put.memory(put.created_at))))
+            if put.digest is None:
+                unembedded.append((item_id,))
+            elif put.vectors or stored is None or stored.digest != put.digest:
+                vectors.append((item_id, put.digest, put.vectors))
+        connection.executemany(
+            "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", items
+        )
+        write_traits(connection, self._vocabulary, traits)
+        connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", vectors)
+        connection.executemany("DELETE FROM vectors WHERE id = ?", unembedded)
+
+    def _note_embedder(self, connection: sqlite3.Connection, dims: int | None) -> None:
+        """Let the first vectors decide which embedder the file belongs to."""
+        if not self._embedder or not dims:
+            return
+        meta = rows.read_meta(connection)
+        self._embedder.check(meta, dims)
+        if "dims" not in meta:
+            rows.write_meta(connection, embedder=self._embedder.identity, dims=dims)
+        if "fingerprint" not in meta and self._embedder.fingerprint:
+            rows.write_meta(connection, fingerprint=self._embedder.fingerprint)
+
+    def embed_pending(self) -> None:
+        """Embed a few of the texts that an embedder failed on, unless another thread does."""
+        if self._skips:
+            self._skips -= 1
+            return
+        if self._embedder and self._has_pending and self._pending_lock.acquire(blocking=False):
+            try:
+                self._embed_batch(self._embedder)
+            finally:
+                self._pending_lock.release()
+
+    def reindex(self, progress: Callable[[int, int], None] | None) -> int:
+        """Embed all texts anew, or go on with that; returns how many memories were embedded."""
+        embedder = self._embedder
+        if embedder is None:
+            return 0
+        report = progress or (lambda done, total: None)
+        with self._pending_lock:
+            # The embedder is tried before the old vectors go.
+            embedder.measure()
+            with self._file.writing() as connection:
+                meta = rows.read_meta(connection)
+                if meta.get("reindexing") != embedder.identity or not embedder.is_owner(meta):
+                    _mark_all_pending(connection, embedder)
+                total = _count_pending(connection)
+            done = 0
+            report(done, total)
+            while count := self._embed_batch(embedder):
+                done += count
+                report(done, total)
+            with self._file.writing() as connection:
+                if not _count_pending(connection):
+                    connection.execute("DELETE FROM meta WHERE name = 'reindexing'")
+        return done
+
+    def _embed_batch(self, embedder: Embedder) -> int:
+        """Embed one batch of waiting texts; returns how many memories got their vectors."""
+        with self._file.reading() as connection:
+            meta = rows.read_meta(connection)
+            pending = connection.execute(
+                "SELECT id, digest FROM vectors WHERE vectors IS NULL ORDER BY id LIMIT ?",
+                (4 * BATCH,),
+            )
+            digests = dict(pending.fetchall())
+            self._has_pending = bool(digests)
+            # Those that failed least first, so that a bad text cannot block the rest.
+            ids = sorted(digests, key=lambda item_id: self._failures[item_id])
+            records = list(rows.find_records(connection, ids[: self._batch_size]).values())
+        if not records:
+            return 0
+        groups = [_texts(record, embedder) for record in records]
+        found = zip(records, groups, embedder.documents(groups, meta), strict=True)
+        ready = [(record.id, texts, blob) for record, texts, blob in found if blob is not None]
+        self._failures.update({record.id for record in records} - {row[0] for row in ready})
+        # Narrows down on a text that spoils its batch; in vain, it is tried only now and then.
+        size = self._batch_size
+        self._batch_size = min(2 * size, BATCH) if ready else max(size // 2, 1)
+        self._failed_batches = 0 if ready else self._failed_batches + 1
+        self._skips = min(2 ** (self._failed_batches - 2), BATCH) if self._failed_batches > 2 else 0
+        if ready:
+            with self._file.writing() as connection:
+                sizes = (len(blob) // (4 * len(texts)) for _, texts, blob in ready if texts)
+                self._note_embedder(connection, next(sizes, None))
+                first = rows.take_seqs(connection, len(ready))
+                for seq, (item_id, texts, blob) in enumerate(ready, first):
+                    # A memory that was written again meanwhile has another digest.
+                    changed = connection.execute(
+                        "UPDATE vectors SET digest = ?, vectors = ? "
+                        "WHERE id = ? AND digest = ? AND vectors IS NULL",
+                        (_digest(texts), blob, item_id, digests[item_id]),
+                    )
+                    if changed.rowcount:
+                        connection.execute("UPDATE items SET seq = ? WHERE id = ?", (seq, item_id))
+        return len(ready)
+
+    def renew_traits(self) -> None:
+        """Once per process: derive all traits anew if another version of the library wrote them."""
+        if self._has_current_traits:
+            return
+        with loading():
+            with self._file.reading() as connection:
+                is_current = _has_current_traits(connection)
+            if not is_current:
+                with self._file.writing() as connection:
+                    # Another process may have been faster while this one waited for the lock.
+                    if not _has_current_traits(connection):
+                        _derive_all_traits(connection)
+        self._has_current_traits = True
+
+
+def _find_stored(connection: sqlite3.Connection, memory_id: MemoryId) -> _Stored | None:
     found = connection.execute(
-        "SELECT i.id, i.created_at, v.digest, v.vectors IS NOT NULL FROM items i "
-        "LEFT JOIN vectors v ON v.id = i.id WHERE i.namespace = ? AND i.key = ?",
-        (encode_namespace(memory_id[0]), memory_id[1]),
+        "SELECT i.id, i.created_at, v.digest FROM items i LEFT JOIN vectors v "
+        "ON v.id = i.id AND v.vectors IS NOT NULL WHERE i.namespace = ? AND i.key = ?",
+        (rows.encode_namespace(memory_id[0]), memory_id[1]),
     ).fetchone()
-    return Stored(*found) if found else None
+    return _Stored(*found) if found else None
 
 
-def prepare(
-    connection: sqlite3.Connection, puts: Sequence[Put], embedder: Embedder | None
-) -> list[Put]:
-    """Derive texts and traits; returns the puts whose texts are not embedded yet."""
-    unknown = []
-    for put in puts:
-        stored = find_stored(connection, put.id)
-        if stored and not put.is_import:
-            put.created_at = stored.created_at
-        put.derive(embedder)
-        is_known = stored and stored.has_vectors and stored.digest == put.digest
-        if put.texts and put.vectors is None and not is_known:
-            unknown.append(put)
-    return unknown
+def _digest(texts: Sequence[str]) -> bytes:
+    """Tells whether the embedded texts of a memory have changed."""
+    hashed = hashlib.blake2b(digest_size=16)
+    for text in texts:
+        encoded = text.encode("utf-8", "surrogatepass")
+        hashed.update(len(encoded).to_bytes(8, "big") + encoded)
+    return hashed.digest()
 
 
-def embed(puts: Sequence[Put], embedder: Embedder, meta: Mapping[str, Any]) -> None:
-    """Give the puts their vectors, where the embedder works."""
-    embedder.check(meta)
-    texts = [text for put in puts for text in put.texts]
-    vectors = embedder.documents(texts, meta.get("dims"))
-    for put in puts:
-        put.vectors = joined_vectors(put.texts, vectors)
-        put.dims = len(put.vectors) // (4 * len(put.texts)) if put.vectors else None
-
-
-def write(
-    connection: sqlite3.Connection,
-    vocabulary: Vocabulary,
-    puts: Sequence[Put],
-    deleted: Sequence[MemoryId],
-) -> None:
-    """All puts and deletions, inside the caller's transaction."""
-    vocabulary.catch_up(connection)
-    gone = [find_stored(connection, memory_id) for memory_id in deleted]
-    delete_ids(connection, [stored.id for stored in gone if stored])
-    if puts:
-        _write_puts(connection, vocabulary, puts)
-
-
-def note_embedder(
-    connection: sqlite3.Connection, embedder: Embedder, meta: Mapping[str, Any], dims: int
-) -> None:
-    """Let the first vectors decide which embedder the file belongs to."""
-    embedder.check(meta, dims)
-    if "dims" not in meta:
-        write_meta(connection, embedder=embedder.identity, dims=dims)
-    if "fingerprint" not in meta and embedder.fingerprint:
-        write_meta(connection, fingerprint=embedder.fingerprint)
-
-
-def _write_puts(
-    connection: sqlite3.Connection, vocabulary: Vocabulary, puts: Sequence[Put]
-) -> None:
-    seq = take_seqs(connection, len(puts))
-    traits = TraitsWriter(connection, vocabulary)
-    items, vectors, unembedded = [], [], []
-    for place, put in enumerate(puts, seq):
-        stored = find_stored(connection, put.id)
-        item_id = stored.id if stored else place
-        # Since it was prepared another writer may have made or deleted the memory.
-        if stored and stored.created_at != put.created_at and not put.is_import:
-            put.created_at = stored.created_at
-            put.traits = None
-        items.append(_item_row(item_id, place, put))
-        traits.add(item_id, put.traits or digest_memory(put.memory(put.created_at)))
-        if put.digest is None:
-            unembedded.append((item_id,))
-        elif put.vectors is not None or not _has_current_vectors(stored, put):
-            vectors.append((item_id, put.digest, put.vectors))
-    connection.executemany(
-        "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", items
-    )
-    traits.write()
-    connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", vectors)
-    connection.executemany("DELETE FROM vectors WHERE id = ?", unembedded)
-
-
-def _has_current_vectors(stored: Stored | None, put: Put) -> bool:
-    return stored is not None and stored.has_vectors and stored.digest == put.digest
-
-
-def _item_row(item_id: int, seq: int, put: Put) -> tuple[Any, ...]:
-    return (
-        item_id,
-        seq,
-        encode_namespace(put.namespace),
-        put.key,
-        put.created_at,
-        put.updated_at,
-        put.expires_at,
-        put.ttl_minutes,
-        json.dumps(put.indexed if put.indexed is None else put.indexed or False),
-        put.json,
-    )
-
-
-def _checked_index(index: Any) -> IndexSetting:
-    if index is None or index is False:
-        return index
-    if isinstance(index, list | tuple) and all(isinstance(path, str) for path in index):
-        return list(index)
-    raise InputError(
-        f'index must be None, False or a list of paths, got {index!r:.80}. Write index=["content"].'
-    )
-
-
-def _checked_ttl(ttl: Any) -> float | None:
-    if ttl is None:
-        return None
-    if (
-        isinstance(ttl, bool)
-        or not isinstance(ttl, int | float)
-        or not 0 <= ttl <= _MAX_TTL_MINUTES
-    ):
-        raise InputError(f"ttl must be minutes from 0 to {_MAX_TTL_MINUTES}, got {ttl!r:.80}.")
-    return float(ttl)
-
-
-def renew_traits(file: LocalFile) -> None:
-    """Derive all traits anew if another version of the library wrote them."""
-    with file.reading() as connection:
-        if _has_current_traits(connection):
-            return
-    with file.writing() as connection:
-        # Another process may have been faster while we waited for the lock.
-        if _has_current_traits(connection):
-            return
-        connection.execute("DELETE FROM vocabulary")
-        connection.execute("DELETE FROM traits")
-        traits = TraitsWriter(connection, Vocabulary())
-        ids = [row[0] for row in connection.execute("SELECT id FROM items ORDER BY id")]
-        for start in range(0, len(ids), _CHUNK):
-            records = find_records(connection, ids[start : start + _CHUNK])
-            for record, value in readable(records.values()):
-                created_at = to_datetime(record.created_at)
-                memory = read_memory(*record.memory_id, value, created_at)
-                traits.add(record.id, digest_memory(memory))
-        traits.write()
-        take_seqs(connection, 1)
+def _traits(memory: Memory) -> Traits:
+    """The traits of a memory; InputError where its fields cannot be read."""
+    try:
+        return traits_of(memory)
+    except (OverflowError, ValueError) as error:
+        raise InputError(
+            f"The memory {memory.key!r} has a field that cannot be used: {error}. "
+            "Check its turn and times."
+        ) from error
 
 
 def _has_current_traits(connection: sqlite3.Connection) -> bool:
-    return bool(read_meta(connection).get("traits", TRAITS_VERSION) == TRAITS_VERSION)
+    return bool(rows.read_meta(connection).get("traits", TRAITS_VERSION) == TRAITS_VERSION)
+
+
+def _derive_all_traits(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM vocabulary")
+    connection.execute("DELETE FROM traits")
+    traits = (
+        (
+            record.id,
+            _traits(read_memory(*record.memory_id, value, rows.to_datetime(record.created_at))),
+        )
+        for record, value in rows.readable(rows.list_records(connection, (), None))
+    )
+    write_traits(connection, Vocabulary(), traits)
+    rows.take_seqs(connection, 1)
+
+
+def _mark_all_pending(connection: sqlite3.Connection, embedder: Embedder) -> None:
+    """Drop every vector and let the texts wait for the embedder."""
+    connection.execute("DELETE FROM vectors")
+    connection.execute("DELETE FROM meta WHERE name IN ('dims', 'embedder', 'fingerprint')")
+    for record in rows.list_records(connection, (), None):
+        if texts := _texts(record, embedder):
+            row = (record.id, _digest(texts), None)
+            connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", row)
+    # Views see by the number that something happened, and by the embedder that all of it is new.
+    rows.take_seqs(connection, 1)
+    rows.write_meta(connection, reindexing=embedder.identity)
+
+
+def _count_pending(connection: sqlite3.Connection) -> int:
+    count = connection.execute("SELECT count(*) FROM vectors WHERE vectors IS NULL").fetchone()
+    return int(count[0])
+
+
+def _texts(record: rows.Record, embedder: Embedder) -> list[str]:
+    value = rows.decode_value(record.value)
+    if value is None:
+        # Damaged: there is nothing to embed, and the rest must not wait for it.
+        return []
+    return embedder.texts(read_memory(*record.memory_id, value), json.loads(record.indexed))

@@ -152,7 +152,7 @@ class PostgresReads:
         words = self._rare.pick(prefix, texts) if survey.has_words else []
         rest = [self._get_all([*map(_path, gets)], is_lean)] if gets else []
         rest += [self._rare.statement(prefix, words, limit)] if words else []
-        answers: list[Rows] = yield ask(*settings, *(make(*pair) for pair in asks), *rest)
+        answers: list[Rows] = yield ask(*settings, *[make(*pair) for pair in asks], *rest)
         answers = answers[len(settings) :]
         worded = self._rare.items(prefix, words, answers.pop()) if words else []
         if known is not None:

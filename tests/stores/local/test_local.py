@@ -312,9 +312,9 @@ def test_text_is_kept_when_the_embedder_fails_and_embedded_when_it_works_again(s
     store.embeddings.breaks = True
     call(store, "put", NS, "k", {"content": "cat"})
     assert [(i.key, i.score) for i in call(store, "search", NS, query="cat")] == [("k", None)]
-    shelf = store.shelf(NS)
-    with shelf.lock:
-        assert shelf.catalog.lexical.matches(["cat"]).tolist() == [True]
+    view = store.shelf(NS)
+    with view.lock:
+        assert view.catalog.lexical.matches(["cat"]).tolist() == [True]
     store.embeddings.breaks = False
     assert call(store, "search", NS, query="cat")[0].score == pytest.approx(1.0)
     assert store.embeddings.embedded == ["cat"]
@@ -449,17 +449,16 @@ def test_async_context_closes_the_store(tmp_path):
         asyncio.run(use()).get(NS, "k")
 
 
-def test_code_written_for_async_sqlite_store_runs_unchanged(tmp_path, clock):
+def test_async_sweeper_deletes_what_has_expired_and_ends_when_it_is_stopped(tmp_path, clock):
     async def use():
         ttl = {"default_ttl": 1, "sweep_interval_minutes": 60}
         async with LocalStore(tmp_path / "m.db", index=False, ttl=ttl, clock=clock) as opened:
-            await opened.setup()
             await opened.aput(NS, "k", {"content": "cat"})
             clock.now += 61
-            swept = await opened.sweep_ttl()
-            task = await opened.start_ttl_sweeper()
-            stopped = await opened.stop_ttl_sweeper()
-            return swept, task.result(timeout=10), stopped
+            swept = await opened.asweep_ttl()
+            task = await opened.astart_ttl_sweeper()
+            stopped = await opened.astop_ttl_sweeper()
+            return swept, await asyncio.wait_for(task, 10), stopped
 
     assert asyncio.run(use()) == (1, None, True)
 
@@ -491,9 +490,9 @@ def test_traits_of_another_version_are_derived_anew(tmp_path, monkeypatch):
             connection.execute("UPDATE meta SET value = 0 WHERE name = 'traits'")
             connection.execute("UPDATE traits SET terms = x''")
             connection.execute("DELETE FROM vocabulary")
-        shelf = opened.shelf(NS)
-        with shelf.lock:
-            assert shelf.catalog.lexical.matches(["purpl", "purple"]).tolist() == [True]
+        view = opened.shelf(NS)
+        with view.lock:
+            assert view.catalog.lexical.matches(["purpl", "purple"]).tolist() == [True]
 
 
 def test_expired_memory_shows_until_swept_unless_omitted(clock, call):

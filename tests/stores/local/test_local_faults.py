@@ -6,7 +6,7 @@ from langgraph.store.base import PutOp
 
 from langmem_recall import RecallStore
 from langmem_recall.errors import StoreError
-from langmem_recall.stores.local import view as local_shelf
+from langmem_recall.stores.local import view as local_view
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.transfer import export_jsonl
 from langmem_recall.types import UsageDelta
@@ -108,9 +108,9 @@ def test_full_disk_rolls_the_batch_back_and_the_store_goes_on(path):
         store._file._writer.execute("PRAGMA max_page_count = 1000000")
         store.batch(batch)
         assert len(store.search(NS, query="cat", limit=1000)) == 101
-        shelf = store.shelf(NS)
-        with shelf.lock:
-            assert shelf.catalog.lexical.document_frequency("word7") == 1
+        view = store.shelf(NS)
+        with view.lock:
+            assert view.catalog.lexical.document_frequency("word7") == 1
 
 
 def test_full_disk_loses_no_counts(path):
@@ -125,15 +125,13 @@ def test_full_disk_loses_no_counts(path):
 def test_failure_in_mid_write_leaves_the_words_as_they_were(path, monkeypatch):
     with LocalStore(path, embeddings=Constant()) as store:
         with monkeypatch.context() as patched:
-            patched.setattr(
-                "langmem_recall.stores.local.writer._item_row", lambda *_: ("too", "few")
-            )
-            with pytest.raises(StoreError):
+            patched.setattr("langmem_recall.stores.local.rows.encode_namespace", lambda _: None)
+            with pytest.raises(StoreError, match="NOT NULL"):
                 store.put(NS, "lost", {"content": "zebra stripes"})
         store.put(NS, "kept", {"content": "yellow submarine"})
-        shelf = store.shelf(NS)
-        with shelf.lock:
-            terms = shelf.catalog.lexical.terms_of(shelf.catalog.row((NS, "kept")))
+        view = store.shelf(NS)
+        with view.lock:
+            terms = view.catalog.lexical.terms_of(view.catalog.row((NS, "kept")))
     assert "submarin" in terms
     assert still_there(path)[1][0] == "kept"
 
@@ -295,10 +293,10 @@ def test_value_with_space_around_it_is_as_good_as_any(path):
 
 
 def test_memories_are_found_when_the_records_in_memory_are_let_go(path, monkeypatch):
-    monkeypatch.setattr(local_shelf, "RECORDS_KEPT", 0)
+    monkeypatch.setattr(local_view, "MAX_RECORDS", 0)
     with LocalStore(path, embeddings=Constant()) as store:
         store.put(NS, "new", {"content": "dog"})
-        shelf = store.shelf(NS)
-        with shelf.lock:
-            assert [item.key for item in shelf.items([0])] == ["k"]
-            assert [item.key for item in shelf.items([0, 1])] == ["k", "new"]
+        view = store.shelf(NS)
+        with view.lock:
+            assert [item.key for item in view.items([0])] == ["k"]
+            assert [item.key for item in view.items([0, 1])] == ["k", "new"]

@@ -12,8 +12,8 @@ from langgraph.store.base import PutOp
 
 from langmem_recall import RecallStore
 from langmem_recall.errors import InputError, StoreError
-from langmem_recall.stores.local import writer as local_puts
 from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.local.writer import Writer
 from langmem_recall.stores.transfer import export_jsonl
 from langmem_recall.types import UsageDelta
 
@@ -218,13 +218,13 @@ def test_file_that_was_removed_or_replaced_is_refused_until_it_is_opened_again(p
 
 @on_posix
 def test_write_into_a_file_that_goes_away_under_it_is_not_acknowledged(path, monkeypatch):
-    write = local_puts.write
+    write = Writer._write
 
     def write_and_remove(*args):
         write(*args)
         path.unlink()
 
-    monkeypatch.setattr(local_puts, "write", write_and_remove)
+    monkeypatch.setattr(Writer, "_write", write_and_remove)
     with open_store(path) as store, pytest.raises(StoreError, match="repeat what failed"):
         store.put(NS, "lost", {"content": "dog"})
 

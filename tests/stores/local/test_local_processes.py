@@ -148,16 +148,16 @@ def _whole_batches(found, run):
 
 def _check_agreement(store, found):
     """Vectors and postings of the file belong to its items, one for one."""
-    shelf = store.shelf(NS)
-    with shelf.lock:
-        catalog = shelf.catalog
+    view = store.shelf(NS)
+    with view.lock:
+        catalog = view.catalog
         assert {key for _, key in catalog.ids()} == set(found)
         rows = [catalog.row((NS, key)) for key in found]
         for row, text in zip(rows, found.values(), strict=True):
             assert sorted(catalog.lexical.terms_of(row)) == sorted(set(tokens(text)))
         for row, text in list(zip(rows, found.values(), strict=True))[-40:]:
-            assert shelf.cosines(Lengths().embed_documents([text]))[0][row] > 0.99999
-        assert not np.isnan(shelf.cosines([[1.0, 0.0, 0.0]])[0][rows]).any()
+            assert view.cosines(Lengths().embed_documents([text]))[0][row] > 0.99999
+        assert not np.isnan(view.cosines([[1.0, 0.0, 0.0]])[0][rows]).any()
     with store._file.reading() as connection:
         for table in ("traits", "vectors"):
             count = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
@@ -222,10 +222,10 @@ def test_two_processes_see_each_others_writes_and_deletes(tmp_path):
         assert ask(peer, "put theirs written there") == "done"
         assert ask(peer, "search") == seen_here() == "mine theirs"
         assert ask(peer, "put mine changed there") == "done"
-        shelf = store.shelf(NS)
-        with shelf.lock:
-            assert shelf.catalog.lexical.document_frequency("chang") == 1
-            assert shelf.catalog.lexical.document_frequency("here") == 0
+        view = store.shelf(NS)
+        with view.lock:
+            assert view.catalog.lexical.document_frequency("chang") == 1
+            assert view.catalog.lexical.document_frequency("here") == 0
         assert store.search(NS, query="changed there")[0].key == "mine"
         assert ask(peer, "delete mine") == "done"
         assert ask(peer, "search") == seen_here() == "theirs"

@@ -8,9 +8,8 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import PutOp
 
 from langmem_recall.errors import InputError, StoreError
-from langmem_recall.flows.candidates import View
 from langmem_recall.stores.local import rows as local_rows
-from langmem_recall.stores.local import view as local_shelf
+from langmem_recall.stores.local import view as local_view
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.local.vectors import VectorMatrix
 
@@ -37,16 +36,16 @@ def fill(store, **texts):
     store.batch([PutOp(NS, key, {"content": text}) for key, text in texts.items()])
 
 
-def by_key(shelf, values):
-    return {shelf.catalog.id(row)[1]: values[row] for row in np.flatnonzero(shelf.catalog.alive)}
+def by_key(view, values):
+    return {view.catalog.id(row)[1]: values[row] for row in np.flatnonzero(view.catalog.alive)}
 
 
 def test_cosines_of_several_queries_at_once(store):
     fill(store, a="x", b="xy", none="-")
-    shelf: View = store.shelf(NS)
-    with shelf.lock:
-        found = shelf.cosines([[2.0, 0.0, 0.0], [0.0, 3.0, 4.0]])
-        first, second = by_key(shelf, found[0]), by_key(shelf, found[1])
+    view = store.shelf(NS)
+    with view.lock:
+        found = view.cosines([[2.0, 0.0, 0.0], [0.0, 3.0, 4.0]])
+        first, second = by_key(view, found[0]), by_key(view, found[1])
     assert found.dtype == np.float64
     assert first["a"] == pytest.approx(1.0)
     assert first["b"] == pytest.approx(math.sqrt(0.5))
@@ -59,40 +58,40 @@ def test_cosines_of_several_queries_at_once(store):
 @pytest.mark.parametrize("vector", [[0.0, 0.0, 0.0], [math.nan, 1.0, 0.0], [math.inf, 0.0, 0.0]])
 def test_query_without_direction_is_no_evidence(store, vector):
     fill(store, a="x")
-    shelf = store.shelf(NS)
-    with shelf.lock:
-        assert np.isnan(shelf.cosines([vector, [1.0, 0.0, 0.0]])).tolist() == [[True], [False]]
+    view = store.shelf(NS)
+    with view.lock:
+        assert np.isnan(view.cosines([vector, [1.0, 0.0, 0.0]])).tolist() == [[True], [False]]
 
 
 def test_query_of_other_dimensions_is_refused(store):
     fill(store, a="x")
-    shelf = store.shelf(NS)
-    with shelf.lock, pytest.raises(StoreError, match="3 numbers"):
-        shelf.cosines([[1.0, 0.0]])
+    view = store.shelf(NS)
+    with view.lock, pytest.raises(StoreError, match="3 numbers"):
+        view.cosines([[1.0, 0.0]])
 
 
-def test_shelf_without_vectors_has_no_dense_evidence(store):
+def test_view_without_vectors_has_no_dense_evidence(store):
     store.put(NS, "a", {"content": "x"}, index=False)
-    shelf = store.shelf(NS)
-    with shelf.lock:
-        assert np.isnan(shelf.cosines([[1.0, 0.0, 0.0]])).all()
-        assert np.isnan(shelf.similarity([0])).all()
+    view = store.shelf(NS)
+    with view.lock:
+        assert np.isnan(view.cosines([[1.0, 0.0, 0.0]])).all()
+        assert np.isnan(view.similarity([0])).all()
 
 
 def test_best_of_several_vectors_counts(store):
     store.put(NS, "k", {"one": "x", "two": "y", "none": "-"}, index=["none", "one", "two"])
-    shelf = store.shelf(NS)
-    with shelf.lock:
-        found = shelf.cosines([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    view = store.shelf(NS)
+    with view.lock:
+        found = view.cosines([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     assert found[:, 0].tolist() == pytest.approx([1.0, 1.0, 0.0])
 
 
 def test_similarity_compares_memories_in_pairs(store):
     fill(store, a="x", b="xy", c="none")
-    shelf = store.shelf(NS)
-    with shelf.lock:
-        rows = [shelf.catalog.row((NS, key)) for key in "abc"]
-        found = shelf.similarity(rows)
+    view = store.shelf(NS)
+    with view.lock:
+        rows = [view.catalog.row((NS, key)) for key in "abc"]
+        found = view.similarity(rows)
     assert found[:2, :2].ravel().tolist() == pytest.approx([1.0, 0.5**0.5, 0.5**0.5, 1.0])
     assert np.isnan(found[2]).all()
     assert np.isnan(found[:, 2]).all()
@@ -107,36 +106,36 @@ def test_matching_knows_life_expiry_and_filter(tmp_path):
         store.put(NS, "deleted", {"content": "x", "n": 1})
         store.shelf(NS)
         store.delete(NS, "deleted")
-        shelf = store.shelf(NS)
-        with shelf.lock:
-            assert set(np.flatnonzero(shelf.matching(None))) == {
-                shelf.catalog.row((NS, key)) for key in ("kept", "short", "other")
+        view = store.shelf(NS)
+        with view.lock:
+            assert set(np.flatnonzero(view.matching(None))) == {
+                view.catalog.row((NS, key)) for key in ("kept", "short", "other")
             }
             now[0] += 60
-            passing = shelf.matching({"n": 1})
-            assert by_key(shelf, passing) == {"kept": True, "short": False, "other": False}
+            passing = view.matching({"n": 1})
+            assert by_key(view, passing) == {"kept": True, "short": False, "other": False}
 
 
 def test_filter_sees_what_was_written_since_it_was_last_used(store):
     fill(store, a="x")
     for number in range(3):
         store.put(NS, f"n{number}", {"content": "x", "n": number})
-        shelf = store.shelf(NS)
-        with shelf.lock:
-            assert int(shelf.matching({"n": {"$gte": 0}}).sum()) == number + 1
-    with shelf.lock, pytest.raises(InputError):
-        shelf.matching({"n": {"$nope": 0}})
+        view = store.shelf(NS)
+        with view.lock:
+            assert int(view.matching({"n": {"$gte": 0}}).sum()) == number + 1
+    with view.lock, pytest.raises(InputError):
+        view.matching({"n": {"$nope": 0}})
 
 
 def test_items_are_fresh_copies_and_none_when_gone(store):
     fill(store, a="x", b="y")
-    shelf = store.shelf(NS)
-    with shelf.lock:
-        rows = [shelf.catalog.row((NS, key)) for key in "ab"]
+    view = store.shelf(NS)
+    with view.lock:
+        rows = [view.catalog.row((NS, key)) for key in "ab"]
         store.delete(NS, "b")
-        first = shelf.items([*rows, rows[0]])
+        first = view.items([*rows, rows[0]])
         first[0].value["content"] = "spoilt"
-        assert [item and item.value["content"] for item in shelf.items(rows)] == ["x", None]
+        assert [item and item.value["content"] for item in view.items(rows)] == ["x", None]
     assert first[1] is None
     assert first[2].value == {"content": "x"}
 
@@ -144,46 +143,46 @@ def test_items_are_fresh_copies_and_none_when_gone(store):
 def test_prefix_holds_everything_below_it(store):
     for namespace in [("a",), ("a", "b"), ("ab",)]:
         store.put(namespace, "k", {"content": "x"})
-    shelf = store.shelf(("a",))
-    with shelf.lock:
-        assert sorted(shelf.catalog.ids()) == [(("a",), "k"), (("a", "b"), "k")]
-    assert store.shelf(("a",)) is shelf
+    view = store.shelf(("a",))
+    with view.lock:
+        assert sorted(view.catalog.ids()) == [(("a",), "k"), (("a", "b"), "k")]
+    assert store.shelf(("a",)) is view
 
 
 def test_dead_rows_are_cleared_away(store, monkeypatch):
-    monkeypatch.setattr(local_shelf, "FEW_ROWS", 4)
+    monkeypatch.setattr(local_view, "MAX_DEAD_ROWS", 4)
     fill(store, a="x", b="y")
     for number in range(30):
         store.put(NS, "a", {"content": "x" * (number + 1)})
-        shelf = store.shelf(NS)
-        with shelf.lock:
-            assert shelf.catalog.size == 2
-            assert shelf.catalog.rows <= 2 + 5
-            assert by_key(shelf, shelf.cosines([[1.0, 0.0, 0.0]])[0]) == {"a": 1.0, "b": 0.0}
+        view = store.shelf(NS)
+        with view.lock:
+            assert view.catalog.size == 2
+            assert view.catalog.rows <= 2 + 5
+            assert by_key(view, view.cosines([[1.0, 0.0, 0.0]])[0]) == {"a": 1.0, "b": 0.0}
 
 
-def test_shelf_loads_anew_when_the_log_no_longer_reaches_back(store, monkeypatch):
-    monkeypatch.setattr(local_rows, "TOMBSTONES_KEPT", 2)
+def test_view_loads_anew_when_the_log_no_longer_reaches_back(store, monkeypatch):
+    monkeypatch.setattr(local_rows, "MAX_TOMBSTONES", 2)
     fill(store, **{f"k{number}": "x" for number in range(8)})
     store.shelf(NS)
     for number in range(6):
         store.delete(NS, f"k{number}")
     with store._file.reading() as connection:
         assert connection.execute("SELECT count(*) FROM tombstones").fetchone() == (2,)
-    shelf = store.shelf(NS)
-    with shelf.lock:
-        assert sorted(key for _, key in shelf.catalog.ids()) == ["k6", "k7"]
+    view = store.shelf(NS)
+    with view.lock:
+        assert sorted(key for _, key in view.catalog.ids()) == ["k6", "k7"]
 
 
 def test_oldest_namespaces_are_let_go_and_come_back(tmp_path):
-    # an empty shelf counts 16 kB, so that three do not fit
+    # an empty view counts 16 kB, so that three do not fit
     with LocalStore(tmp_path / "m.db", embeddings=Axes(), cache_mb=0.04) as store:
         for user in ("a", "b", "c"):
             store.put((user,), "k", {"content": "x"})
             assert len(store.search((user,), query="x")) == 1
-        assert store._shelves.prefixes == [("b",), ("c",)]
+        assert list(store._views._views) == [("b",), ("c",)]
         assert store.search(("a",), query="x")[0].score == pytest.approx(1.0)
-        assert store._shelves.prefixes == [("c",), ("a",)]
+        assert list(store._views._views) == [("c",), ("a",)]
 
 
 def test_words_threads_and_speakers_survive_a_load(tmp_path):
@@ -198,12 +197,12 @@ def test_words_threads_and_speakers_survive_a_load(tmp_path):
         store.put(NS, "old", {"content": "Paint the wall", "thread_id": "t1", "turn": 2})
         store.shelf(NS)
         store.put(NS, "new", value)
-        assert _told(store) == _told_by_a_fresh_store(tmp_path / "m.db")
-        shelf = store.shelf(NS)
-        with shelf.lock:
-            assert shelf.catalog.is_superseded((NS, "old"))
-            assert not shelf.catalog.is_superseded((NS, "new"))
-            assert set(shelf.catalog.speakers) == {"ann"}
+        assert _contents(store) == _contents_of_a_fresh_store(tmp_path / "m.db")
+        view = store.shelf(NS)
+        with view.lock:
+            assert view.catalog.is_superseded((NS, "old"))
+            assert not view.catalog.is_superseded((NS, "new"))
+            assert set(view.catalog.speakers) == {"ann"}
 
 
 def test_matrix_grows_past_its_room_and_keeps_extra_vectors_with_their_owner():
@@ -228,28 +227,28 @@ steps = st.lists(
 
 @settings(max_examples=40, deadline=None)
 @given(steps)
-def test_shelf_kept_current_equals_one_loaded_from_disk(tmp_path_factory, changes):
-    path = tmp_path_factory.mktemp("shelf") / "m.db"
+def test_view_kept_current_equals_one_loaded_from_disk(tmp_path_factory, changes):
+    path = tmp_path_factory.mktemp("view") / "m.db"
     with LocalStore(path, embeddings=Axes()) as store:
         for key, text, is_looked_at in changes:
             store.batch([PutOp(NS, key, text and {"content": text, "speaker": text[0]})])
             if is_looked_at:
                 store.shelf(NS)
-        assert _told(store) == _told_by_a_fresh_store(path)
+        assert _contents(store) == _contents_of_a_fresh_store(path)
 
 
-def _told_by_a_fresh_store(path):
+def _contents_of_a_fresh_store(path):
     with LocalStore(path, embeddings=Axes()) as fresh:
-        return _told(fresh)
+        return _contents(fresh)
 
 
-def _told(store):
-    """All a shelf says, by key, rounded so that summation order does not matter."""
-    shelf = store.shelf(NS)
-    with shelf.lock:
-        catalog = shelf.catalog
+def _contents(store):
+    """All a view says, by key, rounded so that summation order does not matter."""
+    view = store.shelf(NS)
+    with view.lock:
+        catalog = view.catalog
         rows = [catalog.row(memory_id) for memory_id in sorted(catalog.ids())]
-        dense = shelf.cosines([[1.0, 2.0, 0.0]])[0]
+        dense = view.cosines([[1.0, 2.0, 0.0]])[0]
         bm25 = catalog.lexical.bm25(["x", "blue", "paint", "fenc"])
         speakers = {number: name for name, number in catalog.speakers.items()}
         return [
@@ -262,5 +261,5 @@ def _told(store):
                 int(catalog.flags.values[row]),
                 item.value,
             )
-            for row, item in zip(rows, shelf.items(rows), strict=True)
+            for row, item in zip(rows, view.items(rows), strict=True)
         ]
