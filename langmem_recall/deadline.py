@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache, partial
 from typing import Any, Literal, TypeVar
@@ -78,15 +78,10 @@ def watch() -> Progress:
     return progress
 
 
-@contextmanager
-def loading() -> Iterator[None]:
+def loading() -> AbstractContextManager[None]:
     """Mark a finite first load; nothing happens where no caller waits."""
     progress = _progress.get()
-    if progress is None:
-        yield
-    else:
-        with progress.load():
-            yield
+    return nullcontext() if progress is None else progress.load()
 
 
 def waiting_for(component: str) -> None:

@@ -142,8 +142,7 @@ class GenericBackend:
 
         One fill at a time, however many readers wait for it.
         """
-        limit = self._index_limit
-        if not limit:
+        if not self._index_limit:
             return NamespaceIndex()
         with self._lock:
             index = self._indexes.get(prefix)
@@ -152,23 +151,35 @@ class GenericBackend:
             self._indexes.move_to_end(prefix)
             while len(self._indexes) > MOST_NAMESPACES:
                 self._indexes.popitem(last=False)
-        while True:
-            now = self._clock().timestamp()
-            max_age_s = LARGE_RECHECK * self._max_age_s if index.too_large else self._max_age_s
-            if index.is_fresh(now, max_age_s):
-                break
+        now = self._clock().timestamp()
+        while not index.is_fresh(now, self._max_age_s * (LARGE_RECHECK if index.too_large else 1)):
             begun = index.begin_fill()
-            if begun is not None:
-                try:
-                    yield from self._fill(prefix, index, now)
-                finally:
-                    index.cease_fill(begun)
+            if begun is None:
+                if index.filled_at is not None:
+                    # Another reader is at it; until then the words of before will do.
+                    break
+                # Not marked as loading: the reader that is at it may hang.
+                yield Call(partial(time.sleep, MOMENT_S), partial(asyncio.sleep, MOMENT_S))
+                now = self._clock().timestamp()
+                continue
+            try:
+                changes = self._changes(prefix, index)
+                if changes is not None:
+                    changed, count = yield from changes
+                    is_whole = yield Call(partial(index.take_changes, changed, count, now))
+                    if is_whole and count <= self._index_limit:
+                        break
+                items = yield from self._list(prefix)
+                visible = [item for item in items if item.namespace[0] != SIDECAR_ROOT]
+                index.too_large = len(visible) > self._index_limit
+                with loading():
+                    # Reading the words of thousands of memories must not hold the event loop up.
+                    taken = [] if index.too_large else visible
+                    yield Call(partial(index.end_fill, taken, now))
+                self._trim()
                 break
-            if index.filled_at is not None:
-                # Another reader is at it; until then the words of before will do.
-                break
-            # Not marked as loading: the reader that is at it may hang.
-            yield Call(partial(time.sleep, MOMENT_S), partial(asyncio.sleep, MOMENT_S))
+            finally:
+                index.cease_fill(begun)
         return NamespaceIndex() if index.too_large else index
 
     def find(self, request: ReadRequest, view: Any, null: NullDistribution) -> Plan[ReadResult]:
@@ -287,19 +298,8 @@ class GenericBackend:
     def _list(self, prefix: Namespace) -> Plan[list[Item]]:
         return listing(prefix, self._index_limit)
 
-    def _fill(self, prefix: Namespace, index: NamespaceIndex, now: float) -> Plan[None]:
-        changes = self._changes(prefix, index)
-        if changes is not None:
-            changed, count = yield from changes
-            is_whole: bool = yield Call(lambda: index.take_changes(changed, count, now))
-            if is_whole and count <= self._index_limit:
-                return
-        items = yield from self._list(prefix)
-        visible = [item for item in items if item.namespace[0] != SIDECAR_ROOT]
-        index.too_large = len(visible) > self._index_limit
-        with loading():
-            # Reading the words of thousands of memories must not hold the event loop up.
-            yield Call(lambda: index.end_fill([] if index.too_large else visible, now))
+    def _trim(self) -> None:
+        """Let go of the namespaces searched longest ago, where all together hold too much."""
         with self._lock:
             size = sum(index.catalog.size for index in self._indexes.values())
             while size > MOST_MEMORIES and len(self._indexes) > 1:

@@ -33,7 +33,7 @@ class RareWords:
     def pick(self, prefix: Namespace, texts: Iterable[str]) -> list[str]:
         """The words that may be rare, those with digits, marks and capitals first."""
         now = self._clock()
-        found = (word for text in texts for word in _WORD.findall(text))
+        found = [word for text in texts for word in _WORD.findall(text)]
         words = {word.casefold(): word for word in found if word.casefold() not in STOP_WORDS}
         unknown = [
             word
