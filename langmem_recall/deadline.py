@@ -27,7 +27,7 @@ class TooLate(Exception):
     """The answer was not there in time; the turn goes on without it."""
 
 
-class Progress:
+class CallProgress:
     """What one call does, in whichever threads and tasks it runs: its loads, whom it waits for."""
 
     def __init__(self) -> None:
@@ -68,12 +68,12 @@ class Progress:
 
 # A context variable, because what loads (an embedder, a store's index) lies below interfaces of
 # LangChain and LangGraph that carry no argument of ours.
-_progress: ContextVar[Progress | None] = ContextVar("langmem_recall_progress", default=None)
+_progress: ContextVar[CallProgress | None] = ContextVar("langmem_recall_progress", default=None)
 
 
-def watch() -> Progress:
+def watch() -> CallProgress:
     """Follow the calls of the current context and of copies made from now on."""
-    progress = Progress()
+    progress = CallProgress()
     _progress.set(progress)
     return progress
 
@@ -155,7 +155,7 @@ class Deadline:
             raise RuntimeError("The call was cancelled from within.")
         return task.result()
 
-    def _patience(self, began: float, progress: Progress) -> float:
+    def _patience(self, began: float, progress: CallProgress) -> float:
         """Seconds to wait before looking again; loading does not use up the normal deadline."""
         waited, is_loading = time.monotonic() - began, progress.is_loading
         left = self.seconds + progress.load_seconds - waited

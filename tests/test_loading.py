@@ -6,7 +6,7 @@ from langgraph.store.base import PutOp
 
 from langmem_recall import deadline as module
 from langmem_recall import embeddings as embeddings_module
-from langmem_recall.deadline import Progress, loading, watch
+from langmem_recall.deadline import CallProgress, loading, watch
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.stores.local import view as local_view
 from langmem_recall.stores.local.store import LocalStore
@@ -83,7 +83,7 @@ def test_loads_of_several_threads_count_until_the_last_one_ends():
 
 
 def test_time_spent_loading_counts_overlapping_loads_once(monotonic):
-    def story() -> tuple[Progress, float]:
+    def story() -> tuple[CallProgress, float]:
         progress = watch()
         with loading():
             monotonic[0] += 2.0

@@ -187,7 +187,7 @@ class Reader:
         self, op: SearchOp, policy: RecallPolicy | None, include: Collection[str] | str = ()
     ) -> Plan[list[SearchItem]]:
         """One page: of the ranking where there is a query, else of the store's own listing."""
-        shown = _statuses(include)
+        shown = _statuses(include) if include else frozenset[str]()
         # Callers write lists too, as the stores let them.
         op = op._replace(namespace_prefix=tuple(op.namespace_prefix))
         policy = yield from self.policy_at(op.namespace_prefix, policy)
@@ -203,25 +203,17 @@ class Reader:
             return []
         now = self._clock()
         cue = Cue(op.query, temporal=read_temporal(op.query, now))
-        end = wanted = op.offset + op.limit
+        prefix, end = op.namespace_prefix, op.offset + op.limit
+        request = ReadRequest(prefix, cue, policy, now, op.filter, end, include=shown)
+        request = request._replace(detailed=policy.fuses_ranks)
         while True:
-            request = ReadRequest(
-                op.namespace_prefix,
-                cue,
-                policy,
-                now,
-                op.filter,
-                wanted,
-                include=shown,
-                detailed=policy.fuses_ranks,
-            )
             found, candidates = yield from self._gather(request)
-            ranked = rank(cue, candidates, policy, now, (request.prefix,), shown).ranked
-            moment = GateContext(now, (request.prefix,), include=shown)
+            ranked = rank(cue, candidates, policy, now, (prefix,), shown).ranked
+            moment = GateContext(now, (prefix,), include=shown)
             rest = [one for one in found.tail if hard_drop(one, moment) is None]
             if len(ranked) + len(rest) >= end or found.exhausted:
                 break
-            wanted = 2 * wanted + policy.pool
+            request = request._replace(wanted=2 * request.wanted + policy.pool)
         degraded = found.degraded
         if self._options.reranker is not None:
             ranked, failed = yield from self._options.reranker.reordered(ranked, cue)
@@ -232,7 +224,7 @@ class Reader:
         self._degraded = degraded
         filter = json.dumps(op.filter, sort_keys=True, default=repr)
         ordered = self._pages.continued(
-            (op.namespace_prefix, op.query, filter, policy),
+            (prefix, op.query, filter, policy),
             range(op.offset, end),
             mmr_order(ranked, policy, found.likeness),
             now.timestamp(),
@@ -570,7 +562,10 @@ def _ranked_item(item: Item, candidate: Candidate, scored: Scored | None) -> Ran
         namespace=item.namespace,
         key=item.key,
         # A copy, because it may be the very value that a store or an index keeps.
-        value={name: _copied(part) for name, part in item.value.items()},
+        value={
+            name: part if isinstance(part, str | int | float | None) else _copied(part)
+            for name, part in item.value.items()
+        },
         created_at=item.created_at,
         updated_at=item.updated_at,
         score=scored.score if scored else None,
@@ -581,9 +576,6 @@ def _ranked_item(item: Item, candidate: Candidate, scored: Scored | None) -> Ran
 
 
 def _copied(part: Any) -> Any:
-    """Plain texts and numbers, of which most values consist, cannot be changed by any caller."""
-    if isinstance(part, str | int | float | None):
-        return part
     try:
         return deepcopy(part)
     except RecursionError:

@@ -63,10 +63,14 @@ class NamespaceIndex:
         # The very same time object comes only from a store that hands out what it keeps.
         if known is not None and known.updated_at is item.updated_at is not None:
             return known
-        if known is not None and known.value == item.value:
-            return known if known.updated_at == item.updated_at else self._restamp(item)
+        is_same = known is not None and known.value == item.value
+        if known is not None and is_same and known.updated_at == item.updated_at:
+            return known
         memory = _memory_of(item)
-        self._hold(memory)
+        self._memories[memory.id] = memory
+        # The same value under other times: its words need not be read again.
+        if not is_same:
+            self.catalog.put(memory.id, traits_of(memory))
         return memory
 
     def note_put(
@@ -74,15 +78,18 @@ class NamespaceIndex:
     ) -> None:
         """A write through the wrapper; the item's own times are learned when it is next read."""
         with self.lock:
-            self._mark((namespace, key))
+            if self._written_during_fill is not None:
+                self._written_during_fill.add((namespace, key))
             known = self._memories.get((namespace, key))
-            created = known.created_at if known else now
-            self._hold(read_memory(namespace, key, dict(value), created))
+            memory = read_memory(namespace, key, dict(value), known.created_at if known else now)
+            self._memories[memory.id] = memory
+            self.catalog.put(memory.id, traits_of(memory))
 
     def note_delete(self, memory_id: MemoryId) -> None:
         """A deletion through the wrapper, or one elsewhere that came to light."""
         with self.lock:
-            self._mark(memory_id)
+            if self._written_during_fill is not None:
+                self._written_during_fill.add(memory_id)
             self._drop(memory_id)
 
     @property
@@ -91,7 +98,7 @@ class NamespaceIndex:
         if self.filled_at is None or self.too_large:
             return None
         with self.lock:
-            times = [one.updated_at for one in self._memories.values() if one.updated_at]
+            times = [memory.updated_at for memory in self._memories.values() if memory.updated_at]
         return max(times, default=None)
 
     def begin_fill(self) -> float | None:
@@ -123,45 +130,26 @@ class NamespaceIndex:
                     self.memory(item)
             if written or len(self._memories) != count:
                 return False
-            self.filled_at = now
-            self._compact()
+            self._end(now)
             return True
 
     def end_fill(self, items: Iterable[Item], now: float) -> None:
         """Take in a whole listing: new and changed memories in, vanished ones out."""
         with self.lock:
             written = self._written_during_fill or set()
-            seen = set(written)
-            if not self._memories:
-                items = list(items)
-                self._build([_memory_of(item) for item in items if id_of(item) not in written])
-            for item in items:
-                seen.add(id_of(item))
-                if id_of(item) not in written:
-                    self.memory(item)
-            for memory_id in self._memories.keys() - seen:
+            listed = {id_of(item): item for item in items}
+            fresh = [item for memory_id, item in listed.items() if memory_id not in written]
+            self.memories(fresh)
+            for memory_id in self._memories.keys() - listed.keys() - written:
                 self._drop(memory_id)
-            self.filled_at = now
-            self._compact()
-
-    def _restamp(self, item: Item) -> Memory:
-        """The same value under other times: its words need not be read again."""
-        memory = self._memories[item.namespace, item.key] = _memory_of(item)
-        return memory
-
-    def _hold(self, memory: Memory) -> None:
-        self._memories[memory.id] = memory
-        self.catalog.put(memory.id, traits_of(memory))
+            self._end(now)
 
     def _drop(self, memory_id: MemoryId) -> None:
         self._memories.pop(memory_id, None)
         self.catalog.remove(memory_id)
 
-    def _mark(self, memory_id: MemoryId) -> None:
-        if self._written_during_fill is not None:
-            self._written_during_fill.add(memory_id)
-
-    def _compact(self) -> None:
+    def _end(self, now: float) -> None:
+        self.filled_at = now
         if self.catalog.rows - self.catalog.size > DEAD_SHARE * self.catalog.rows:
             self._build(list(self._memories.values()))
 

@@ -20,8 +20,6 @@ from langgraph.store.base import (
     GetOp,
     Item,
     ListNamespacesOp,
-    MatchCondition,
-    NamespacePath,
     NotProvided,
     Op,
     PutOp,
@@ -272,34 +270,11 @@ class RecallStore(BaseStore):
         op = self._search_op(namespace_prefix, query, filter, limit, offset, refresh_ttl)
         return await arun(self._reader.search(op, policy, include), self._host)
 
-    def list_namespaces(
-        self,
-        *,
-        prefix: NamespacePath | None = None,
-        suffix: NamespacePath | None = None,
-        max_depth: int | None = None,
-        limit: int = 100,
-        offset: int = 0,
-    ) -> list[Namespace]:
-        """Namespaces of the inner store, without our side-car."""
-        op = _list_op(prefix, suffix, max_depth, limit, offset)
-        return run(self._reader.namespaces(op), self._host)
-
-    async def alist_namespaces(
-        self,
-        *,
-        prefix: NamespacePath | None = None,
-        suffix: NamespacePath | None = None,
-        max_depth: int | None = None,
-        limit: int = 100,
-        offset: int = 0,
-    ) -> list[Namespace]:
-        """The async twin of `list_namespaces`."""
-        op = _list_op(prefix, suffix, max_depth, limit, offset)
-        return await arun(self._reader.namespaces(op), self._host)
-
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Several operations; reads come before writes, as in the stores this one wraps."""
+        """Several operations; reads come before writes, as in the stores this one wraps.
+
+        Lists of namespaces, here and from `list_namespaces`, leave our side-car out.
+        """
         return run(self._batch(list(ops)), self._host)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -434,15 +409,11 @@ class RecallStore(BaseStore):
 
     def secret(self) -> bytes:
         """Random bytes that the side-car keeps, for nonces that no writer of memories can know."""
-        if self._secret is None:
-            self._secret = run(_kept_secret(), self._host)
-        return self._secret
+        return run(self._kept_secret(), self._host)
 
     async def asecret(self) -> bytes:
         """The async twin of `secret`."""
-        if self._secret is None:
-            self._secret = await arun(_kept_secret(), self._host)
-        return self._secret
+        return await arun(self._kept_secret(), self._host)
 
     def explain(
         self,
@@ -584,14 +555,21 @@ class RecallStore(BaseStore):
         `traces` where that takes feedback.
         """
         self._writer.feedback(namespace, key, good)
-        forward_feedback(self._traces, namespace, key, good)
+        forward = getattr(self._traces, "feedback", None)
+        if forward is None:
+            return
+        try:
+            for name in [key] if isinstance(key, str) else key:
+                forward(namespace, name, good)
+        except Exception as fault:
+            # A fault of the sink stays there.
+            logger.warning("An outcome could not be handed to traces: %s", described(fault))
 
     async def afeedback(
         self, namespace: Namespace, key: str | Sequence[str], good: bool = True
     ) -> None:
         """The async twin of `feedback`."""
-        self._writer.feedback(namespace, key, good)
-        forward_feedback(self._traces, namespace, key, good)
+        self.feedback(namespace, key, good)
 
     def forget(self, namespace: Namespace, key: str, *, source: Source = "user_stated") -> bool:
         """Delete a memory with its history, vectors, words and usage.
@@ -805,7 +783,7 @@ class RecallStore(BaseStore):
         refresh_ttl: bool | None,
     ) -> SearchOp:
         if refresh_ttl is None:
-            refresh_ttl = (self.ttl_config or {}).get("refresh_on_read", True)
+            refresh_ttl = (self._inner.ttl_config or {}).get("refresh_on_read", True)
         op = SearchOp(prefix, filter, limit, offset, query, refresh_ttl)
         validate_op_namespace(op)
         return op
@@ -813,7 +791,7 @@ class RecallStore(BaseStore):
     def _forget(self, namespace: Namespace, key: str, source: Source) -> Plan[bool]:
         gone = yield from self._writer.forget(namespace, key, source)
         if gone is not None:
-            yield from erased(self._traces, namespace, key)
+            yield from self._erase_traces(namespace, key)
         return bool(gone)
 
     def _sweep(self, ask: SweepRequest) -> Plan[SweepReport]:
@@ -823,61 +801,35 @@ class RecallStore(BaseStore):
 
     def _forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
         forgotten = yield from self._upkeep.forget_namespace(namespace)
-        yield from erased(self._traces, namespace)
+        yield from self._erase_traces(namespace)
         return forgotten
 
+    def _erase_traces(self, *what: Any) -> Plan[None]:
+        """Recorded traces forget too, where they can."""
+        erase = getattr(self._traces, "erase", None)
+        if erase is not None:
+            yield Call(lambda: erase(*what))
 
-def _kept_secret() -> Plan[bytes]:
-    """The secret of the side-car, made when there is none; of two makers the last one wins."""
-    get = GetOp(SECRET, "nonce", refresh_ttl=False)
-    made = {"hex": secrets.token_hex(32)}
-    for _ in range(2):
-        (item,) = yield Ops([get], sidecar=True)
-        if item is not None:
-            return bytes.fromhex(item.value["hex"])
-        try:
-            yield Ops([PutOp(SECRET, "nonce", made, index=False)], sidecar=True)
-        except Exception as fault:
-            # What cannot be written can still be read; the secret is then this process's own.
-            told = described(fault)
-            logger.warning("The nonces' secret could not be kept in the store: %s", told)
-            break
-    return bytes.fromhex(made["hex"])
-
-
-def erased(traces: Any, *what: Any) -> Plan[None]:
-    """Recorded traces forget too, where they can."""
-    erase = getattr(traces, "erase", None)
-    if erase is not None:
-        yield Call(lambda: erase(*what))
-
-
-def forward_feedback(
-    traces: Any, namespace: Namespace, key: str | Sequence[str], good: bool
-) -> None:
-    """Hand outcomes to a sink that takes them; a fault of the sink stays there."""
-    tell = getattr(traces, "feedback", None)
-    if tell is None:
-        return
-    try:
-        for name in [key] if isinstance(key, str) else key:
-            tell(namespace, name, good)
-    except Exception as fault:
-        logger.warning("An outcome could not be handed to traces: %s", described(fault))
-
-
-def _list_op(
-    prefix: NamespacePath | None,
-    suffix: NamespacePath | None,
-    max_depth: int | None,
-    limit: int,
-    offset: int,
-) -> ListNamespacesOp:
-    starts = (MatchCondition("prefix", prefix),) if prefix else ()
-    ends = (MatchCondition("suffix", suffix),) if suffix else ()
-    op = ListNamespacesOp((*starts, *ends), max_depth, limit, offset)
-    validate_op_namespace(op)
-    return op
+    def _kept_secret(self) -> Plan[bytes]:
+        """The secret of the side-car, made when there is none; of two makers the last one wins."""
+        if self._secret is not None:
+            return self._secret
+        get = GetOp(SECRET, "nonce", refresh_ttl=False)
+        value = {"hex": secrets.token_hex(32)}
+        for _ in range(2):
+            (item,) = yield Ops([get], sidecar=True)
+            if item is not None:
+                value = item.value
+                break
+            try:
+                yield Ops([PutOp(SECRET, "nonce", value, index=False)], sidecar=True)
+            except Exception as fault:
+                # What cannot be written can still be read; the secret is then this process's own.
+                reason = described(fault)
+                logger.warning("The nonces' secret could not be kept in the store: %s", reason)
+                break
+        self._secret = bytes.fromhex(value["hex"])
+        return self._secret
 
 
 def _check_op(op: Any) -> None:
