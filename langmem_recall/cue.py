@@ -22,7 +22,7 @@ from langmem_recall.types import Cue
 PART_CHARS = 250
 """Longest part of a cue: a long one ruins dense search."""
 BLOCK_NAME = "recalled_memories"
-"""Name of the messages that carry our own blocks; they are nobody's words."""
+"""Name of the messages that carry our own blocks; they are no human's words."""
 
 # What decides a long text stands at its ends; the middle of a pasted file is not worth reading.
 _READ_CHARS = 4000
@@ -57,15 +57,18 @@ def build_cue(state: Mapping[str, Any] | object) -> Cue:
     if turn is not None and (not latest or is_vague(latest)):
         sought = _meant_before(messages[:turn]) or latest
     todos = fields.get("todos")
-    tools = (one for one in reversed(messages[turn or 0 :]) if isinstance(one, ToolMessage))
-    error = next((message for message in tools if message.status == "error"), None)
+    errors = [
+        message
+        for message in messages[turn or 0 :]
+        if isinstance(message, ToolMessage) and message.status == "error"
+    ]
     distinct: dict[str, str] = {}
     for part in (
         sought,
         _joined(_texts(fields.get("goal"))),
         _joined(_texts(fields.get("active_subtask")) or _todos(todos, "in_progress")),
         _joined(_texts(fields.get("open_loops")) or _todos(todos, "pending")),
-        _joined(identifiers(words_of(error)) if error else (), " "),
+        _joined(identifiers(words_of(errors[-1])) if errors else (), " "),
     ):
         distinct.setdefault(part.casefold(), part)
     return Cue(latest, tuple(filter(None, distinct.values())), task_of(fields))
@@ -139,7 +142,7 @@ def _is_human(message: BaseMessage) -> bool:
 def _meant_before(messages: Sequence[BaseMessage]) -> str:
     """What a vague follow-up goes back to: the latest words with content, else the last answer."""
     humans = (words_of(message) for message in reversed(messages) if _is_human(message))
-    answers = (words_of(one) for one in reversed(messages) if isinstance(one, AIMessage))
+    answers = (words_of(answer) for answer in reversed(messages) if isinstance(answer, AIMessage))
     meant = next((words for words in humans if not says_nothing(words)), "")
     return shorten(meant or next(filter(None, answers), ""))
 

@@ -133,7 +133,7 @@ class Quarantine:
             if (
                 cached is None
                 or cached.words != _words_of(memory)
-                # Somebody may have approved it since.
+                # It may have been approved since.
                 or (cached.decision.bars and now - cached.read_at >= self._max_age_s)
             ):
                 unknown[memory.id] = memory
@@ -254,7 +254,7 @@ class Quarantine:
         lasting: Decisions = {}
         for memory in missing:
             (decision, has_failed), before = judged[memory.id], stored.get(memory.id)
-            # A guard that failed has decided nothing: the next reader asks it again.
+            # A guard that failed has decided nothing: it is tried again at the next read.
             if not has_failed and self.is_lasting(decision, before):
                 lasting[memory.id] = decision._replace(former=before and before.former)
         try:

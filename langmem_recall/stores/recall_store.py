@@ -32,21 +32,20 @@ from langgraph.store.base import (
 from typing_extensions import Unpack
 
 from langmem_recall.errors import ConfigurationError, InputError, described
-from langmem_recall.flows.duplicates import DuplicateFinder
+from langmem_recall.flows.bookkeeping import Bookkeeper
 from langmem_recall.flows.effects import Call, Effect, Host, Ops, Plan, arun, run
 from langmem_recall.flows.quarantine import Quarantine
 from langmem_recall.flows.read import Namespaces, Reader, ReadOptions, quiet
 from langmem_recall.flows.rerank import Reranker
+from langmem_recall.flows.sweep import Sweeper, SweepRequest
 from langmem_recall.flows.usage import Ledger
+from langmem_recall.flows.write import Writer, Writing
 from langmem_recall.guard.judge import Guard, default_guard
 from langmem_recall.memory.sweep import STEPS, Forgotten, Step, SweepReport
 from langmem_recall.memory.value import check_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.backend import backend_of, utc_now
-from langmem_recall.stores.bookkeeping import Bookkeeper
 from langmem_recall.stores.flusher import Flusher
-from langmem_recall.stores.sweep import Sweeper, SweepRequest
-from langmem_recall.stores.writes import Writer, Writing
 from langmem_recall.types import (
     SIDECAR_ROOT,
     Cue,
@@ -192,9 +191,8 @@ class RecallStore(BaseStore):
             backend, self._ledger, self._quarantine, clock, self._flusher.nudge, options
         )
         keeper = Bookkeeper((backend, beside), clock, self._ledger, self._quarantine)
-        duplicates = DuplicateFinder(backend)
-        self._writer = Writer(keeper, duplicates, self._flusher.nudge, writing)
-        self._upkeep = Sweeper(keeper, duplicates, writing.merge_similarity)
+        self._writer = Writer(keeper, self._flusher.nudge, writing)
+        self._upkeep = Sweeper(keeper, writing.merge_similarity)
 
     def __repr__(self) -> str:
         return f"RecallStore({self._inner!r}, policy={self.policy.name!r})"

@@ -24,6 +24,7 @@ from langmem_recall.flows.quarantine import (
     quarantined_value,
 )
 from langmem_recall.flows.read import POLICIES
+from langmem_recall.flows.write import WAITING
 from langmem_recall.guard.judge import Guard, allow_all, default_guard
 from langmem_recall.stores.local.rows import (
     Record,
@@ -36,7 +37,6 @@ from langmem_recall.stores.local.rows import (
 )
 from langmem_recall.stores.local.store import LocalStore, check_op
 from langmem_recall.stores.local.writer import Put, new_put
-from langmem_recall.stores.writes import WAITING
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 
 FORMAT = "langmem-recall"

@@ -12,7 +12,6 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from langgraph.store.base import (
-    Item,
     ListNamespacesOp,
     MatchCondition,
     PutOp,
@@ -20,8 +19,9 @@ from langgraph.store.base import (
 )
 
 from langmem_recall.errors import InputError, StoreError, described
-from langmem_recall.flows.candidates import PAGE, memory_of
-from langmem_recall.flows.duplicates import DuplicateFinder
+from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace
+from langmem_recall.flows.candidates import PAGE, id_of, memory_of
+from langmem_recall.flows.duplicates import resembling_memories
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.memory.conflicts import is_same
 from langmem_recall.memory.sweep import (
@@ -42,7 +42,6 @@ from langmem_recall.memory.sweep import (
 from langmem_recall.memory.value import revised_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.signals import RECENCY, STRENGTH, signal_table
-from langmem_recall.stores.bookkeeping import Bookkeeper, Write, check_namespace
 from langmem_recall.types import (
     SIDECAR_ROOT,
     Candidate,
@@ -112,14 +111,9 @@ class SweepPlan:
 class Sweeper:
     """The housekeeping half of a `RecallStore`; plans only, carried out by its owner."""
 
-    def __init__(
-        self,
-        keeper: Bookkeeper,
-        duplicates: DuplicateFinder,
-        merge_similarity: float,
-    ) -> None:
+    def __init__(self, keeper: Bookkeeper, merge_similarity: float) -> None:
         self._keeper = keeper
-        self._duplicates = duplicates
+        self._backend = keeper.backend
         self._quarantine = keeper.quarantine
         self._ledger = keeper.ledger
         self._merge_similarity = merge_similarity
@@ -127,7 +121,10 @@ class Sweeper:
     def sweep(self, request: SweepRequest, policy: RecallPolicy) -> Plan[SweepReport]:
         """Look at some memories, say what is to become of them, and do it where it is to be."""
         now, offset = self._keeper.clock(), request.after or 0
-        items, places = yield from self._page(request.namespace, offset, request.limit)
+        # By name, where what a sweep writes stays put. In a store's own listing it would not: that
+        # begins with what was written last, and leaves open which of two written together is first.
+        page = self._backend.items_below(request.namespace, offset, request.limit)
+        items, places = yield from page
         memories = {memory.id: memory for memory in map(memory_of, items)}
         for barred in (yield from self._quarantine.barred(memories.values(), now.timestamp())):
             if memories[barred].status == "active":
@@ -167,21 +164,13 @@ class Sweeper:
         compacted: bool = yield Call(self._compact)
         return Forgotten(namespace, count, traces, compacted)
 
-    def _page(self, namespace: Namespace, offset: int, limit: int) -> Plan[tuple[list[Item], int]]:
-        """Memories in some places of an order by name, in which what a sweep writes stays put.
-
-        In a store's own listing it would not: that one begins with what was written last, and
-        leaves open which of two written together comes first.
-        """
-        return self._keeper.backend.items_below(namespace, offset, limit)
-
     def _merge(self, plan: SweepPlan, namespace: Namespace, now: datetime) -> Plan[None]:
         """Merge each memory into a better one that says the same.
 
         Only what is swept may go: a memory outside of this sweep goes when its turn comes.
         """
         usable = [memory for memory in plan.left() if is_in_force(memory, now)]
-        found = yield from self._duplicates.of_memories(namespace, usable)
+        found = yield from resembling_memories(self._backend, namespace, usable)
         others = [match.memory for matches in found for match in matches]
         excluded = set((yield from self._quarantine.barred(others, now.timestamp())))
         excluded |= {memory.id for memory in others if not is_in_force(memory, now)}
@@ -217,7 +206,7 @@ class Sweeper:
 
     def _erase(self, namespace: Namespace, sidecar: bool) -> Plan[int]:
         """Delete everything at or below a namespace of either store; returns how many items."""
-        backend = self._keeper.sidecar if sidecar else self._keeper.backend
+        backend = self._keeper.sidecar if sidecar else self._backend
         count = yield from backend.erase(namespace)
         if count is not None:
             return count
@@ -225,8 +214,8 @@ class Sweeper:
         while True:
             op = SearchOp(namespace, None, PAGE, 0, None, refresh_ttl=False)
             (page,) = yield Ops([op], sidecar=sidecar)
-            inside = (one for one in page if one.namespace[: len(namespace)] == namespace)
-            ids = sorted((one.namespace, one.key) for one in inside)
+            inside = (item for item in page if item.namespace[: len(namespace)] == namespace)
+            ids = sorted(map(id_of, inside))
             if not ids:
                 return len(erased)
             if erased.issuperset(ids):
@@ -234,33 +223,35 @@ class Sweeper:
                     f"The store keeps {len(ids)} items of {namespace!r} that were deleted from it. "
                     "Look for a process that writes them anew, and forget again."
                 )
-            yield Ops([PutOp(*one, None) for one in ids], sidecar=sidecar, as_batch=True)
+            deletions = [PutOp(*memory_id, None) for memory_id in ids]
+            yield Ops(deletions, sidecar=sidecar, as_batch=True)
             erased.update(ids)
-            for one in ids:
-                self._keeper.backend.note_delete(*one)
+            for memory_id in ids:
+                self._backend.note_delete(*memory_id)
 
     def _beside(self, namespace: Namespace) -> Plan[list[Namespace]]:
         """Namespaces of the side-car that hold something about this one, whatever put it there."""
-        path = (SIDECAR_ROOT, "*", *namespace)
-        depth, found, offset = len(path), set(), 0
+        path, own = (SIDECAR_ROOT, "*", *namespace), (SIDECAR_ROOT, *namespace)
+        depth, found, offset = len(path), set[Namespace](), 0
         while True:
             op = ListNamespacesOp((MatchCondition("prefix", path),), depth, PAGE, offset)
             (page,) = yield Ops([op], sidecar=True)
             offset += len(page)
             # Label by label, because one of the namespace's own may be an asterisk too.
-            found |= {one for one in page if one[0] == SIDECAR_ROOT and one[2:depth] == namespace}
+            found |= {home for home in page if (home[0], *home[2:depth]) == own}
             if len(page) < PAGE:
                 return sorted(found)
 
     def _compact(self) -> bool:
-        both = (self._keeper.backend, self._keeper.sidecar)
+        both = (self._backend, self._keeper.sidecar)
         backends = {id(backend): backend for backend in both}.values()
         try:
+            # Each of them, whatever the first one says.
             done = [backend.compact() for backend in backends]
             return all(done)
         except StoreError as error:
-            told = described(error)
-            logger.warning("The store could not be compacted; compact it later: %s", told)
+            reason = described(error)
+            logger.warning("The store could not be compacted; compact it later: %s", reason)
             return False
 
 

@@ -51,7 +51,6 @@ class Bookkeeper:
         quarantine: Quarantine,
     ) -> None:
         self.backend, self.sidecar = backends
-        self.inner = self.backend.store
         self.clock = clock
         self.ledger = ledger
         self.quarantine = quarantine
@@ -60,7 +59,7 @@ class Bookkeeper:
 
     def put(self, writes: Sequence[Write]) -> Plan[None]:
         """Store memories; where the embedder fails, without vectors until it works again."""
-        ttl = (self.inner.ttl_config or {}).get("default_ttl")
+        ttl = (self.backend.store.ttl_config or {}).get("default_ttl")
         # InMemoryStore cannot embed a text twice in a batch.
         batches: list[dict[str, PutOp]] = []
         for write in writes:
@@ -106,7 +105,7 @@ class Bookkeeper:
             memory_id = (mark.namespace[len(UNINDEXED) :], mark.key)
             (item,) = yield Ops([GetOp(*memory_id, refresh_ttl=False)])
             if item is not None:
-                ttl = (self.inner.ttl_config or {}).get("default_ttl")
+                ttl = (self.backend.store.ttl_config or {}).get("default_ttl")
                 put = PutOp(*memory_id, dict(item.value), ttl=ttl)
                 try:
                     yield Ops([put], as_batch=True)

@@ -14,14 +14,14 @@ from langgraph.store.base import GetOp, PutOp
 
 from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, InputError, RejectedError, described
+from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace
 from langmem_recall.flows.candidates import listing, memories_at, memory_of
-from langmem_recall.flows.duplicates import DuplicateFinder
+from langmem_recall.flows.duplicates import resembling_text
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.quarantine import (
     QUARANTINE,
     Decision,
     Decisions,
-    Quarantine,
     digest_of,
     pending_of,
     quarantined_value,
@@ -42,7 +42,6 @@ from langmem_recall.memory.value import (
     revised_value,
     write_value,
 )
-from langmem_recall.stores.bookkeeping import Bookkeeper, Write, check_namespace
 from langmem_recall.types import TRUST, Memory, MemoryId, Namespace, Source
 from langmem_recall.write_policy import WritePolicy
 
@@ -60,7 +59,7 @@ LESS_TRUSTED = ("a less trusted source would put a more trusted memory out of fo
 FORMER = "@"
 """A former value of `key` is kept under `key@1`, `key@2` and so on."""
 WAITING = "?"
-"""What would take the place of `key` waits for a person's word under `key?1`, `key?2` and so on."""
+"""What would take the place of `key` waits for approval under `key?1`, `key?2` and so on."""
 LONGEST_TTL = timedelta(days=365_000)
 FIELDS = frozenset(MEMORY_FIELDS) - {"content", "status", "confirmed_at", "superseded_at"}
 """What a caller may say of a memory."""
@@ -105,16 +104,9 @@ class Writing:
 class Writer:
     """The writing half of a `RecallStore`; plans only, carried out by its owner."""
 
-    def __init__(
-        self,
-        keeper: Bookkeeper,
-        duplicates: DuplicateFinder,
-        nudge: Callable[[], None],
-        knobs: Writing,
-    ) -> None:
+    def __init__(self, keeper: Bookkeeper, nudge: Callable[[], None], knobs: Writing) -> None:
         self._keeper = keeper
-        self._duplicates = duplicates
-        self._quarantine: Quarantine = keeper.quarantine
+        self._quarantine = keeper.quarantine
         self._ledger = keeper.ledger
         self._clock = keeper.clock
         self._nudge = nudge
@@ -222,7 +214,7 @@ class Writer:
         found = {memory.id: memory for memory in waiting}
         if self._quarantine.is_on:
             decisions = yield from self._quarantine.below(namespace)
-            barring = sorted(one for one, decision in decisions.items() if decision.bars)
+            barring = sorted(name for name, decision in decisions.items() if decision.bars)
             for memory in (yield from memories_at(barring)).values():
                 decision = decisions[memory.id]
                 is_history = memory.superseded_at is not None or memory.status == "superseded"
@@ -486,7 +478,8 @@ class Writer:
 
     def _reinforce_duplicate(self, memory: Memory, now: datetime) -> Plan[Memory | None]:
         """Reinforce the memory in force that says the same already, if there is one."""
-        matches = yield from self._duplicates.of_text(memory.namespace, memory.text)
+        backend = self._keeper.backend
+        matches = yield from resembling_text(backend, memory.namespace, memory.text)
         superseded = {key for match in matches for key in match.memory.supersedes}
         usable = [
             match
@@ -541,7 +534,7 @@ class Writer:
 
 
 def _as_history(memory: Memory, now: datetime) -> Write:
-    """A memory out of force; a quarantined one stays so, whatever time is asked for."""
+    """A memory out of force; a quarantined one stays so, whatever time a cue is about."""
     status = "quarantined" if memory.status == "quarantined" else "superseded"
     value = revised_value(memory, status=status, superseded_at=now)
     return Write(memory.id, value, indexed=False)
