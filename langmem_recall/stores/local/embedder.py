@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -63,11 +63,6 @@ class Embedder:
         steps = (path if path == "$" else tokenize_path(path) for path in paths)
         return [text for step in steps for text in get_text_at_path(memory.value, step) if text]
 
-    def query(self, text: str) -> list[float]:
-        """The vector of a query; the embedder's own error where it fails."""
-        vector: list[float] = self._call("query", text)
-        return vector
-
     def documents(
         self, groups: Sequence[Sequence[str]], meta: Mapping[str, Any]
     ) -> list[bytes | None]:
@@ -102,7 +97,7 @@ class Embedder:
 
     def measure(self) -> None:
         """Ask for one vector, the fingerprint; the embedder's own error where it fails."""
-        (vector,) = self._call("documents", [_PROBE])
+        (vector,) = self.call("documents", [_PROBE])
         array = _as_array(vector)
         if array is None:
             raise StoreError(
@@ -158,7 +153,7 @@ class Embedder:
     def _try(self, texts: list[str]) -> dict[str, Floats]:
         """Vectors by text; none where the embedder fails, which the log then says."""
         try:
-            vectors = list(self._call("documents", texts))
+            vectors = list(self.call("documents", texts))
         except RecallError:
             raise
         except Exception as error:
@@ -171,12 +166,12 @@ class Embedder:
         arrays = {text: _as_array(vector) for text, vector in zip(texts, vectors, strict=True)}
         return {text: array for text, array in arrays.items() if array is not None}
 
-    def _call(self, kind: str, argument: Any) -> Any:
+    def call(self, kind: Literal["query", "documents"], argument: Any) -> Any:
+        """What the embedder answers; its own error where it fails."""
         embeddings = self.embeddings
         if hasattr(embeddings, "afunc") and not hasattr(embeddings, "func"):
             # LangGraph's wrapper of an async function cannot be called from sync code.
-            call: Callable[[Any], Any] = getattr(embeddings, f"aembed_{kind}")
-            return asyncio.run(cast(Any, call(argument)))
+            return asyncio.run(getattr(embeddings, f"aembed_{kind}")(argument))
         return getattr(embeddings, f"embed_{kind}")(argument)
 
 

@@ -86,21 +86,20 @@ class LocalFile:
                 _create_private(self.path)
         # Before SQLite opens it: a file that is replaced in between is refused, not mistaken.
         self._stamp = self._read_stamp()
-        self._write_lock = threading.RLock()
+        self._write_lock = self._read_lock = threading.RLock()
         with _translated(self.path):
-            self._writer = self._open()
-            if self.is_memory:
-                self._reader, self._read_lock = self._writer, self._write_lock
-            else:
-                self._reader, self._read_lock = self._connect(), threading.RLock()
+            self._writer = self._reader = self._open()
+            if not self.is_memory:
+                self._reader = _connect(self.path, self._is_immutable)
+                self._read_lock = threading.RLock()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction that sees the latest state and is on disk when this returns."""
         self._check_open()
-        if self.is_read_only:
-            raise StoreError(_explained(self.path, "it is open as a readonly database"))
         with self._write_lock, _translated(self.path):
+            if self.is_read_only:
+                raise sqlite3.OperationalError("it is open as a readonly database")
             with _transaction(self._writer, "BEGIN IMMEDIATE"):
                 self.check()
                 yield self._writer
@@ -126,7 +125,10 @@ class LocalFile:
             return
         with _translated(self.path):
             self.check()
-            with closing(self._connect()) as connection, _transaction(connection, "BEGIN"):
+            with (
+                closing(_connect(self.path, self._is_immutable)) as connection,
+                _transaction(connection, "BEGIN"),
+            ):
                 yield connection
 
     def vacuum(self) -> bool:
@@ -153,7 +155,7 @@ class LocalFile:
             with (
                 self.loading() as source,
                 _translated(path),
-                closing(_connect(path, "mode=rw")) as copy,
+                closing(_connect(path)) as copy,
             ):
                 source.backup(copy)
         except BaseException:
@@ -219,7 +221,7 @@ class LocalFile:
 
     def _prepare(self) -> sqlite3.Connection:
         """A connection to a file that has this version's schema."""
-        connection = self._connect()
+        connection = _connect(self.path, self._is_immutable)
         try:
             is_current = _schema_version(connection, self.path) == SCHEMA_VERSION
             if not self._is_immutable:
@@ -239,10 +241,6 @@ class LocalFile:
             raise
         return connection
 
-    def _connect(self) -> sqlite3.Connection:
-        # Never made anew: a file that is gone must not be mistaken for an empty one.
-        return _connect(self.path, "immutable=1" if self._is_immutable else "mode=rw")
-
 
 def _create_private(path: str) -> None:
     """Make a file that only its owner may read, and SQLite's log with it; it must be new."""
@@ -256,7 +254,9 @@ def _size(path: str) -> int:
         return 0
 
 
-def _connect(path: str, how: str) -> sqlite3.Connection:
+def _connect(path: str, is_immutable: bool = False) -> sqlite3.Connection:
+    # Never made anew: a file that is gone must not be mistaken for an empty one.
+    how = "immutable=1" if is_immutable else "mode=rw"
     connection = sqlite3.connect(
         path if path == MEMORY else f"{Path(path).as_uri()}?{how}",
         uri=path != MEMORY,
@@ -325,14 +325,9 @@ def _translated(path: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreError(_explained(path, str(error))) from error
-
-
-def _explained(path: str, problem: str) -> str:
-    for mark, advice in _ADVICE.items():
-        if mark in problem:
-            return advice.format(path=path, problem=problem)
-    return f"{path} could not be used: {problem}. Nothing was changed; check the file."
+        other = "{path} could not be used: {problem}. Nothing was changed; check the file."
+        advice = next((text for mark, text in _ADVICE.items() if mark in str(error)), other)
+        raise StoreError(advice.format(path=path, problem=error)) from error
 
 
 _ADVICE = {

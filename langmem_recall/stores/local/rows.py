@@ -29,6 +29,7 @@ _FIELDS = (
     "id, namespace, key, CAST(value AS BLOB), created_at, updated_at, expires_at, ttl_minutes, "
     "indexed"
 )
+_UNEXPIRED = "(? IS NULL OR expires_at IS NULL OR expires_at > ?)"
 
 
 class Record(NamedTuple):
@@ -49,10 +50,6 @@ class Record(NamedTuple):
         """Namespace and key."""
         return decode_namespace(self.namespace), self.key
 
-    def is_expired(self, by: int | None) -> bool:
-        """Whether its time to live is over by then, if given."""
-        return by is not None and self.expires_at is not None and self.expires_at <= by
-
     def decoded(self) -> dict[str, Any]:
         """The value, fresh; StoreError where the row is damaged."""
         value = decode_value(self.value)
@@ -72,14 +69,8 @@ class Record(NamedTuple):
 
     def search_item(self, value: dict[str, Any], score: float | None) -> SearchItem:
         """A search result with this value."""
-        return SearchItem(
-            decode_namespace(self.namespace),
-            self.key,
-            value,
-            to_datetime(self.created_at),
-            to_datetime(self.updated_at),
-            score,
-        )
+        times = to_datetime(self.created_at), to_datetime(self.updated_at)
+        return SearchItem(*self.memory_id, value, *times, score)
 
 
 @lru_cache(maxsize=65_536)
@@ -155,11 +146,13 @@ def write_meta(connection: sqlite3.Connection, **facts: Any) -> None:
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts.items())
 
 
-def find_record(connection: sqlite3.Connection, namespace: Namespace, key: str) -> Record | None:
-    """The record of that name."""
+def find_record(
+    connection: sqlite3.Connection, namespace: Namespace, key: str, expired_by: int | None
+) -> Record | None:
+    """The record of that name, unless it has expired by then, if given."""
     found = connection.execute(
-        f"SELECT {_FIELDS} FROM items WHERE namespace = ? AND key = ?",
-        (encode_namespace(namespace), key),
+        f"SELECT {_FIELDS} FROM items WHERE namespace = ? AND key = ? AND {_UNEXPIRED}",
+        (encode_namespace(namespace), key, expired_by, expired_by),
     ).fetchone()
     return Record(*found) if found else None
 
@@ -180,8 +173,8 @@ def list_records(
 ) -> Iterator[Record]:
     """Records under a prefix, latest update first; without those expired by then, if given."""
     ids = connection.execute(
-        "SELECT id FROM items WHERE namespace >= ? AND namespace < ? "
-        "AND (? IS NULL OR expires_at IS NULL OR expires_at > ?) ORDER BY updated_at DESC, id",
+        f"SELECT id FROM items WHERE namespace >= ? AND namespace < ? AND {_UNEXPIRED} "
+        "ORDER BY updated_at DESC, id",
         (*bounds(prefix), expired_by, expired_by),
     )
     # Values are read a chunk at a time: sorting them along would drag every text through memory.
@@ -206,15 +199,6 @@ def expired_ids(connection: sqlite3.Connection, prefix: Namespace, by: int) -> l
         (by, *bounds(prefix)),
     )
     return [row[0] for row in rows]
-
-
-def refresh_expiry(connection: sqlite3.Connection, ids: Iterable[int], now: int) -> None:
-    """Start the time to live of these items again."""
-    connection.executemany(
-        "UPDATE items SET expires_at = ? + CAST(ttl_minutes * 60000000 AS INTEGER) "
-        "WHERE id = ? AND ttl_minutes IS NOT NULL",
-        [(now, item_id) for item_id in sorted(ids)],
-    )
 
 
 def delete_ids(connection: sqlite3.Connection, ids: Sequence[int]) -> None:

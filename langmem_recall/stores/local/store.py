@@ -112,21 +112,24 @@ class LocalStore(BaseStore):
         queries = {op.query for op in ops if isinstance(op, SearchOp) and op.query}
         vectors: dict[str, list[float]] = {}
         if queries and self._embedder:
-            vectors = {query: self._embedder.query(query) for query in queries}
+            vectors = {query: self._embedder.call("query", query) for query in queries}
             # It works again, or still: what it failed on before may go through now.
             self._writer.embed_pending()
         touched: list[Record] = []
         results: list[Result] = [self._read(op, vectors, touched) for op in ops]
         # As in SqliteStore, a read extends a life only where the configuration says so.
-        if (self.ttl_config or {}).get("refresh_on_read") and not self._file.is_read_only:
-            ids = {record.id for record in touched if record.ttl_minutes is not None}
-            if ids:
-                with self._file.writing() as connection:
-                    rows.refresh_expiry(connection, ids, self._now())
+        refreshes = (self.ttl_config or {}).get("refresh_on_read") and not self._file.is_read_only
+        now = self._now()
+        if refreshes and any(record.ttl_minutes is not None for record in touched):
+            with self._file.writing() as connection:
+                connection.executemany(
+                    "UPDATE items SET expires_at = ? + CAST(ttl_minutes * 60000000 AS INTEGER) "
+                    "WHERE id = ? AND ttl_minutes IS NOT NULL",
+                    [(now, item_id) for item_id in sorted({record.id for record in touched})],
+                )
         # The last write of each memory wins.
         last = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
         if last:
-            now = self._now()
             puts = [new_put(op, now) for op in last.values() if op.value is not None]
             deleted = [memory_id for memory_id, op in last.items() if op.value is None]
             self._writer.commit(puts, deleted)
@@ -146,13 +149,13 @@ class LocalStore(BaseStore):
         with self._file.reading() as connection:
             return [rows.find_usage(connection, memory_id) for memory_id in ids]
 
-    def add_usage(self, deltas: Mapping[MemoryId, UsageDelta], fade_per_day: float) -> None:
+    def add_usage(self, touches: Mapping[MemoryId, UsageDelta], fade_per_day: float) -> None:
         """Add uses, durably, all or none; a file that cannot be written counts none."""
-        if not deltas or self._file.is_read_only:
+        if not touches or self._file.is_read_only:
             return
         with self._file.writing() as connection:
-            for memory_id, delta in sorted(deltas.items()):
-                usage = reinforced(rows.find_usage(connection, memory_id), delta, fade_per_day)
+            for memory_id, touch in sorted(touches.items()):
+                usage = reinforced(rows.find_usage(connection, memory_id), touch, fade_per_day)
                 connection.execute(
                     "INSERT OR REPLACE INTO usage (namespace, key, uses, decayed, last_used, "
                     "before, merit) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -222,10 +225,7 @@ class LocalStore(BaseStore):
         return len(expired)
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
-        """Sweep every few minutes in a thread, given a TTL configuration.
-
-        Cancelling the future stops it.
-        """
+        """Sweep every few minutes in a thread; nothing is started without a TTL configuration."""
         future: Future[None] = Future()
         if not self.ttl_config:
             future.set_result(None)
@@ -314,11 +314,9 @@ class LocalStore(BaseStore):
         """The result of a read, None for a put; adds the records whose life it may extend."""
         if isinstance(op, GetOp):
             with self._file.reading() as connection:
-                record = rows.find_record(connection, op.namespace, op.key)
-            if record is None or record.is_expired(self._expired_by()):
-                return None
-            touched += [record] if op.refresh_ttl else []
-            return record.item()
+                record = rows.find_record(connection, op.namespace, op.key, self._expired_by())
+            touched += [record] if record and op.refresh_ttl else []
+            return record.item() if record else None
         if isinstance(op, SearchOp):
             vector = vectors.get(op.query or "")
             found = self._list(op) if vector is None else self._search(op, vector)
@@ -346,9 +344,7 @@ class LocalStore(BaseStore):
                 records = view.records([row for row, _ in page])
         scored = zip(records, (score for _, score in page), strict=True)
         return [
-            (record, record.search_item(record.decoded(), score))
-            for record, score in scored
-            if record
+            (found, found.search_item(found.decoded(), score)) for found, score in scored if found
         ]
 
     def _list(self, op: SearchOp) -> list[tuple[Record, SearchItem]]:
@@ -370,10 +366,8 @@ class LocalStore(BaseStore):
 def check_op(op: Any) -> None:
     """Refuse what cannot be run, before anything of its batch is."""
     if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
-        raise InputError(
-            f"Unknown operation {type(op).__name__}. "
-            "Use GetOp, SearchOp, PutOp or ListNamespacesOp."
-        )
+        known = "GetOp, SearchOp, PutOp or ListNamespacesOp"
+        raise InputError(f"Unknown operation {type(op).__name__}. Use {known}.")
     validate_op_namespace(op)
     names: Sequence[Any] = ()
     if isinstance(op, GetOp | PutOp):
@@ -389,9 +383,8 @@ def check_op(op: Any) -> None:
         try:
             name.encode()
         except (AttributeError, UnicodeEncodeError) as error:
-            raise InputError(
-                f"A key must be text, got {name!r:.80}. Use letters or a UUID."
-            ) from error
+            problem = f"A key must be text, got {name!r:.80}. Use letters or a UUID."
+            raise InputError(problem) from error
 
 
 def _matches(condition: MatchCondition, namespace: Namespace) -> bool:

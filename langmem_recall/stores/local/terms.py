@@ -18,8 +18,6 @@ from langmem_recall.ranking.lexical import LexicalIndex
 from langmem_recall.stores.local.rows import read_meta, write_meta
 from langmem_recall.types import MemoryId
 
-_CHUNK = 2_000
-
 
 class TraitsRow(NamedTuple):
     """One row of the table of traits; `terms` is int32 pairs of a term's number and its count."""
@@ -63,10 +61,8 @@ class Vocabulary:
             # Only ever forwards: an older snapshot would bring back terms that were taken out.
             if scrubs > self._scrubs:
                 terms, numbers = [], {}
-            rows = connection.execute(
-                "SELECT term FROM vocabulary WHERE id >= ? ORDER BY id", (len(terms),)
-            )
-            for (term,) in rows:
+            new = "SELECT term FROM vocabulary WHERE id >= ? ORDER BY id"
+            for (term,) in connection.execute(new, (len(terms),)):
                 numbers[term] = len(terms)
                 terms.append(term)
             # All at once: other threads decode without the lock.
@@ -151,10 +147,8 @@ def scrub(connection: sqlite3.Connection) -> None:
     """
     (count,) = connection.execute("SELECT count(*) FROM vocabulary").fetchone()
     is_used = np.zeros(count, np.bool_)
-    cursor = connection.execute("SELECT terms FROM traits")
-    while rows := cursor.fetchmany(_CHUNK):
-        pairs = np.frombuffer(b"".join(row[0] for row in rows), np.int32).reshape(-1, 2)
-        is_used[pairs[:, 0]] = True
+    for (terms,) in connection.execute("SELECT terms FROM traits"):
+        is_used[np.frombuffer(terms, np.int32)[::2]] = True
     # What begins with a space stands in for a term that went: no term has a space in it.
     connection.executemany(
         "UPDATE vocabulary SET term = ? WHERE id = ?",

@@ -129,9 +129,10 @@ class LocalView:
                 values = readable(found.values())
                 passing += [record.id for record, value in values if matches(value, filter)]
             if len(self._masks) >= MAX_MASKS:
-                self._masks.pop(next(iter(self._masks)))
-            self._masks[name] = np.concatenate([known, np.isin(new, passing)])
-            matching &= self._masks[name]
+                del self._masks[next(iter(self._masks))]
+            mask = np.concatenate([known, np.isin(new, passing)]) if len(new) else known
+            self._masks[name] = mask
+            matching &= mask
         return matching
 
     def items(self, rows: Sequence[int]) -> list[Item | None]:
@@ -143,10 +144,7 @@ class LocalView:
         return self._vectors.similarity(rows).astype(np.float64)
 
     def records(self, rows: Sequence[int]) -> list[Record | None]:
-        """The stored records at these rows.
-
-        None for one that is gone or damaged, which then leaves the view.
-        """
+        """The records at these rows; None for one gone or damaged, which then leaves the view."""
         if len(self._records) > MAX_RECORDS:
             self._records.clear()
         missing = {int(self._ids.values[r]): r for r in rows if r not in self._records}
@@ -222,8 +220,7 @@ class LocalView:
             # The cursor is read row by row, or a large change would be in memory twice.
             for namespace, key, blob, *row in connection.execute(_NEW, where):
                 traits = TraitsRow(*row)
-                memory_id = (decode_namespace(namespace), key)
-                catalog.put(memory_id, self._vocabulary.decode(traits))
+                catalog.put((decode_namespace(namespace), key), self._vocabulary.decode(traits))
                 self._ids.append(traits.id)
                 self._vectors.extend([blob])
         meta.update(latest)

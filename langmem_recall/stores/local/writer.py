@@ -7,7 +7,7 @@ import json
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -194,8 +194,7 @@ class Writer:
         """Embed a few of the texts that an embedder failed on, unless another thread does."""
         if self._skips:
             self._skips -= 1
-            return
-        if self._embedder and self._has_pending and self._pending_lock.acquire(blocking=False):
+        elif self._embedder and self._has_pending and self._pending_lock.acquire(blocking=False):
             try:
                 self._embed_batch(self._embedder)
             finally:
@@ -213,16 +212,28 @@ class Writer:
             with self._file.writing() as connection:
                 meta = rows.read_meta(connection)
                 if meta.get("reindexing") != embedder.identity or not embedder.is_owner(meta):
-                    _mark_all_pending(connection, embedder)
-                total = _count_pending(connection)
+                    connection.execute("DELETE FROM vectors")
+                    facts = "('dims', 'embedder', 'fingerprint')"
+                    connection.execute(f"DELETE FROM meta WHERE name IN {facts}")
+                    for record in rows.list_records(connection, (), None):
+                        if texts := _texts(record, embedder):
+                            row = (record.id, _digest(texts), None)
+                            connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", row)
+                    # Views see by the number that something happened, by the embedder that all did.
+                    rows.take_seqs(connection, 1)
+                    rows.write_meta(connection, reindexing=embedder.identity)
+                pending = "SELECT count(*) FROM vectors WHERE vectors IS NULL"
+                (total,) = connection.execute(pending).fetchone()
             done = 0
             report(done, total)
             while count := self._embed_batch(embedder):
                 done += count
                 report(done, total)
             with self._file.writing() as connection:
-                if not _count_pending(connection):
-                    connection.execute("DELETE FROM meta WHERE name = 'reindexing'")
+                connection.execute(
+                    "DELETE FROM meta WHERE name = 'reindexing' "
+                    "AND NOT EXISTS (SELECT 1 FROM vectors WHERE vectors IS NULL)"
+                )
         return done
 
     def _embed_batch(self, embedder: Embedder) -> int:
@@ -271,12 +282,15 @@ class Writer:
             return
         with loading():
             with self._file.reading() as connection:
-                is_current = _has_current_traits(connection)
+                is_current = _are_traits_current(connection)
             if not is_current:
                 with self._file.writing() as connection:
                     # Another process may have been faster while this one waited for the lock.
-                    if not _has_current_traits(connection):
-                        _derive_all_traits(connection)
+                    if not _are_traits_current(connection):
+                        connection.execute("DELETE FROM vocabulary")
+                        connection.execute("DELETE FROM traits")
+                        write_traits(connection, Vocabulary(), _all_traits(connection))
+                        rows.take_seqs(connection, 1)
         self._has_current_traits = True
 
 
@@ -309,40 +323,14 @@ def _traits(memory: Memory) -> Traits:
         ) from error
 
 
-def _has_current_traits(connection: sqlite3.Connection) -> bool:
+def _are_traits_current(connection: sqlite3.Connection) -> bool:
     return bool(rows.read_meta(connection).get("traits", TRAITS_VERSION) == TRAITS_VERSION)
 
 
-def _derive_all_traits(connection: sqlite3.Connection) -> None:
-    connection.execute("DELETE FROM vocabulary")
-    connection.execute("DELETE FROM traits")
-    traits = (
-        (
-            record.id,
-            _traits(read_memory(*record.memory_id, value, rows.to_datetime(record.created_at))),
-        )
-        for record, value in rows.readable(rows.list_records(connection, (), None))
-    )
-    write_traits(connection, Vocabulary(), traits)
-    rows.take_seqs(connection, 1)
-
-
-def _mark_all_pending(connection: sqlite3.Connection, embedder: Embedder) -> None:
-    """Drop every vector and let the texts wait for the embedder."""
-    connection.execute("DELETE FROM vectors")
-    connection.execute("DELETE FROM meta WHERE name IN ('dims', 'embedder', 'fingerprint')")
-    for record in rows.list_records(connection, (), None):
-        if texts := _texts(record, embedder):
-            row = (record.id, _digest(texts), None)
-            connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", row)
-    # Views see by the number that something happened, and by the embedder that all of it is new.
-    rows.take_seqs(connection, 1)
-    rows.write_meta(connection, reindexing=embedder.identity)
-
-
-def _count_pending(connection: sqlite3.Connection) -> int:
-    count = connection.execute("SELECT count(*) FROM vectors WHERE vectors IS NULL").fetchone()
-    return int(count[0])
+def _all_traits(connection: sqlite3.Connection) -> Iterator[tuple[int, Traits]]:
+    for record, value in rows.readable(rows.list_records(connection, (), None)):
+        memory = read_memory(*record.memory_id, value, rows.to_datetime(record.created_at))
+        yield record.id, _traits(memory)
 
 
 def _texts(record: rows.Record, embedder: Embedder) -> list[str]:

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -551,6 +552,21 @@ def test_sweeper_runs_until_it_is_stopped(clock):
         assert swept.wait(10)
         assert opened.stop_ttl_sweeper(timeout=10)
         assert future.result(timeout=10) is None
+
+
+def test_sweeper_ends_with_a_store_that_is_forgotten():
+    opened = LocalStore(index=False, ttl={"sweep_interval_minutes": 1e-5})
+    future = opened.start_ttl_sweeper()
+    del opened
+    gc.collect()
+    assert future.result(timeout=10) is None
+
+
+def test_sweeper_ends_when_its_future_is_cancelled():
+    with LocalStore(index=False, ttl={"sweep_interval_minutes": 60}) as opened:
+        assert opened.start_ttl_sweeper().cancel()
+        opened._sweeper.join(10)
+        assert not opened._sweeper.is_alive()
 
 
 def test_sweeper_needs_a_ttl_configuration(store, call):
