@@ -291,6 +291,8 @@ class Drop(NamedTuple):
     scored: Scored
     gate: str
     reason: str
+    twin: MemoryId | None = None
+    """The chosen memory that a near-duplicate repeats."""
 
     @property
     def memory(self) -> Memory:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -27,21 +26,20 @@ from langmem_recall.cli.output import (
     save_policy,
     table,
 )
-from langmem_recall.cli.stores import Within, open_store, parse_namespace
+from langmem_recall.cli.stores import Within, all_items, open_store, parse_namespace, told_namespace
 from langmem_recall.errors import InputError
 from langmem_recall.policy import RecallPolicy
+from langmem_recall.types import Namespace
 
 if TYPE_CHECKING:
-    from langgraph.store.base import BaseStore
+    from langgraph.store.base import BaseStore, Item
 
-    from langmem_recall.cli.stores import EmbedderChoice
-    from langmem_recall.evaluation.doctor import Answer, Diagnosis, Facts, Panel
-    from langmem_recall.types import Namespace
+    from langmem_recall.observe.doctor import Answer, Diagnosis, Panel
 
-IN_MEMORY = ":memory:"
 COSINES = "Cosines by language: unrelated (chance, sd), saying nothing, reaching a gate alone"
-CALIBRATED = "calibrated"
 MARKS = {"alarm": "ALARM", "warn": "warning", "pass": "pass", "unknown": "unknown"}
+NAMED = 5
+"""Namespaces that an error message lists."""
 
 
 def doctor_command(
@@ -85,11 +83,28 @@ def doctor_command(
         raise InputError("--cues needs the store they are asked of. Name it: doctor STORE --cues.")
     if target_rate is not None and cues is None:
         raise InputError("--target-rate needs recorded cues. Pass them with --cues.")
-    asked = read_cues(cues) if cues else []
-    request = _Request(store, parse_namespace(namespace), asked, policy, load_embedder(embeddings))
-    facts = _examined(request)
-    diagnosis, fitted = _judged(facts, target_rate)
-    record = diagnosis.to_dict() | ({"target": fitted.record} if fitted else {})
+    from langmem_recall.observe.doctor import Facts, calibration_of, diagnose, survey
+    from langmem_recall.stores.recall_store import RecallStore
+
+    recorded, prefix = read_cues(cues) if cues else [], parse_namespace(namespace)
+    chosen, embedder = load_policy(policy) if policy else None, load_embedder(embeddings)
+    with open_store(store or ":memory:", embedder, create=store is None) as opened:
+        used = chosen or RecallStore(opened, stored_policies=True).policy_for(prefix)
+        is_chosen = bool(chosen) or used != RecallPolicy.default()
+        facts = Facts(used, calibration_of(opened), is_chosen=is_chosen)
+        if store is not None:
+            items = all_items(opened, prefix)
+            facts = survey(facts, opened, prefix, items)
+            if not facts.calibration.is_foreign:
+                facts = facts._replace(answers=_ask(opened, recorded, prefix, used))
+            budgets = [cue.budget_tokens for cue in recorded if cue.is_trace]
+            has_budget = all(budget is not None for budget in budgets) if budgets else None
+            facts = facts._replace(has_budget=has_budget)
+    diagnosis = diagnose(facts)
+    fitted = None if target_rate is None else _fit(facts.answers, target_rate, used)
+    record = diagnosis.to_dict()
+    if fitted:
+        record["target"] = {**fitted._asdict(), "policy": fitted.policy.to_dict()}
     report = output if target_rate is None else None
     deliver(record, lambda screen: _show(screen, diagnosis, fitted), as_json, report)
     if fitted and output:
@@ -98,14 +113,39 @@ def doctor_command(
         raise typer.Exit(BAD_NEWS)
 
 
-class _Request(NamedTuple):
-    """What the user asked to have looked at."""
+def _ask(
+    store: BaseStore, cues: Sequence[RecordedCue], namespace: Namespace, policy: RecallPolicy
+) -> list[Answer]:
+    """Recall for every cue, one at a time, without leaving a trace.
 
-    store: str | None
-    namespace: Namespace
-    cues: Sequence[RecordedCue]
-    policy: str | None
-    embedder: EmbedderChoice
+    Each is asked of the namespace given, else of where its trace was made, else of the only one.
+    """
+    from langmem_recall.observe.doctor import answer_of
+    from langmem_recall.stores.recall_store import RecallStore
+
+    default = namespace
+    if not namespace and not all(cue.namespaces for cue in cues):
+        default = _only_namespace(all_items(store))
+    reader, answers = RecallStore(store, policy=policy, record=False), []
+    with reader.quiet(), progress("recalling") as tick:
+        for cue in cues:
+            places = cue.namespaces if cue.namespaces and not namespace else (default,)
+            answers.append(answer_of(reader.recall(places, cue.cue)))
+            tick(len(answers), len(cues))
+    return answers
+
+
+def _only_namespace(items: Sequence[Item]) -> Namespace:
+    found = sorted({item.namespace for item in items})
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise InputError("The store holds no memories, so no cue can find one. Add some first.")
+    named = ", ".join(map(told_namespace, found[:NAMED])) + (" ..." if found[NAMED:] else "")
+    raise InputError(
+        f"The cues do not say which of {len(found)} namespaces they are asked of. Name one with "
+        f"--namespace: {named}"
+    )
 
 
 class _Fitted(NamedTuple):
@@ -115,71 +155,16 @@ class _Fitted(NamedTuple):
     target: float
     expected: float
 
-    @property
-    def record(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return {**self._asdict(), "policy": self.policy.to_dict()}
 
-
-def _examined(request: _Request) -> Facts:
-    from langmem_recall.cli.checkup import calibration_of, policy_in_force
-    from langmem_recall.evaluation.doctor import Facts
-
-    given = load_policy(request.policy) if request.policy else None
-    is_new = request.store is None
-    with open_store(request.store or IN_MEMORY, request.embedder, create=is_new) as opened:
-        policy = given or policy_in_force(opened, request.namespace)
-        is_chosen = bool(given) or policy != RecallPolicy.default()
-        facts = Facts(policy, calibration_of(opened), is_chosen=is_chosen)
-        return facts if is_new else _looked_into(opened, request, facts)
-
-
-def _looked_into(store: BaseStore, request: _Request, facts: Facts) -> Facts:
-    from langmem_recall.cli.checkup import survey_of, with_vectors_counted
-
-    survey = survey_of(store, request.namespace)
-    known, counted = with_vectors_counted(store, request.namespace, facts.calibration, survey)
-    # Vectors of another embedder make every recall fail, an embedder that is down does not.
-    can_recall = known.problem == facts.calibration.problem
-    return facts._replace(
-        calibration=known,
-        survey=counted,
-        answers=_asked(store, request, facts.policy) if can_recall else (),
-        has_budget=_has_budget(request.cues),
-    )
-
-
-def _asked(store: BaseStore, request: _Request, policy: RecallPolicy) -> list[Answer]:
-    from langmem_recall.cli.checkup import ask_cues
-
-    answers = []
-    with progress("recalling") as tick:
-        for answer in ask_cues(store, request.cues, request.namespace, policy):
-            answers.append(answer)
-            tick(len(answers), len(request.cues))
-    return answers
-
-
-def _has_budget(cues: Sequence[RecordedCue]) -> bool | None:
-    traces = [recorded for recorded in cues if recorded.is_trace]
-    return all(trace.budget_tokens is not None for trace in traces) if traces else None
-
-
-def _judged(facts: Facts, target: float | None) -> tuple[Diagnosis, _Fitted | None]:
-    from langmem_recall.evaluation.doctor import diagnose
+def _fit(answers: Sequence[Answer], target: float, policy: RecallPolicy) -> _Fitted | None:
     from langmem_recall.evaluation.evaluate import set_injection_rate
 
-    diagnosis = diagnose(facts)
-    if target is None or not facts.answers:
-        return diagnosis, None
-    reaches = [answer.reach for answer in facts.answers]
-    policy = set_injection_rate(reaches, target, facts.policy).replace(name=CALIBRATED)
-    gate = max(policy.trigger, policy.floor)
-    expected = sum(reach >= gate for reach in reaches) / len(reaches)
-    return diagnosis, _Fitted(policy, target, expected)
-
-
-# --- the report -----------------------------------------------------------------------------------
+    if not answers:
+        return None
+    reaches = [answer.reach for answer in answers]
+    fitted = set_injection_rate(reaches, target, policy).replace(name="calibrated")
+    gate = max(fitted.trigger, fitted.floor)
+    return _Fitted(fitted, target, sum(reach >= gate for reach in reaches) / len(reaches))
 
 
 def _show(screen: Console, diagnosis: Diagnosis, fitted: _Fitted | None) -> None:
@@ -190,8 +175,8 @@ def _show(screen: Console, diagnosis: Diagnosis, fitted: _Fitted | None) -> None
     screen.print("", table(COSINES, header, rows), sep="\n")
     checks = [(MARKS[check.state], check.name, check.text) for check in diagnosis.checks]
     screen.print(listing("Production checklist", checks), "", sep="\n")
-    found = [(MARKS[one.level], one.about, one.text) for one in diagnosis.warnings]
-    screen.print(listing("Warnings", found) if found else "No warnings.")
+    warnings = [(MARKS[level], name, message) for name, level, message in diagnosis.warnings]
+    screen.print(listing("Warnings", warnings) if warnings else "No warnings.")
     if fitted:
         gates = f"trigger {fitted.policy.trigger:.2f}, floor {fitted.policy.floor:.2f}"
         screen.print(f"\nFor a rate of {fitted.target:.0%}: {gates} (gives {fitted.expected:.0%}).")
@@ -201,10 +186,7 @@ def _panel_cells(panel: Panel) -> list[str]:
     null = panel.null
     language = panel.language if null.measured else f"{panel.language} (assumed)"
     numbers = [f"{null.mean:.3f}", f"{null.sd:.3f}", f"{null.cap:.1f}", f"{panel.neutral:.2f}"]
-    return [language, *numbers, *map(_cosine, (panel.trigger, panel.floor))]
-
-
-def _cosine(held: float | None) -> str:
-    if held is None:
-        return "off"
-    return f"{held:.2f}" if held <= 1.0 and not math.isinf(held) else "needs words"
+    for cosine in (panel.trigger, panel.floor):
+        reached = "needs words" if cosine is None or cosine > 1.0 else f"{cosine:.2f}"
+        numbers.append("off" if cosine is None else reached)
+    return [language, *numbers]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -26,15 +25,14 @@ from langmem_recall.cli.stores import (
     usages_of,
 )
 from langmem_recall.errors import InputError
+from langmem_recall.observe.inspector.pack import PageData
+from langmem_recall.observe.inspector.page import render_page
 from langmem_recall.observe.log import files, read_log
-from langmem_recall.observe.reading import check_record
-from langmem_recall.observe.records import FEEDBACK
 from langmem_recall.observe.show import printable
 from langmem_recall.types import Memory, Namespace, Usage
 
 TITLE = "Recall inspector"
 SQLITE = b"SQLite format 3\x00"
-_DAMAGE = (KeyError, TypeError, ValueError, AttributeError)
 
 
 def inspect_command(
@@ -57,8 +55,7 @@ def inspect_command(
     ] = None,
     as_json: AsJson = False,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="HTML file to write."),
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="HTML file to write.")
     ] = None,
 ) -> None:
     """Show why each memory was recalled or not, on a page that needs nothing but a browser.
@@ -69,29 +66,6 @@ def inspect_command(
     The page holds what the memories say. While it is served, everybody with an account on this
     machine can read it. Reading counts as no use.
     """
-    _check_request(sources, output, serve, port)
-    asked = _Asked(sources, parse_namespace(namespace), printable(title))
-    made, tally = _made(asked)
-    record: dict[str, Any] = {
-        "output": output and str(output),
-        "turns": tally.turns,
-        "memories": len(tally.names),
-        "bytes": len(made),
-    }
-    if tally.unreadable:
-        note(f"{tally.unreadable:,} records could not be read and are left out.")
-    if output:
-        with replaced(output) as fresh:
-            fresh.write_bytes(made)
-    if serve:
-        _serve(made, port or 0, record, as_json)
-    else:
-        _tell(record, f"{_counted(record)} are in {output}.", as_json)
-
-
-def _check_request(
-    sources: Sequence[str], output: Path | None, serve: bool, port: int | None
-) -> None:
     if output is None and not serve:
         raise InputError("Where should the page go? Write it with -o page.html, or use --serve.")
     if port is not None and not serve:
@@ -100,74 +74,55 @@ def _check_request(
     read = {file.resolve() for path in paths for file in (path, *files(path))}
     if output and output.resolve() in read:
         raise InputError(f"{output} is what is inspected. Name another file for the page.")
-
-
-def _serve(made: bytes, port: int, record: Mapping[str, Any], as_json: bool) -> None:
-    from langmem_recall.cli.inspect import PageServer
-
-    with PageServer(made, port) as server:
-        told = f"{_counted(record)} are at {server.address} until you press Ctrl-C."
-        _tell({**record, "address": server.address}, told, as_json)
+    data = _read_sources(sources, parse_namespace(namespace))
+    made = render_page(data, printable(title)).encode()
+    record: dict[str, Any] = {
+        "output": output and str(output),
+        "turns": data.turns,
+        "memories": data.memories,
+        "bytes": len(made),
+    }
+    size = f"{len(made) / 1e6:,.1f} MB"
+    counts = f"{data.turns:,} turns and {data.memories:,} memories ({size}) are"
+    if data.unreadable:
+        note(f"{data.unreadable:,} records could not be read and are left out.")
+    if output:
+        with replaced(output) as fresh:
+            fresh.write_bytes(made)
+    if not serve:
+        _print(record, f"{counts} in {output}.", as_json)
+        return
+    with PageServer(made, port or 0) as server:
+        record["address"] = server.address
+        _print(record, f"{counts} at {server.address} until you press Ctrl-C.", as_json)
         # A parent process that reads our pipe waits for the address.
         sys.stdout.flush()
         with suppress(KeyboardInterrupt):
             server.serve_forever()
 
 
-def _tell(record: Mapping[str, Any], told: str, as_json: bool) -> None:
-    deliver(record, lambda screen: screen.print(printable(told), soft_wrap=True), as_json)
-
-
-def _counted(record: Mapping[str, Any]) -> str:
-    size = f"{record['bytes'] / 1e6:,.1f} MB"
-    return f"{record['turns']:,} turns and {record['memories']:,} memories ({size})"
+def _print(record: Mapping[str, Any], line: str, as_json: bool) -> None:
+    deliver(record, lambda screen: screen.print(printable(line), soft_wrap=True), as_json)
 
 
 # --- reading --------------------------------------------------------------------------------------
 
 
-class _Asked(NamedTuple):
-    """What is to be on the page."""
-
-    sources: Sequence[str]
-    namespace: Namespace
-    title: str
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What was read on the way to the page."""
-
-    tick: Tick
-    turns: int = 0
-    unreadable: int = 0
-    names: set[tuple[Any, ...]] = field(default_factory=set)
-
-    def count(self, record: Mapping[str, Any]) -> bool:
-        """Take note of a record; False where it cannot be read."""
-        try:
-            names = _names(record)
-        except (InputError, *_DAMAGE):
-            self.unreadable += 1
-            return False
-        self.turns += names is not None
-        self.names |= names or set()
-        self.tick(self.turns, None)
-        return True
-
-
-def _made(asked: _Asked) -> tuple[bytes, _Tally]:
-    from langmem_recall.observe.inspector.page import page
-
-    stores = [source for source in asked.sources if _is_store(source)]
-    logs = [source for source in asked.sources if source not in stores]
+def _read_sources(sources: Sequence[str], namespace: Namespace) -> PageData:
+    stores = [source for source in sources if _is_store(source)]
+    data = PageData()
+    memories: list[tuple[Memory, Usage]] = []
     with progress("reading") as tick:
-        tally = _Tally(tick)
-        memories = [held for store in stores for held in _stored(store, asked.namespace)]
-        tally.names |= {(*memory.namespace, memory.key) for memory, _ in memories}
-        records = (record for log in logs for record in _recorded(log, asked.namespace, tally))
-        html = page(records, memories, asked.title)
-    return html.encode(), tally
+        for target in stores:
+            with open_store(target) as store:
+                found = all_memories(store, namespace)
+                memories += zip(found, usages_of(store, found), strict=True)
+        for source in sources:
+            if source not in stores:
+                _read_traces(source, namespace, data, tick)
+    for memory, usage in memories:
+        data.add_memory(memory, usage)
+    return data
 
 
 def _is_store(source: str) -> bool:
@@ -182,22 +137,18 @@ def _is_store(source: str) -> bool:
         return file.read(len(SQLITE)) == SQLITE
 
 
-def _stored(target: str, namespace: Namespace) -> list[tuple[Memory, Usage]]:
-    with open_store(target) as store:
-        memories = all_memories(store, namespace)
-        return list(zip(memories, usages_of(store, memories), strict=True))
-
-
-def _recorded(source: str, namespace: Namespace, tally: _Tally) -> Iterator[dict[str, Any]]:
-    """The records of a log that looked into a namespace; a file without any is no log."""
+def _read_traces(source: str, namespace: Namespace, data: PageData, tick: Tick) -> None:
+    """Take the records of a log that looked into a namespace; a file without any is no log."""
     is_log = False
     for record in read_log(source):
-        if not _looked_into(record, namespace):
+        several = record.get("namespaces")
+        places = [*(several if isinstance(several, list) else ()), record.get("namespace")]
+        lists = [tuple(place) for place in places if isinstance(place, list)]
+        if namespace and not any(place[: len(namespace)] == namespace for place in lists):
             is_log |= "version" in record
         else:
-            # What cannot be read goes to the page all the same, which says how much it is.
-            is_log |= tally.count(record)
-            yield record
+            is_log |= data.add(record)
+            tick(data.turns, None)
     if not is_log:
         raise InputError(
             f"{shown(source)} holds no traces that can be read. Pass what TraceLog wrote, or the "
@@ -205,22 +156,7 @@ def _recorded(source: str, namespace: Namespace, tally: _Tally) -> Iterator[dict
         )
 
 
-def _looked_into(record: Mapping[str, Any], namespace: Namespace) -> bool:
-    several = record.get("namespaces")
-    places = [*(several if isinstance(several, list) else ()), record.get("namespace")]
-    held = [place for place in places if isinstance(place, list)]
-    return not namespace or any(tuple(one[: len(namespace)]) == namespace for one in held)
-
-
-def _names(record: Mapping[str, Any]) -> set[tuple[Any, ...]] | None:
-    """The memories a recall had as candidates; None for feedback."""
-    if record.get("kind") == FEEDBACK:
-        check_record(record, FEEDBACK)
-        return None
-    check_record(record)
-    candidates: Iterable[Mapping[str, Any]] = record["candidates"]
-    return {(*one["namespace"], one["key"]) for one in candidates}
-
+# --- serving --------------------------------------------------------------------------------------
 
 LOOPBACK = "127.0.0.1"
 HEADERS = {
@@ -301,8 +237,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def end_headers(self) -> None:
         """Refusals carry the headers too."""
-        for name, told in HEADERS.items():
-            self.send_header(name, told)
+        for name, text in HEADERS.items():
+            self.send_header(name, text)
         super().end_headers()
 
     def version_string(self) -> str:

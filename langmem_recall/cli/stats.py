@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from time import time
+from typing import Any
 
 from rich.console import Console
 
@@ -23,17 +24,18 @@ from langmem_recall.cli.stores import (
     usages_of,
 )
 
-if TYPE_CHECKING:
-    from langmem_recall.types import Memory, Usage
-
 SHOWN = 20
 """Labels of one kind in the table; all are in the JSON."""
 COUNTED = ("namespaces", "kinds", "sources", "statuses", "ages", "uses", "last_used")
 UNKNOWN = "unknown"
-AGES = (("under 1 day", 1), ("1 to 7 days", 7), ("7 to 30 days", 30), ("30 to 90 days", 90))
-OLDEST = "over 90 days"
-USES = (("never used", 0), ("1 to 4 times", 4), ("5 to 19 times", 19))
-MOST = "20 times or more"
+AGES = {
+    "under 1 day": 1,
+    "1 to 7 days": 7,
+    "7 to 30 days": 30,
+    "30 to 90 days": 90,
+    "over 90 days": math.inf,
+}
+USES = {"never used": 1, "1 to 4 times": 5, "5 to 19 times": 20, "20 times or more": math.inf}
 _SECONDS_PER_DAY = 86_400
 
 
@@ -44,64 +46,42 @@ def stats_command(
 
     Nothing is changed: reads of this command count as no use and extend no time to live.
     """
-    prefix = parse_namespace(namespace)
+    prefix, now = parse_namespace(namespace), time()
     with open_store(store) as opened, progress("reading"):
         memories = all_memories(opened, prefix)
         usages = usages_of(opened, memories)
+    # SQLite keeps the latest writes in a log beside the file.
+    files = [path for path in (Path(store), Path(f"{store}-wal")) if path.exists()]
+    used = [usage.last_used for usage in usages if usage.last_used is not None]
     record = {
         "store": shown(store),
         "namespace": told_namespace(prefix),
-        "bytes": None if is_postgres(store) else _size(store),
+        "bytes": None if is_postgres(store) else sum(file.stat().st_size for file in files),
         "memories": len(memories),
-        **_counts(memories, usages, datetime.now(UTC)),
-    }
-    deliver(record, lambda screen: _show(screen, record), as_json, output)
-
-
-def _size(target: str) -> int:
-    """Of the file and of the log beside it, in which SQLite keeps the latest writes."""
-    files = (Path(target), Path(f"{target}-wal"))
-    return sum(file.stat().st_size for file in files if file.exists())
-
-
-def _counts(
-    memories: Sequence[Memory], usages: Sequence[Usage], now: datetime
-) -> dict[str, dict[str, int]]:
-    used = [usage.last_used for usage in usages if usage.last_used is not None]
-    return {
         "namespaces": _by_count(told_namespace(memory.namespace) for memory in memories),
         "kinds": _by_count(memory.kind for memory in memories),
         "sources": _by_count(memory.source for memory in memories),
         "statuses": _by_count(memory.status for memory in memories),
-        "ages": _in_order((_age(memory, now) for memory in memories), AGES, (OLDEST, UNKNOWN)),
-        "uses": _in_order((_use(usage) for usage in usages), USES, (MOST,)),
-        "last_used": _in_order((_age_label(last, now) for last in used), AGES, (OLDEST,)),
+        "ages": in_ranges(
+            ((now - memory.written_ts) / _SECONDS_PER_DAY for memory in memories), AGES
+        ),
+        "uses": in_ranges((usage.uses for usage in usages), USES),
+        "last_used": in_ranges(((now - last) / _SECONDS_PER_DAY for last in used), AGES),
     }
+    deliver(record, lambda screen: _show(screen, record), as_json, output)
 
 
 def _by_count(labels: Iterable[str]) -> dict[str, int]:
-    counted = Counter(labels)
-    return dict(sorted(counted.items(), key=lambda pair: (-pair[1], pair[0])))
+    return dict(sorted(Counter(labels).items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def _in_order(
-    labels: Iterable[str], bounds: Sequence[tuple[str, int]], rest: Sequence[str]
-) -> dict[str, int]:
-    counted = Counter(labels)
-    return {label: counted[label] for label in (*dict(bounds), *rest) if counted[label]}
-
-
-def _age(memory: Memory, now: datetime) -> str:
-    return UNKNOWN if memory.written_at is None else _age_label(memory.written_ts, now)
-
-
-def _age_label(moment: float, now: datetime) -> str:
-    days = (now.timestamp() - moment) / _SECONDS_PER_DAY
-    return next((label for label, bound in AGES if days < bound), OLDEST)
-
-
-def _use(usage: Usage) -> str:
-    return next((label for label, bound in USES if usage.uses <= bound), MOST)
+def in_ranges(numbers: Iterable[float], ranges: Mapping[str, float]) -> dict[str, int]:
+    """How many numbers lie below each bound and not below the one before; NaN is unknown."""
+    counts = Counter(
+        next((label for label, bound in ranges.items() if number < bound), UNKNOWN)
+        for number in numbers
+    )
+    return {label: counts[label] for label in (*ranges, UNKNOWN) if counts[label]}
 
 
 def _show(screen: Console, record: Mapping[str, Any]) -> None:

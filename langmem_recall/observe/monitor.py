@@ -1,52 +1,180 @@
-"""`Monitor`: the health of recall, always on."""
+"""`Monitor`: the health of recall, always on; what a window of recalls says, and what to change."""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict, deque
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from langmem_recall.errors import ConfigurationError
-from langmem_recall.observe.health import (
-    FAILED,
-    NO_CANDIDATE,
-    NOT_CLEARED,
-    NOTHING_STORED,
-    OTHERWISE_DROPPED,
-    RECALLED,
-    HealthWarning,
-    MonitorReport,
-    RecallStats,
-    report_of,
-)
-from langmem_recall.policy import RecallPolicy
-from langmem_recall.types import RELEVANCE_GATES, MemoryId, Namespace, Recall, Scored
+from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy
+from langmem_recall.types import RELEVANCE_GATES, MemoryId, Namespace, Recall
 
-__all__ = ["HealthWarning", "Monitor", "MonitorReport"]
+RECALLED = "recalled"
+NOTHING_STORED = "nothing stored"
+FAILED = "recall failed"
+NO_CANDIDATE = "no candidate found"
+NOT_CLEARED = "nothing cleared the floor"
+OTHERWISE_DROPPED = "dropped by other gates"
 
+HEALTHY_INJECTION = (0.40, 0.55)
+LEAST_INJECTION, MOST_INJECTION, FAR_TOO_MUCH_INJECTION = 0.20, 0.70, 0.80
+ENOUGH_RECALLS = 200
+"""Recalls it takes to judge the injection rate."""
+BLIND, VERY_BLIND = 0.20, 0.50
+SOME_RECALLS = 20
+"""Recalls, or pairs of them, it takes to judge anything else."""
+STEP = 0.05
+"""How far to move a floor at a time."""
+MUCH_DRIFT = 0.50
+MUCH_REDUNDANCY = 0.30
+MUCH_PRESSURE = 0.25
+MUCH_DEGRADATION = 0.02
+SLOW_S = 0.25
+"""The deadline of a recall in an agent's turn."""
+LEAST_GOOD = 0.50
+SPARSE = 10
+"""Fewer memories than this leave little to recall."""
+HALF_LIFE_DAYS = (7.0, 30.0)
+NEAR_MISS = 0.75
+"""Share of the trigger that a best relevance must reach to count as nearly recalled."""
 MOVED_BELOW = 0.2
 """Cues that share less of their words than this are about something else."""
 SAME_FROM = 0.8
-"""Sets of memories that share this much are the same."""
-ALIKE_FROM = 0.8
-"""Chosen memories that share this much of their words say the same."""
+"""Sets of memories, or the words of two texts, that share this much are the same."""
 LONGEST_TEXT = 1_000
 """Characters of a cue or a memory that are compared."""
 LONGEST_NOTE = 100
 
-_Words = frozenset[str]
-_Held = TypeVar("_Held")
+Level = Literal["warn", "alarm"]
+_Element = TypeVar("_Element")
+
+
+class HealthWarning(NamedTuple):
+    """Something out of its healthy range, and what to change."""
+
+    name: str
+    level: Level
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.level}: {self.message}"
+
+
+def warn(name: str, message: str) -> HealthWarning:
+    """A warning that is no alarm."""
+    return HealthWarning(name, "warn", message)
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorReport:
+    """The health of recall over a window; shares are in [0, 1] and NaN where nothing tells."""
+
+    namespace: Namespace | None
+    """None for all namespaces together."""
+    recalls: int
+    outcomes: Mapping[str, int]
+    """How often each outcome came: recalled, or why nothing was."""
+    injection_rate: float
+    """Recalls that brought a memory."""
+    blindness_rate: float
+    """Empty recalls among those with memories to look at."""
+    drift: float
+    """Clearly new cues that brought the same memories as the cue before."""
+    redundancy: float
+    """Near-duplicates, dropped or not, among the memories fit to be recalled."""
+    budget_pressure: float
+    """Recalls in which the budget dropped or shortened memories."""
+    latency_ms: Mapping[str, float]
+    """p50, p95 and p99."""
+    degraded: Mapping[str, int]
+    """How often each thing did not work."""
+    good: int
+    bad: int
+    """Outcomes reported through `feedback`."""
+    warnings: tuple[HealthWarning, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON types; null for what nothing tells."""
+        latency = {name: _plain(ms) for name, ms in self.latency_ms.items()}
+        warnings = [warning._asdict() for warning in self.warnings]
+        record = {name: _plain(field) for name, field in asdict(self).items()}
+        return {**record, "latency_ms": latency, "warnings": warnings}
+
+    def __str__(self) -> str:
+        where = "all namespaces" if self.namespace is None else "/".join(self.namespace)
+        outcomes = ", ".join(f"{count:,} {name}" for name, count in self.outcomes.items())
+        p50, p95, p99 = (
+            f"{self.latency_ms[name]:.1f}".replace("nan", "-") for name in ("p50", "p95", "p99")
+        )
+        lines = [
+            f"{self.recalls:,} recalls in {where}" + (f": {outcomes}" if outcomes else ""),
+            f"injected {_share(self.injection_rate)}, blind {_share(self.blindness_rate)}, "
+            f"drift {_share(self.drift)}, redundant {_share(self.redundancy)}, "
+            f"budget pressed {_share(self.budget_pressure)}",
+            f"latency p50 {p50} ms, p95 {p95} ms, p99 {p99} ms; "
+            f"feedback {self.good} good, {self.bad} bad",
+            *(f"degraded {count:,} times: {note}" for note, count in self.degraded.items()),
+            *map(str, self.warnings),
+        ]
+        return "\n".join(lines)
+
+
+def _plain(field: Any) -> Any:
+    if isinstance(field, float):
+        return round(field, 6) if math.isfinite(field) else None
+    return list(field) if isinstance(field, tuple) else field
+
+
+def _share(number: float) -> str:
+    return "-" if math.isnan(number) else f"{100 * number:.0f} %"
+
+
+class RecallStats(NamedTuple):
+    """What is kept of one recall."""
+
+    outcome: str
+    best: float
+    """Relevance of the best memory of an empty recall."""
+    searched: int
+    dense: int | None
+    """Candidates that came by meaning; None where the trace does not tell."""
+    words: int | None
+    """Candidates that came by their words."""
+    chosen: int
+    duplicates: int
+    """Near-duplicates that were dropped."""
+    alike: int
+    """Near-duplicates that were not."""
+    is_pressed: bool
+    """Whether the budget dropped or shortened anything."""
+    seconds: float
+    """NaN where the trace has no timings."""
+    degraded: tuple[str, ...]
+    has_moved: bool
+    """Whether the cue is clearly another than that of the recall before."""
+    is_stuck: bool
+    """Whether the same memories came all the same."""
+    salience: tuple[float, float] | None
+    """Least and greatest salience of the candidates; None without any."""
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether it was empty with memories to look at."""
+        return self.outcome not in (RECALLED, NOTHING_STORED, FAILED)
 
 
 class _WindowState:
     """A window of recalls, and what the next one is compared with."""
 
     def __init__(self, window: int) -> None:
-        self.glances: deque[RecallStats] = deque(maxlen=window)
+        self.stats: deque[RecallStats] = deque(maxlen=window)
         self.feedback: deque[bool] = deque(maxlen=window)
-        self.cue: _Words = frozenset()
+        self.cue: frozenset[str] = frozenset()
         self.recalled: frozenset[MemoryId] = frozenset()
 
 
@@ -60,126 +188,121 @@ class Monitor:
     """
 
     def __init__(
-        self,
-        window: int = 1000,
-        *,
-        namespaces: int = 100,
-        policy: RecallPolicy | None = None,
+        self, window: int = 1000, *, namespaces: int = 100, policy: RecallPolicy | None = None
     ) -> None:
-        for name, held in (("window", window), ("namespaces", namespaces)):
-            if isinstance(held, bool) or not isinstance(held, int) or held < 1:
+        for name, number in (("window", window), ("namespaces", namespaces)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
                 raise ConfigurationError(
-                    f"{name} must be a whole number of at least 1, got {held!r}."
+                    f"{name} must be a whole number of at least 1, got {number!r}."
                 )
         self._window = window
         self._most = namespaces
         self._policy = policy or RecallPolicy.default()
         self._lock = threading.Lock()
         self._all = _WindowState(window)
-        self._watches: OrderedDict[Namespace, _WindowState] = OrderedDict()
+        self._states: dict[Namespace, _WindowState] = {}
 
     def __call__(self, recall: Recall) -> None:
         """Take note of a recall."""
         with self._lock:
-            watches = [self._watch(namespace) for namespace in recall.trace.namespaces]
-            glance = _glance(recall, watches[0] if watches else self._all)
-            for watch in (self._all, *watches):
-                watch.glances.append(glance)
+            states = [self._state(namespace) for namespace in recall.trace.namespaces]
+            stats = _stats_of(recall, states[0] if states else self._all)
+            for state in (self._all, *states):
+                state.stats.append(stats)
 
     def feedback(self, namespace: Namespace, key: str, good: bool) -> None:
         """Take note of what came of a memory that was recalled; `RecallStore.feedback` calls it."""
         with self._lock:
-            for watch in (self._all, self._watch(namespace)):
-                watch.feedback.append(good)
+            for state in (self._all, self._state(namespace)):
+                state.feedback.append(good)
 
     def report(self, namespace: Namespace | None = None) -> MonitorReport:
         """The health of all recalls in the window, or of one namespace's."""
         with self._lock:
-            watch = self._all if namespace is None else self._watches.get(namespace)
-            glances = list(watch.glances) if watch else []
-            feedback = list(watch.feedback) if watch else []
-        return report_of(glances, feedback, self._policy, namespace)
+            state = self._all if namespace is None else self._states.get(namespace)
+            stats = list(state.stats) if state else []
+            feedback = list(state.feedback) if state else []
+        return _report(stats, feedback, self._policy, namespace)
 
     @property
     def namespaces(self) -> tuple[Namespace, ...]:
         """The namespaces that are watched, the latest last."""
         with self._lock:
-            return tuple(self._watches)
+            return tuple(self._states)
 
     def erase(self, namespace: Namespace, key: str | None = None) -> int:
         """Forget a namespace and all below it, or that a memory was recalled."""
         with self._lock:
-            below = [held for held in self._watches if held[: len(namespace)] == namespace]
-            for held in below:
+            below = [place for place in self._states if place[: len(namespace)] == namespace]
+            for place in below:
                 if key is None:
-                    del self._watches[held]
+                    del self._states[place]
                 else:
-                    self._watches[held].recalled = frozenset()
+                    self._states[place].recalled = frozenset()
         return len(below)
 
-    def _watch(self, namespace: Namespace) -> _WindowState:
-        watch = self._watches.get(namespace)
-        if watch is None:
-            watch = self._watches[namespace] = _WindowState(self._window)
-            if len(self._watches) > self._most:
-                self._watches.popitem(last=False)
-        self._watches.move_to_end(namespace)
-        return watch
+    def _state(self, namespace: Namespace) -> _WindowState:
+        """The window of a namespace, which is now the latest used."""
+        state = self._states.pop(namespace, None) or _WindowState(self._window)
+        self._states[namespace] = state
+        if len(self._states) > self._most:
+            del self._states[next(iter(self._states))]
+        return state
 
 
-def _glance(recall: Recall, watch: _WindowState) -> RecallStats:
-    """What is kept of a recall; the watch remembers it for the next one."""
+def _stats_of(recall: Recall, state: _WindowState) -> RecallStats:
+    """What is kept of a recall; the state remembers it for the next one."""
     trace, chosen = recall.trace, recall.chosen
     gates = [drop.gate for drop in recall.dropped]
-    has_moved, is_stuck = _compared(recall, watch)
+    relevances = [drop.scored.signals.relevance for drop in recall.dropped]
+    salience = [scored.memory.salience for scored in chosen]
+    salience += [drop.memory.salience for drop in recall.dropped]
+    words = [_words(scored.memory.text) for scored in chosen]
+    has_moved, is_stuck = _compare(recall, state)
     return RecallStats(
-        outcome=_outcome(recall),
-        best=0.0 if chosen else _best(recall),
+        outcome=_outcome(recall, gates),
+        best=0.0 if chosen else max(relevances, default=0.0),
         searched=trace.searched,
         dense=trace.channels.get("dense"),
         words=trace.channels.get("words"),
         chosen=len(chosen),
         duplicates=gates.count("duplicate"),
-        alike=_alike(chosen),
+        # Like texts have like scores: neighbours tell.
+        alike=sum(_overlap(first, second) >= SAME_FROM for first, second in pairwise(words)),
         is_pressed=bool(trace.compacted) or "budget" in gates,
         seconds=sum(trace.timings.values()) if trace.timings else math.nan,
         degraded=tuple(note.partition(" (")[0][:LONGEST_NOTE] for note in trace.degraded),
         has_moved=has_moved,
         is_stuck=is_stuck,
-        salience=_salience(recall),
+        salience=(min(salience), max(salience)) if salience else None,
     )
 
 
-def _outcome(recall: Recall) -> str:
+def _outcome(recall: Recall, gates: Sequence[str]) -> str:
     if recall.chosen:
         return RECALLED
-    if not recall.dropped:
+    if not gates:
         if recall.trace.searched:
             return NO_CANDIDATE
-        # Where nothing could be read, nobody knows what is stored.
+        # Where nothing could be read, it is not known what is stored.
         return FAILED if recall.trace.degraded else NOTHING_STORED
-    gates = {drop.gate for drop in recall.dropped}
-    return NOT_CLEARED if gates.intersection(RELEVANCE_GATES) else OTHERWISE_DROPPED
+    return OTHERWISE_DROPPED if set(gates).isdisjoint(RELEVANCE_GATES) else NOT_CLEARED
 
 
-def _best(recall: Recall) -> float:
-    return max((drop.scored.signals.relevance for drop in recall.dropped), default=0.0)
-
-
-def _compared(recall: Recall, watch: _WindowState) -> tuple[bool, bool]:
+def _compare(recall: Recall, state: _WindowState) -> tuple[bool, bool]:
     """Whether the cue moved since the last recall that brought something, and the memories not."""
     # What is pinned comes whatever is asked.
-    recalled = frozenset(one.memory.id for one in recall.chosen if not one.memory.pinned)
+    recalled = frozenset(memory.id for memory in recall.memories if not memory.pinned)
     if not recalled:
         return False, False
-    cue, before, last_cue = _words(recall.trace.cue.words), watch.recalled, watch.cue
-    watch.recalled, watch.cue = recalled, cue
+    cue, before, last_cue = _words(recall.trace.cue.words), state.recalled, state.cue
+    state.recalled, state.cue = recalled, cue
     has_choice = not 0 < recall.trace.searched <= 2 * len(recalled)
     has_moved = bool(before) and has_choice and _overlap(cue, last_cue) < MOVED_BELOW
     return has_moved, has_moved and _overlap(recalled, before) >= SAME_FROM
 
 
-def _words(text: str) -> _Words:
+def _words(text: str) -> frozenset[str]:
     """The words of a text; pairs of letters where the script may have no spaces."""
     folded = text[:LONGEST_TEXT].casefold()
     if folded.isascii():
@@ -187,17 +310,228 @@ def _words(text: str) -> _Words:
     return frozenset(map("".join, pairwise(folded)))
 
 
-def _overlap(one: frozenset[_Held], other: frozenset[_Held]) -> float:
-    return len(one & other) / len(one | other) if one or other else 1.0
+def _overlap(first: frozenset[_Element], second: frozenset[_Element]) -> float:
+    return len(first & second) / len(first | second) if first or second else 1.0
 
 
-def _alike(chosen: tuple[Scored, ...]) -> int:
-    """Chosen memories that say what the one before them says: like texts have like scores."""
-    words = [_words(scored.memory.text) for scored in chosen]
-    return sum(_overlap(one, other) >= ALIKE_FROM for one, other in pairwise(words))
+# --- the report -----------------------------------------------------------------------------------
 
 
-def _salience(recall: Recall) -> tuple[float, float] | None:
-    every = [one.memory.salience for one in recall.chosen]
-    every += [drop.memory.salience for drop in recall.dropped]
-    return (min(every), max(every)) if every else None
+def _report(
+    window: Sequence[RecallStats],
+    feedback: Sequence[bool],
+    policy: RecallPolicy,
+    namespace: Namespace | None,
+) -> MonitorReport:
+    """What a window of recalls comes to under a policy."""
+    outcomes = Counter(stats.outcome for stats in window)
+    blind = sum(stats.is_blind for stats in window)
+    moved = sum(stats.has_moved for stats in window)
+    doubles = sum(stats.duplicates + stats.alike for stats in window)
+    fit = sum(stats.duplicates + stats.chosen for stats in window)
+    timed = (1e3 * stats.seconds for stats in window if math.isfinite(stats.seconds))
+    sorted_ms = sorted(timed) or [math.nan]
+    good = sum(feedback)
+    report = MonitorReport(
+        namespace=namespace,
+        recalls=len(window),
+        outcomes=dict(outcomes.most_common()),
+        injection_rate=_ratio(outcomes[RECALLED], len(window)),
+        blindness_rate=_ratio(blind, outcomes[RECALLED] + blind),
+        drift=_ratio(sum(stats.is_stuck for stats in window), moved),
+        redundancy=_ratio(doubles, fit),
+        budget_pressure=_ratio(sum(stats.is_pressed for stats in window), len(window)),
+        latency_ms={
+            # By nearest rank.
+            f"p{percent}": sorted_ms[math.ceil(percent / 100 * len(sorted_ms)) - 1]
+            for percent in (50, 95, 99)
+        },
+        degraded=dict(Counter(note for stats in window for note in stats.degraded).most_common()),
+        good=good,
+        bad=len(feedback) - good,
+    )
+    warnings = (
+        *_injection_warnings(report, blind, policy),
+        *_blindness_warnings(report, window, policy),
+        *_quality_warnings(report, window, moved, fit, policy),
+        *_policy_warnings(window, policy),
+    )
+    return replace(report, warnings=warnings)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
+
+
+def _injection_warnings(
+    report: MonitorReport, blind: int, policy: RecallPolicy
+) -> Iterator[HealthWarning]:
+    injected = report.outcomes.get(RECALLED, 0)
+    healthy = "healthy is {:.0%} to {:.0%}".format(*HEALTHY_INJECTION)
+    share = f"Memories are injected in {_share(report.injection_rate)} of recalls ({healthy})"
+    if report.recalls >= ENOUGH_RECALLS and report.injection_rate > MOST_INJECTION:
+        level: Level = "alarm" if report.injection_rate > FAR_TOO_MUCH_INJECTION else "warn"
+        advice = f"noise gets through. Raise {_moved_gates(policy, STEP)}."
+        yield HealthWarning("injection", level, f"{share}: {advice}")
+    # A floor is not too high because there is nothing to lift over it.
+    stored = injected + blind
+    if stored >= ENOUGH_RECALLS and injected < LEAST_INJECTION * stored:
+        advice = f"memories are kept from the model. Lower {_moved_gates(policy, -STEP)}."
+        yield warn("injection", f"{share}: {advice}")
+
+
+def _moved_gates(policy: RecallPolicy, step: float) -> str:
+    floor, trigger = (min(max(gate + step, 0.0), 1.0) for gate in (policy.floor, policy.trigger))
+    return (
+        f"floor and trigger by {abs(step):g}, to RecallPolicy.replace(floor={floor:.2f}, "
+        f"trigger={trigger:.2f})"
+    )
+
+
+def _blindness_warnings(
+    report: MonitorReport, window: Sequence[RecallStats], policy: RecallPolicy
+) -> Iterator[HealthWarning]:
+    blind = [stats for stats in window if stats.is_blind]
+    stored = len(blind) + report.outcomes.get(RECALLED, 0)
+    if stored < SOME_RECALLS or not report.blindness_rate > BLIND:
+        return
+    near = sum(stats.best >= NEAR_MISS * policy.trigger for stats in blind)
+    size = sorted(stats.searched for stats in blind)[len(blind) // 2]
+    # How much speaks for each: a channel is off only when it never brought anything.
+    causes = [
+        (
+            near / len(blind),
+            f"floor too high ({near} of {len(blind)} came near): "
+            f"lower {_moved_gates(policy, -STEP)}",
+        ),
+        (
+            all(stats.words == 0 for stats in window),
+            "lexical arm off: make the store with a larger Caching(index_limit=...)",
+        ),
+        (
+            all(stats.dense == 0 for stats in window),
+            "embedder missing: give the inner store an index with embeddings, or use LocalStore",
+        ),
+        (size < SPARSE, f"store sparse ({size:,} memories): remember more before recalling"),
+    ]
+    causes.sort(key=lambda cause: -cause[0])
+    aside = ""
+    if is_healthy(report.injection_rate):
+        aside = HEALTHY_ASIDE
+    elif not causes[0][0]:
+        aside = " No cause shows in the traces: if those cues were off topic, all is well."
+    off_topic = sum(stats.outcome == NOT_CLEARED for stats in blind)
+    yield HealthWarning(
+        "blindness",
+        "alarm" if report.blindness_rate > VERY_BLIND else "warn",
+        f"Memories are stored, yet {_share(report.blindness_rate)} of recalls were empty (nothing "
+        f"cleared the floor in {off_topic} of {len(blind)}).{aside} Causes, likeliest first: "
+        f"{'; '.join(cause for _, cause in causes)}.",
+    )
+
+
+def _quality_warnings(
+    report: MonitorReport, window: Sequence[RecallStats], moved: int, fit: int, policy: RecallPolicy
+) -> Iterator[HealthWarning]:
+    count, p95, outcomes = report.recalls, report.latency_ms["p95"], report.good + report.bad
+    degraded = sum(bool(stats.degraded) for stats in window)
+    checks = (
+        (
+            "drift",
+            moved >= SOME_RECALLS and report.drift > MUCH_DRIFT,
+            f"In {_share(report.drift)} of {moved} changes of topic the same memories came. "
+            "Raise the floor, lower the weights of recency, importance and strength, and check "
+            "that the cue is built from the current turn.",
+        ),
+        (
+            "redundancy",
+            fit >= SOME_RECALLS and report.redundancy > MUCH_REDUNDANCY,
+            f"{_share(report.redundancy)} of what is fit to be recalled says the same twice. Run "
+            "sweep to merge near-duplicates; lower duplicate_similarity to drop more of them.",
+        ),
+        (
+            "budget",
+            count >= SOME_RECALLS and report.budget_pressure > MUCH_PRESSURE,
+            f"The budget shortened or dropped memories in {_share(report.budget_pressure)} of "
+            f"recalls. Raise budget, lower top_k (now {policy.top_k}), or store shorter memories.",
+        ),
+        (
+            "latency",
+            count >= SOME_RECALLS and p95 > 1e3 * SLOW_S,
+            f"One recall in twenty takes over {p95:.0f} ms; a turn waits {1e3 * SLOW_S:.0f} ms. "
+            "Use LocalStore or an HNSW index, or a nearer embedder.",
+        ),
+        (
+            "degradation",
+            count >= SOME_RECALLS and degraded > MUCH_DEGRADATION * count,
+            f"{degraded:,} of {count:,} recalls ran degraded, mostly: "
+            f"{next(iter(report.degraded), '')}. Check the embedder and the store.",
+        ),
+        (
+            "feedback",
+            outcomes >= SOME_RECALLS and report.good < LEAST_GOOD * outcomes,
+            f"Only {report.good} of {outcomes} outcomes were good. Raise "
+            f"{_moved_gates(policy, STEP)}, and tune on the recorded traces.",
+        ),
+    )
+    for name, is_bad, message in checks:
+        if is_bad:
+            yield warn(name, message)
+
+
+def _policy_warnings(
+    window: Sequence[RecallStats], policy: RecallPolicy
+) -> Iterator[HealthWarning]:
+    ranges = [stats.salience for stats in window if stats.salience is not None]
+    if len(ranges) >= SOME_RECALLS:
+        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+        if high - low < 1e-6:
+            yield from salience_warnings("Every memory has", low, policy)
+    if window:
+        yield from half_life_warnings(policy)
+
+
+# --- checks that `doctor` shares ------------------------------------------------------------------
+
+HEALTHY_ASIDE = " The injection rate is healthy: if those cues were off topic, all is well."
+
+
+def is_healthy(injection_rate: float) -> bool:
+    """Whether memories come neither too often nor too seldom."""
+    low, high = HEALTHY_INJECTION
+    return low <= injection_rate <= high
+
+
+def salience_warnings(
+    subject: str, salience: float, policy: RecallPolicy
+) -> Iterator[HealthWarning]:
+    """Warn of one salience for all memories, where the policy reads it."""
+    if _reads(policy, "importance"):
+        yield warn(
+            "salience",
+            f"{subject} salience {salience:g}, so importance tells none apart. Pass salience= to "
+            "remember, or set weights.importance to 0.",
+        )
+
+
+def half_life_warnings(policy: RecallPolicy) -> Iterator[HealthWarning]:
+    """Warn of a half-life that is unusual, where the policy reads it."""
+    days, (low, high) = policy.half_life_hours / HOURS_PER_DAY, HALF_LIFE_DAYS
+    if not low <= days <= high and _reads(policy, "recency"):
+        yield warn(
+            "half_life",
+            f"A half-life of {days:.3g} days lies outside {low:g} to {high:g}: recency "
+            "forgets too soon, or tells too little apart. Set half_life_hours between "
+            f"{low * HOURS_PER_DAY:g} and {high * HOURS_PER_DAY:g}, or let langmem-recall eval "
+            "decide.",
+        )
+
+
+def _reads(policy: RecallPolicy, signal: str) -> bool:
+    """Whether the policy's formula reads a signal, recency by its half-life."""
+    if policy.blend in ("bounded", "linear", "minmax"):
+        weights = (policy.weights, *policy.tiers.values())
+        return any(getattr(tier, signal) for tier in weights)
+    if policy.blend == "interpolated":
+        return signal == "importance"
+    return policy.blend == "product"

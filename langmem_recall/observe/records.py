@@ -1,20 +1,24 @@
-"""A recall as a versioned record: plain JSON types, numbers rounded to six digits."""
+"""A recall as a versioned record and back: plain JSON types, numbers rounded to six digits."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cache, lru_cache
 from json.encoder import encode_basestring_ascii as quoted
-from math import isfinite
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from langmem_recall.errors import InputError
 from langmem_recall.policy import PRESETS, RecallPolicy
-from langmem_recall.types import Candidate, Cue, Memory, Namespace, Recall, Scored, Usage
+from langmem_recall.types import Evidence, Namespace, Recall, Scored, Signals, Usage, aware
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 VERSION = 1
 RECALL = "recall"
@@ -24,8 +28,30 @@ FEEDBACK = "feedback"
 UNRANKED_GATES = frozenset({"tenant", "status", "validity", "expired", "task"})
 """Gates that drop a candidate before it is scored, so that it has no rank."""
 
-DIGITS = 6
+DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+"""What reading a damaged record may run into."""
+_DIGITS = 6
 _ID_LENGTH = 16
+_OPTIONAL = (
+    *("thread_id", "turn", "speaker"),
+    *("confirmed_at", "valid_from", "valid_until", "superseded_at"),
+    *("tags", "entities", "supersedes", "derived_from", "pinned", "dated"),
+)
+"""Fields of a memory that are recorded where they say something."""
+_EMPTY = (*(None,) * 7, *((),) * 4, *(False,) * 2)
+_WORDS = frozenset({"thread_id", "turn", "speaker", "tags", "entities"})
+"""Those in which a user's own words may stand."""
+_UNUSED = Usage()
+_NUMBERS = (
+    '"confidence": %.6f, "salience": %.6f, "evidence": {{{}}}, "signals": {{{}}}, "score": %.6f'
+).format(
+    ", ".join(f'"{name}": %.6f' for name in Evidence._fields),
+    ", ".join(f'"{name}": %.6f' for name in Signals._fields),
+)
+"""Written in one go: rounded one by one and dumped, a record takes twice as long to write."""
+
+_encode = json.JSONEncoder(default=datetime.isoformat).encode
+_optional = attrgetter(*_OPTIONAL)
 
 
 def to_dict(
@@ -58,49 +84,48 @@ def to_json(
     policy: RecallPolicy | None = None,
     block: str | None = None,
 ) -> str:
-    """The record as one line of ASCII; written out directly, because every recall pays for it."""
+    """The record as one line of ASCII."""
     trace = recall.trace
-    head = {
+    cue = trace.cue if with_text else replace(trace.cue, text="", parts=(), task=None)
+    name, _, fingerprint = trace.policy.rpartition(" ")
+    knobs = policy.to_dict() if policy else trace.knobs or preset_knobs(fingerprint)
+    shown = (block or trace.block) if with_text else None
+    record = {
         "version": VERSION,
         "kind": RECALL,
         "id": recall_id(recall),
-        "at": trace.at.isoformat(),
-        "cue": _cue_record(trace.cue if with_text else _wordless(trace.cue)),
+        "at": trace.at,
+        "cue": asdict(cue),
         "namespaces": trace.namespaces,
         "searched": trace.searched,
         "channels": dict(trace.channels),
-    }
-    tail: dict[str, Any] = {
+        "policy": {
+            "name": name,
+            "fingerprint": fingerprint,
+            **({"knobs": dict(knobs)} if knobs else {}),
+        },
         "budget": trace.budget_tokens,
         "tokens": trace.tokens,
         "compacted": trace.compacted,
         "conflicts": trace.conflicts,
-        "timings": {stage: round(1e3 * s, DIGITS) for stage, s in trace.timings.items()},
+        "timings": {stage: round(1e3 * s, _DIGITS) for stage, s in trace.timings.items()},
         "degraded": trace.degraded,
         "funnel": str(recall),
+        **({"block": shown} if shown else {}),
     }
-    shown = block or trace.block
-    if shown and with_text:
-        tail["block"] = shown
-    used = _policy_json(trace.policy, policy)
-    if policy is None and trace.knobs:
-        used = _policy_record(trace.policy, trace.knobs)
     candidates = ", ".join(_candidates(recall, with_text))
-    return (
-        f'{json.dumps(head)[:-1]}, "policy": {used}, "candidates": [{candidates}], '
-        f"{json.dumps(tail)[1:]}"
-    )
+    return f'{_encode(record)[:-1]}, "candidates": [{candidates}]}}'
 
 
 def recall_id(recall: Recall) -> str:
     """A digest of what was asked, where, when and under which policy, and of what came of it."""
     trace = recall.trace
-    told = (
+    identity = (
         *(trace.at.isoformat(), trace.cue.words, trace.namespaces, trace.policy),
-        [scored.candidate.memory.id for scored in recall.chosen],
-        [drop.scored.candidate.memory.id for drop in recall.dropped],
+        [scored.memory.id for scored in recall.chosen],
+        [drop.memory.id for drop in recall.dropped],
     )
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:_ID_LENGTH]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_ID_LENGTH]
 
 
 def preset_knobs(fingerprint: str) -> dict[str, Any] | None:
@@ -110,163 +135,168 @@ def preset_knobs(fingerprint: str) -> dict[str, Any] | None:
 
 @cache
 def _presets() -> dict[str, dict[str, Any]]:
-    made = (getattr(RecallPolicy, name)() for name in PRESETS)
-    return {policy.fingerprint: policy.to_dict() for policy in made}
-
-
-@lru_cache(maxsize=64)
-def _policy_json(told: str, policy: RecallPolicy | None = None) -> str:
-    """Name, fingerprint and, where they are known, knobs of the policy in force."""
-    fingerprint = told.rpartition(" ")[2]
-    return _policy_record(told, preset_knobs(fingerprint) if policy is None else policy.to_dict())
-
-
-def _policy_record(told: str, knobs: Mapping[str, Any] | None) -> str:
-    name, _, fingerprint = told.rpartition(" ")
-    record = {"name": name, "fingerprint": fingerprint}
-    return json.dumps(record | ({"knobs": dict(knobs)} if knobs else {}))
-
-
-def _wordless(cue: Cue) -> Cue:
-    return replace(cue, text="", parts=(), task=None)
-
-
-def _cue_record(cue: Cue) -> dict[str, Any]:
-    temporal = cue.temporal
-    return {
-        "text": cue.text,
-        "parts": cue.parts,
-        "task": cue.task,
-        "at": _iso(cue.at),
-        "as_of": _iso(cue.as_of),
-        "temporal": temporal
-        and {"mode": temporal.mode, "start": _iso(temporal.start), "end": _iso(temporal.end)},
-    }
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
-
-
-# --- candidates, the many -------------------------------------------------------------------------
-
-_NUMBERS = (
-    '"evidence": {"dense": %s, "bm25": %s, "coverage": %.6f, "entity": %.6f, "episode": %.6f, '
-    '"relevance": %.6f}, "signals": {"relevance": %.6f, "similarity": %.6f, "recency": %.6f, '
-    '"importance": %.6f, "strength": %.6f, "trust": %.6f}, "score": %.6f'
-)
-_UNSURE_NUMBERS = _NUMBERS.replace("%.6f", "%s")
-_UNUSED = Usage()
-_NO_USE = '"usage": {"uses": 0}'
-_OPTIONAL = (
-    *("thread_id", "turn", "speaker"),
-    *("confirmed_at", "valid_from", "valid_until", "superseded_at"),
-    *("tags", "entities", "supersedes", "derived_from", "pinned", "dated"),
-)
-"""Fields of a memory that are recorded where they say something."""
-_WORDS = frozenset({"thread_id", "turn", "speaker", "tags", "entities"})
-"""Those in which a user's own words may stand."""
-_NOTHING = (*(None,) * 7, *((),) * 4, *(False,) * 2)
-_optional = attrgetter(*_OPTIONAL)
+    policies = (getattr(RecallPolicy, name)() for name in PRESETS)
+    return {policy.fingerprint: policy.to_dict() for policy in policies}
 
 
 def _candidates(recall: Recall, with_text: bool) -> Iterator[str]:
-    """One JSON object each: the chosen by place, then the dropped."""
-    ranks = _ranks(recall)
-    for place, scored in enumerate(recall.chosen):
-        yield f'{_scored(scored, ranks[place], with_text)}, "place": {place + 1}}}'
-    for i, (scored, gate, reason) in enumerate(recall.dropped, start=len(recall.chosen)):
+    """One JSON object each: the chosen by place, then the dropped; ranks are by score."""
+    chosen, dropped = recall.chosen, recall.dropped
+    scores = dict(enumerate(chosen))
+    scores |= {
+        i: drop.scored
+        for i, drop in enumerate(dropped, start=len(chosen))
+        if drop.gate not in UNRANKED_GATES
+    }
+
+    def merit(i: int) -> tuple[float, float]:
+        # To the digits that are recorded, so that a record read back gives the same ranks.
+        scored = scores[i]
+        return -round(scored.score, _DIGITS), -round(scored.signals.relevance, _DIGITS)
+
+    ranks = {i: rank for rank, i in enumerate(sorted(scores, key=merit), start=1)}
+    for i, scored in enumerate(chosen):
+        yield _candidate_json(scored, with_text, f'"rank": {ranks[i]}, "place": {i + 1}')
+    for i, (scored, gate, reason, twin) in enumerate(dropped, start=len(chosen)):
         if gate == "task" and not with_text:
             reason = "not tagged with the cue's task"
-        told = f'"gate": {_name(gate)}, "reason": {quoted(reason)}'
-        yield f"{_scored(scored, ranks[i], with_text)}, {told}}}"
+        rank = ranks.get(i, "null")
+        outcome = f'"rank": {rank}, "gate": {quoted(gate)}, "reason": {quoted(reason)}'
+        if twin is not None:
+            outcome += f', "twin": {_encode(twin)}'
+        yield _candidate_json(scored, with_text, outcome)
 
 
-def _merit(scored: Scored) -> tuple[float, float]:
-    """What ranks go by, to the digits that are recorded."""
-    return -round(scored.score, 6), -round(scored.signals.relevance, 6)
-
-
-def _ranks(recall: Recall) -> list[str]:
-    """Places by score among all that were scored, the chosen first and then the dropped."""
-    ranked = [(*_merit(one), i) for i, one in enumerate(recall.chosen)]
-    for i, drop in enumerate(recall.dropped, start=len(ranked)):
-        if drop.gate not in UNRANKED_GATES:
-            ranked.append((*_merit(drop.scored), i))
-    ranks = ["null"] * (len(recall.chosen) + len(recall.dropped))
-    for rank, (_, _, i) in enumerate(sorted(ranked), start=1):
-        ranks[i] = str(rank)
-    return ranks
-
-
-def _scored(scored: Scored, rank: str, with_text: bool) -> str:
-    """All of a candidate but its outcome, without the closing brace."""
-    candidate = scored.candidate
-    memory, usage = _memory(candidate.memory, with_text), _usage(candidate.usage)
-    return f'{{{memory}{_found(candidate)}, {usage}, {_numbers(scored)}, "rank": {rank}'
-
-
-def _memory(memory: Memory, with_text: bool) -> str:
+def _candidate_json(scored: Scored, with_text: bool, outcome: str) -> str:
+    candidate, memory = scored.candidate, scored.memory
+    evidence = [math.nan if number is None else number for number in candidate.evidence]
+    shares = (memory.confidence, memory.salience)
+    numbers = _NUMBERS % (*shares, *evidence, *scored.signals, scored.score)
+    if candidate.dense_rank is not None:
+        numbers += f', "dense_rank": {candidate.dense_rank}'
+    if candidate.lexical_rank is not None:
+        numbers += f', "lexical_rank": {candidate.lexical_rank}'
+    if candidate.similarity is not None:
+        numbers += f', "similarity": {candidate.similarity:.6f}'
+    numbers = numbers.replace("nan", "null").replace("-inf", "null").replace("inf", "null")
+    rest = '"usage": {"uses": 0}'
+    if candidate.usage != _UNUSED:
+        usage = candidate.usage._asdict().items()
+        rounded = {name: n if n is None else round(n, _DIGITS) for name, n in usage}
+        rest = f'"usage": {_encode(rounded)}'
+    if candidate.standing is not None:
+        rest += f', "standing": {quoted(candidate.standing)}'
+    optional = _optional(memory)
+    if optional != _EMPTY:
+        for name, field, empty in zip(_OPTIONAL, optional, _EMPTY, strict=True):
+            if field != empty and (with_text or name not in _WORDS):
+                rest += f', "{name}": {_encode(field)}'
+    labels = _labels(memory.namespace, memory.kind, memory.source, memory.status)
+    text = f', "text": {quoted(memory.text)}' if with_text else ""
     written = "null" if memory.written_at is None else f'"{memory.written_at.isoformat()}"'
-    told = (
-        f'"namespace": {_namespace(memory.namespace)}, "key": {quoted(memory.key)}, '
-        f'"kind": {_name(memory.kind)}, "source": {_name(memory.source)}, '
-        f'"status": {_name(memory.status)}, "confidence": {_number(memory.confidence)}, '
-        f'"salience": {_number(memory.salience)}, "written_at": {written}'
-    )
-    if with_text:
-        told = f'{told}, "text": {quoted(memory.text)}'
-    held = _optional(memory)
-    if held == _NOTHING:
-        return told
-    extras = {
-        name: one
-        for name, one, nothing in zip(_OPTIONAL, held, _NOTHING, strict=True)
-        if one != nothing and (with_text or name not in _WORDS)
-    }
-    return f"{told}, {json.dumps(extras, default=datetime.isoformat)[1:-1]}" if extras else told
-
-
-def _found(candidate: Candidate) -> str:
-    """What a candidate has besides its evidence, where it has any of it."""
-    _, _, _, dense_rank, lexical_rank, similarity, standing, _ = candidate
-    told = ""
-    if dense_rank is not None:
-        told += f', "dense_rank": {dense_rank}'
-    if lexical_rank is not None:
-        told += f', "lexical_rank": {lexical_rank}'
-    if similarity is not None:
-        told += f', "similarity": {_number(similarity)}'
-    return told if standing is None else f'{told}, "standing": {quoted(standing)}'
-
-
-def _usage(usage: Usage) -> str:
-    if usage == _UNUSED:
-        return _NO_USE
-    decayed, last_used = _number(usage.decayed), _number(usage.last_used)
     return (
-        f'"usage": {{"uses": {usage.uses}, "decayed": {decayed}, "last_used": {last_used}, '
-        f'"before": {_number(usage.before)}, "merit": {usage.merit}}}'
+        f'{labels}, "key": {quoted(memory.key)}{text}, "written_at": {written}, '
+        f"{rest}, {numbers}, {outcome}}}"
     )
 
 
-def _numbers(scored: Scored) -> str:
-    dense, coverage, bm25, entity, episode, relevance = scored.candidate.evidence
-    sure = (coverage, entity, episode, relevance, *scored.signals, scored.score)
-    if isfinite(sum(sure)):
-        return _NUMBERS % (_number(dense), _number(bm25), *sure)
-    return _UNSURE_NUMBERS % tuple(map(_number, (dense, bm25, *sure)))
-
-
-def _number(number: float | None) -> str:
-    return "null" if number is None or not isfinite(number) else f"{number:.6f}"
-
-
 @lru_cache(maxsize=256)
-def _name(name: str) -> str:
-    return quoted(name)
+def _labels(namespace: Namespace, kind: str, source: str, status: str) -> str:
+    labels = {"namespace": namespace, "kind": kind, "source": source, "status": status}
+    return json.dumps(labels)[:-1]
 
 
-@lru_cache(maxsize=256)
-def _namespace(namespace: Namespace) -> str:
-    return json.dumps(namespace)
+# --- reading --------------------------------------------------------------------------------------
+
+
+def from_dict(record: Mapping[str, Any]) -> Recall:
+    """The recall that `to_dict` recorded, to six digits.
+
+    Raises:
+        InputError: The record is of another version, of another kind, or damaged.
+    """
+    check_record(record)
+    try:
+        policy = record["policy"]
+        trace = {
+            **{name: record[name] for name in ("cue", "namespaces", "searched", "channels")},
+            **{name: record[name] for name in ("degraded", "tokens", "compacted", "conflicts")},
+            "policy": f"{policy['name']} {policy['fingerprint']}",
+            "at": aware(datetime.fromisoformat(record["at"])),
+            "timings": {stage: ms / 1e3 for stage, ms in record["timings"].items()},
+            "budget_tokens": record["budget"],
+        }
+        dropped, places = [], {}
+        for candidate in record["candidates"]:
+            scored = _scored(candidate)
+            if "place" in candidate:
+                places[candidate["place"]] = scored
+            else:
+                reason, twin = candidate["reason"], candidate.get("twin")
+                dropped.append((scored, candidate["gate"], reason, twin))
+        chosen = [places[place] for place in sorted(places)]
+        return _adapter().validate_python({"chosen": chosen, "dropped": dropped, "trace": trace})
+    except DAMAGE as error:
+        problem = f"{type(error).__name__} {error!s:.120}"
+        if hasattr(error, "errors"):  # pydantic's, which says where
+            first = error.errors()[0]
+            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']:.120}"
+        raise InputError(
+            f"The trace {record.get('id')!r:.40} is damaged: {problem}. "
+            "Leave it out, or record it again."
+        ) from error
+
+
+@cache
+def _adapter() -> TypeAdapter[Recall]:
+    # Loaded with the first record that is read: commands and notebooks only show recalls.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Recall)
+
+
+def check_record(record: Any, kind: str = RECALL) -> None:
+    """Refuse what is no record of this kind and version."""
+    if not isinstance(record, Mapping):
+        raise InputError(f"A trace is a JSON object, got {record!r:.80}. Pass what to_dict made.")
+    version = record.get("version")
+    if version != VERSION or isinstance(version, bool):
+        raise InputError(
+            f"The trace has version {version!r:.40}, this langmem-recall reads {VERSION}. "
+            "Read it with the langmem-recall that wrote it, or record it again."
+        )
+    if record.get("kind", RECALL) != kind:
+        raise InputError(
+            f"The record is of kind {record.get('kind')!r:.40}, expected {kind!r}. "
+            "Sort a log's records by their kind first."
+        )
+
+
+def _scored(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A candidate's record in the shape of `Scored`; its text is empty where none was recorded."""
+    evidence, signals, usage = record["evidence"], record["signals"], record["usage"]
+    return {
+        "candidate": {
+            "memory": {
+                "text": "",
+                **record,
+                "confidence": _number(record["confidence"]),
+                "salience": _number(record["salience"]),
+            },
+            "evidence": {
+                name: evidence[name] if name in ("dense", "bm25") else _number(evidence[name])
+                for name in Evidence._fields
+            },
+            "usage": usage,
+            "dense_rank": record.get("dense_rank"),
+            "lexical_rank": record.get("lexical_rank"),
+            "similarity": record.get("similarity"),
+            "standing": record.get("standing"),
+        },
+        "signals": {name: _number(number) for name, number in signals.items()},
+        "score": _number(record["score"]),
+    }
+
+
+def _number(number: float | None) -> float:
+    return math.nan if number is None else number

@@ -15,18 +15,14 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
 SCOPE = "langmem_recall"
-_MS_PER_S = 1e3
-_NS_PER_S = 1e9
 
 
 def telemetry(
-    *,
-    tracer_provider: TracerProvider | None = None,
-    meter_provider: MeterProvider | None = None,
+    *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
 ) -> Callable[[Recall], None]:
     """A sink for `RecallStore(traces=...)` that records a span and metrics for every recall.
 
-    Neither memories nor cues nor namespaces are told: they hold words and names of people. The
+    Neither memories nor cues nor namespaces are recorded: they hold words and names of people. The
     span's `recall.id` finds the trace in a `TraceLog`.
 
     Args:
@@ -55,7 +51,7 @@ def telemetry(
         took_s = sum(recall.trace.timings.values())
         end = time.time_ns()
         span = tracer.start_span(
-            "recall", start_time=end - int(took_s * _NS_PER_S), attributes=_attributes(recall)
+            "recall", start_time=end - int(took_s * 1e9), attributes=_attributes(recall)
         )
         for note in recall.trace.degraded:
             # What stands in brackets is an error's own words, which may quote anything.
@@ -74,7 +70,7 @@ def telemetry(
 
 def _attributes(recall: Recall) -> dict[str, Any]:
     trace = recall.trace
-    told: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "recall.id": recall_id(recall),
         "recall.policy": trace.policy,
         "recall.searched": trace.searched,
@@ -84,7 +80,7 @@ def _attributes(recall: Recall) -> dict[str, Any]:
         "recall.compacted": len(trace.compacted),
     }
     if trace.budget_tokens is not None:
-        told["recall.budget_tokens"] = trace.budget_tokens
-    told |= {f"recall.dropped.{gate}": count for gate, count in recall.drop_counts().items()}
-    told |= {f"recall.channel.{name}": count for name, count in trace.channels.items()}
-    return told | {f"recall.{stage}_ms": _MS_PER_S * s for stage, s in trace.timings.items()}
+        attributes["recall.budget_tokens"] = trace.budget_tokens
+    attributes |= {f"recall.dropped.{gate}": count for gate, count in recall.drop_counts().items()}
+    attributes |= {f"recall.channel.{name}": count for name, count in trace.channels.items()}
+    return attributes | {f"recall.{stage}_ms": 1e3 * s for stage, s in trace.timings.items()}

@@ -29,7 +29,7 @@ def without_duplicates(
             kept.append(i)
         else:
             reason = f"{likeness[i, twin]:.2f} like {ranked[twin].memory.key}"
-            dropped.append(Drop(scored, "duplicate", reason))
+            dropped.append(Drop(scored, "duplicate", reason, ranked[twin].memory.id))
     return kept, dropped
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import math
 from pathlib import Path
 
 import pytest
 from command_line import ADA, fill, run
 
-from langmem_recall.cli.stats import _age_label, _use
+from langmem_recall.cli.stats import AGES, USES, in_ranges
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
-from langmem_recall.types import Usage
 
 
 @pytest.fixture
@@ -83,11 +82,16 @@ def test_hostile_labels_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("days", "label"),
-    [(-1, "under 1 day"), (0.5, "under 1 day"), (1, "1 to 7 days"), (90, "over 90 days")],
+    [
+        (-1, "under 1 day"),
+        (0.5, "under 1 day"),
+        (1, "1 to 7 days"),
+        (90, "over 90 days"),
+        (math.nan, "unknown"),
+    ],
 )
 def test_ages_fall_into_half_open_ranges(days: float, label: str) -> None:
-    now = datetime(2026, 3, 4, tzinfo=UTC)
-    assert _age_label((now - timedelta(days=days)).timestamp(), now) == label
+    assert in_ranges([days], AGES) == {label: 1}
 
 
 @pytest.mark.parametrize(
@@ -95,4 +99,4 @@ def test_ages_fall_into_half_open_ranges(days: float, label: str) -> None:
     [(0, "never used"), (1, "1 to 4 times"), (5, "5 to 19 times"), (20, "20 times or more")],
 )
 def test_uses_fall_into_ranges(uses: int, label: str) -> None:
-    assert _use(Usage(uses)) == label
+    assert in_ranges([uses], USES) == {label: 1}

@@ -7,14 +7,15 @@ import gzip
 import hashlib
 import json
 import re
+from array import array
 from typing import Any
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recalls import HOME, NOW, candidate, recall_of, recalls
 
-from langmem_recall.observe.inspector.columns import NONE, Column, new_column, packed, to_whole
-from langmem_recall.observe.inspector.pack import text_tokens
+from langmem_recall.observe.inspector.pack import NONE, pack, text_tokens, to_whole
 from langmem_recall.observe.inspector.page import page
 from langmem_recall.observe.show import recall_id, to_dict
 from langmem_recall.policy import RecallPolicy
@@ -59,9 +60,8 @@ def rows(head: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 @given(st.lists(st.none() | st.floats(-2000, 2000), min_size=1, max_size=30))
 def test_columns_come_back_to_the_digit(numbers: list[float | None]) -> None:
-    column = new_column()
-    column.extend(to_whole(number, 10**6) for number in numbers)
-    _, columns = unpacked(packed({}, [(Column("a", 10**6), column)]))
+    column = array("i", [to_whole(number, 10**6) for number in numbers])
+    _, columns = unpacked(pack({}, {"a": column}, {"a": 10**6}))
 
     wanted = [None if number is None else round(number * 1e6) for number in numbers]
     # A column of nothing but unknown numbers takes no room at all.
@@ -105,6 +105,20 @@ def test_shortened_and_contradicting_memories_are_named_by_their_place() -> None
     (turn,) = rows(held(page([to_dict(recall)]))[0], "turns")
     assert turn["compacted"] == [1]
     assert turn["conflicts"] == [[0, 1], [0, -1]]
+
+
+def test_a_duplicate_names_the_place_of_what_it_repeats_in_logs_of_0_1_too() -> None:
+    recall = recall_of(
+        [candidate("tea", 0.9, namespace=("team",)), candidate("tea", 0.8), candidate("too", 0.7)],
+        namespaces=(("team",), HOME),
+        likeness=lambda ids: np.array([[1, 0, 0.95], [0, 1, 0], [0.95, 0, 1.0]]),
+    )
+    record = to_dict(recall)
+    assert record["candidates"][2]["twin"] == [["team"], "tea"]
+    assert held(page([record]))[1]["twin"] == [-1, -1, 0]
+    # There the reason alone tells, by the key: the memory at home is the likelier one.
+    del record["candidates"][2]["twin"]
+    assert held(page([record]))[1]["twin"] == [-1, -1, 1]
 
 
 def test_a_changed_memory_is_kept_in_both_versions() -> None:

@@ -412,6 +412,7 @@ def test_one_memory_is_erased_from_the_traces_it_is_in(path: Path) -> None:
     first, second, third = read_log(path)
     assert [held["key"] for held in first["candidates"]] == ["twin"]
     assert first["candidates"][0]["reason"] == "0.95 like a forgotten memory"
+    assert "twin" not in first["candidates"][0]
     assert first["compacted"] == []
     assert "block" not in first
     assert second == to_dict(asked("other"))

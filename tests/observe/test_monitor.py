@@ -90,11 +90,13 @@ def test_injection_warnings_say_which_way_to_move_the_floor() -> None:
     high = watched(*[CHOSEN] * 200, policy=policy).report()
     low = watched(*[BELOW] * 200, policy=policy).report()
 
-    assert "Raise floor and trigger by 0.05, to RecallPolicy.but(floor=0.35, trigger=0.55)" in str(
-        warning(high, "injection")
+    assert (
+        "Raise floor and trigger by 0.05, to RecallPolicy.replace(floor=0.35, trigger=0.55)"
+        in str(warning(high, "injection"))
     )
-    assert "Lower floor and trigger by 0.05, to RecallPolicy.but(floor=0.25, trigger=0.45)" in str(
-        warning(low, "injection")
+    assert (
+        "Lower floor and trigger by 0.05, to RecallPolicy.replace(floor=0.25, trigger=0.45)"
+        in str(warning(low, "injection"))
     )
 
 

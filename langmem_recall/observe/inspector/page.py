@@ -10,11 +10,10 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from langmem_recall.observe.inspector.pack import Gathered
+from langmem_recall.observe.inspector.pack import PageData
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Memory, Usage
 
-_HERE = "langmem_recall.observe.inspector"
 _SCRIPTS = ("unpack", "whatif", "dom", "controls", "turn", "turns", "memories", "health", "app")
 """In the order in which they need each other."""
 
@@ -35,46 +34,19 @@ def page(
         title: What the page is called.
         policies: Policies of one's own that the records only name, for the sliders to start from.
     """
-    gathered = Gathered(policies)
+    data = PageData(policies)
     for record in records:
-        gathered.add(record)
-    for held in memories:
-        memory, usage = (held, Usage()) if isinstance(held, Memory) else held
-        gathered.add_memory(memory, usage)
-    script, style = _script(), _style()
-    # The data are Base64: nothing in them can end the element or the page.
-    return _PAGE.format(
-        policy=_content_policy(script, style),
-        title=escape(title),
-        style=style,
-        data=gathered.packed(title),
-        script=script,
-    )
+        data.add(record)
+    for item in memories:
+        memory, usage = (item, Usage()) if isinstance(item, Memory) else item
+        data.add_memory(memory, usage)
+    return render_page(data, title)
 
 
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<p>Opening the traces …</p>
-<noscript>This page needs JavaScript.</noscript>
-<script type="application/octet-stream" id="traces">{data}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
-
-
-def _content_policy(script: str, style: str) -> str:
-    """Nothing is loaded, nothing runs but our own script, and no text becomes markup."""
+def render_page(data: PageData, title: str) -> str:
+    """The page that holds the data."""
+    template, style, script = _assets()
+    # Nothing is loaded, nothing runs but our own script, and no text becomes markup.
     rules = (
         "default-src 'none'",
         f"script-src {_hash(script)}",
@@ -83,7 +55,14 @@ def _content_policy(script: str, style: str) -> str:
         "form-action 'none'",
         "require-trusted-types-for 'script'",
     )
-    return "; ".join(rules)
+    # The data are Base64: nothing in them can end the element or the page.
+    return template.format(
+        policy="; ".join(rules),
+        title=escape(title),
+        style=style,
+        data=data.packed(title),
+        script=script,
+    )
 
 
 def _hash(text: str) -> str:
@@ -92,15 +71,9 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _script() -> str:
-    sources = (_read(f"script/{name}.js") for name in _SCRIPTS)
-    return '"use strict";\n(() => {\n' + "\n".join(sources) + "\n})();\n"
-
-
-@cache
-def _style() -> str:
-    return _read("style.css")
-
-
-def _read(name: str) -> str:
-    return files(_HERE).joinpath(name).read_text(encoding="utf-8")
+def _assets() -> tuple[str, str, str]:
+    """The page's frame, its style and its script."""
+    folder = files("langmem_recall.observe.inspector")
+    names = ("page.html", "style.css", *(f"script/{name}.js" for name in _SCRIPTS))
+    template, style, *scripts = (folder.joinpath(name).read_text("utf-8") for name in names)
+    return template, style, '"use strict";\n(() => {\n' + "\n".join(scripts) + "\n})();\n"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langmem_recall.evaluation.doctor import (
+from langmem_recall.observe.doctor import (
     EXAMPLE_MEMORIES,
     Answer,
     Calibration,
@@ -23,7 +23,6 @@ from langmem_recall.evaluation.doctor import (
     answer_of,
     cosine_alone,
     diagnose,
-    neutral_cosine,
 )
 from langmem_recall.policy import RecallPolicy, RelevanceModel, Weights
 from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
@@ -48,11 +47,11 @@ def answers(injected: int, empty: int, reach: float = 0.4) -> list[Answer]:
 
 
 def about(found: Diagnosis) -> list[tuple[str, str]]:
-    return [(finding.level, finding.about) for finding in found.warnings]
+    return [(warning.level, warning.name) for warning in found.warnings]
 
 
 def text_of(found: Diagnosis, topic: str) -> str:
-    return next(finding.text for finding in found.warnings if finding.about == topic)
+    return next(warning.message for warning in found.warnings if warning.name == topic)
 
 
 def check(found: Diagnosis, name: str) -> str:
@@ -70,7 +69,6 @@ def test_the_cosine_that_alone_reaches_a_gate_is_the_formula_solved_for_it() -> 
     # Among 50 memories chance takes 0.5 ln 50 more.
     crowded = cosine_alone(0.5, 50, NULL, MODEL)
     assert crowded - alone == pytest.approx(0.09 * log(50) / 1.45)
-    assert neutral_cosine(NULL, MODEL) == pytest.approx(0.1 + 0.25 * 0.9)
 
 
 @given(cosine=st.floats(-0.5, 0.99), memories=st.integers(1, 40))
@@ -98,6 +96,7 @@ def test_panels_show_the_null_by_language_and_the_assumed_one_where_none_was_mea
     english, japanese = diagnose(facts(calibration=calibration)).panels
     assert (english.language, english.null) == ("en", NULL)
     assert english.null.cap == pytest.approx(10.0)
+    assert english.neutral == pytest.approx(0.1 + 0.25 * 0.9)
     assert (japanese.language, japanese.null) == ("ja", DEFAULT_NULL)
     policy = RecallPolicy.default()
     assert english.trigger == cosine_alone(policy.trigger, 50, NULL, policy.relevance)
@@ -278,7 +277,7 @@ def test_blindness_warns_above_20_and_alarms_above_50_percent(
     injected: int, level: str | None
 ) -> None:
     found = diagnose(facts(answers=answers(2 * injected, 200 - 2 * injected)))
-    levels = [finding.level for finding in found.warnings if finding.about == "blindness"]
+    levels = [warning.level for warning in found.warnings if warning.name == "blindness"]
     assert levels == ([level] if level else [])
 
 

@@ -1,0 +1,506 @@
+"""What `doctor` finds: readings, warnings that each say what to change, a production checklist."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from langgraph.store.base import BaseStore, Item
+
+from langmem_recall.embeddings import embedder_identity
+from langmem_recall.errors import RecallError, StoreError
+from langmem_recall.evaluation.evaluate import best_relevance
+from langmem_recall.evaluation.metrics import Estimate, mean_estimate, near_duplicate_share
+from langmem_recall.flows.calibrations import calibrate
+from langmem_recall.flows.candidates import memory_of
+from langmem_recall.flows.effects import Host, run
+from langmem_recall.observe.monitor import (
+    BLIND,
+    ENOUGH_RECALLS,
+    HEALTHY_ASIDE,
+    LEAST_INJECTION,
+    MOST_INJECTION,
+    SPARSE,
+    STEP,
+    VERY_BLIND,
+    HealthWarning,
+    half_life_warnings,
+    is_healthy,
+    salience_warnings,
+    warn,
+)
+from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy, RelevanceModel
+from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
+from langmem_recall.ranking.panel import PANELS
+from langmem_recall.stores.backend import backend_of
+from langmem_recall.stores.recall_store import Caching
+from langmem_recall.types import Namespace, Recall
+
+EXAMPLE_MEMORIES = 100
+"""What the gates are explained for where there is no store."""
+GATES = ("trigger", "floor", "composite_floor")
+GATES_OFF = "Set trigger and floor; the default has 0.5 and 0.3."
+NO_CUES = "not measured: pass recorded cues with --cues"
+PROBE = "a plain sentence about nothing in particular"
+REPETITIVE = 0.10
+"""Share of near-duplicates in recalls from which diversity is worth a comparison."""
+
+
+class Calibration(NamedTuple):
+    """What is known of an embedder."""
+
+    identity: str | None = None
+    """None: the store shows no embedder."""
+    nulls: Mapping[str, NullDistribution | None] = {}
+    """By language; None where the vectors were of no use."""
+    problem: str | None = None
+    """Why the embedder, or the stored vectors, cannot be used."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the stored vectors are another embedder's, so that every recall fails."""
+        return bool(self.problem and self.nulls)
+
+
+class Survey(NamedTuple):
+    """What a store holds."""
+
+    memories: int
+    searched: int
+    """Memories that one recall looks through: of the namespace asked for, else of the largest."""
+    saliences: frozenset[float] = frozenset()
+    has_words: bool = True
+    """Whether the words of so many memories are kept, so that the lexical arm can work."""
+    without_vectors: int | None = None
+    """None where the store does not tell."""
+    is_set_up: bool | None = None
+    """Whether the tables of `RecallStore.setup` are there; None where none are needed."""
+
+
+class Answer(NamedTuple):
+    """What the recall for one recorded cue came to."""
+
+    reach: float
+    """The highest trigger that would let something through."""
+    is_injected: bool
+    has_memories: bool = True
+    """Whether anything was stored that could have been recalled."""
+    duplicates: float = 0.0
+    """Share of what was recalled that repeats another memory."""
+
+
+def answer_of(recall: Recall) -> Answer:
+    """What of a recall the findings rest on."""
+    return Answer(
+        best_relevance(recall),
+        bool(recall.chosen),
+        recall.trace.searched > 0,
+        near_duplicate_share([memory.text for memory in recall.memories]),
+    )
+
+
+class Facts(NamedTuple):
+    """All that is judged."""
+
+    policy: RecallPolicy
+    calibration: Calibration
+    survey: Survey | None = None
+    """None without a store."""
+    answers: Sequence[Answer] = ()
+    is_chosen: bool = False
+    """Whether the policy was chosen, rather than taken by default."""
+    has_budget: bool | None = None
+    """Whether the recorded recalls had a budget; None when that is not known."""
+
+    @property
+    def injection(self) -> Estimate:
+        """Share of the cues for which something is recalled."""
+        return mean_estimate(np.array([float(answer.is_injected) for answer in self.answers]))
+
+    @property
+    def blindness(self) -> Estimate:
+        """Share of empty recalls among those that had memories to choose from."""
+        met = [answer for answer in self.answers if answer.has_memories]
+        return mean_estimate(np.array([float(not answer.is_injected) for answer in met]))
+
+    @property
+    def searched(self) -> int:
+        """Memories that one recall looks through."""
+        return self.survey.searched if self.survey else EXAMPLE_MEMORIES
+
+    @property
+    def half_life_days(self) -> float:
+        """The policy's half-life."""
+        return self.policy.half_life_hours / HOURS_PER_DAY
+
+    @property
+    def gates(self) -> dict[str, float]:
+        """The gates that are on, each with its level."""
+        levels = {name: float(getattr(self.policy, name)) for name in GATES}
+        return {name: level for name, level in levels.items() if level}
+
+    @property
+    def lexical_fault(self) -> str | None:
+        """Why words do not count, and what to do about it; None where they do."""
+        if self.policy.blend == "similarity":
+            return "the policy's blend is similarity, which reads no words; choose another policy"
+        if not self.policy.relevance.coverage:
+            return "RelevanceModel.coverage is 0; its default is 5"
+        if self.survey and not self.survey.has_words:
+            return (
+                f"{self.survey.searched:,} memories are more than RecallStore keeps the words of; "
+                "raise Caching(index_limit=...), or split the namespace"
+            )
+        return None
+
+
+# --- looking at a store ---------------------------------------------------------------------------
+
+
+def calibration_of(store: BaseStore) -> Calibration:
+    """Measure the store's embedder in every language there is a panel for."""
+    backend = backend_of(store)
+    embeddings = backend.embeddings
+    if embeddings is None:
+        return Calibration()
+    identity = embedder_identity(embeddings)
+    try:
+        embeddings.embed_query(PROBE)
+    except Exception as error:
+        what = error if isinstance(error, RecallError) else f"{type(error).__name__}: {error}"
+        problem = f"{identity} cannot embed, so that recall rests on words alone: {what}"
+        return Calibration(identity, {}, problem)
+    host, as_documents = Host(store, store, embeddings), backend.queries_as_documents
+    nulls = {language: run(calibrate(language, as_documents), host) for language in PANELS}
+    return Calibration(identity, nulls)
+
+
+def survey(facts: Facts, store: BaseStore, namespace: Namespace, items: Sequence[Item]) -> Facts:
+    """The facts with what the store holds at or below a namespace, which are these items."""
+    sizes = Counter(item.namespace for item in items)
+    searched = len(items) if namespace else max(sizes.values(), default=0)
+    found = Survey(
+        memories=len(items),
+        searched=searched,
+        saliences=frozenset(memory_of(item).salience for item in items),
+        has_words=searched <= Caching().index_limit,
+    )
+    return _ask_engine(facts._replace(survey=found), found, store, namespace)
+
+
+def _ask_engine(facts: Facts, found: Survey, store: BaseStore, namespace: Namespace) -> Facts:
+    """The facts with what only some engines tell: tables, words, memories without vectors."""
+    backend, host = backend_of(store), Host(store, store)
+    set_up = run(backend.is_set_up(), host)
+    has_words = found.has_words or backend.holds_words or bool(set_up)
+    found = found._replace(is_set_up=set_up, has_words=has_words)
+    if backend.embeddings is not None and not facts.calibration.problem:
+        probe = backend.embeddings.embed_query(PROBE)
+        try:
+            bare = run(backend.without_vectors(namespace, probe), host)
+            found = found._replace(without_vectors=None if bare is None else len(bare))
+        except StoreError as error:
+            known = facts.calibration._replace(problem=str(error))
+            facts = facts._replace(calibration=known)
+    return facts._replace(survey=found)
+
+
+# --- what a cosine means --------------------------------------------------------------------------
+
+
+class Panel(NamedTuple):
+    """An embedder's null distribution in one language, and what it makes of the gates."""
+
+    language: str
+    null: NullDistribution
+    neutral: float
+    """The cosine that says neither yes nor no."""
+    trigger: float | None
+    """The cosine that alone reaches the trigger; above 1, words must agree; None: it is off."""
+    floor: float | None
+    """The same for the floor."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; None where no number can be given."""
+        mean, sd, is_measured = self.null
+        record = self._asdict() | {"mean": mean, "sd": sd, "cap": self.null.cap}
+        del record["null"]
+        infinite = {name: None for name, field in record.items() if field == math.inf}
+        return record | infinite | {"measured": is_measured}
+
+
+def panels_of(facts: Facts) -> Iterator[Panel]:
+    """The null distribution by language; the assumed one where none was measured."""
+    policy, model = facts.policy, facts.policy.relevance
+    for language, measured in (facts.calibration.nulls or {"any": None}).items():
+        null = measured or DEFAULT_NULL
+        trigger, floor = (
+            cosine_alone(level, facts.searched, null, model) if level else None
+            for level in (policy.trigger, policy.floor)
+        )
+        neutral = null.mean + model.neutral * (1.0 - null.mean)
+        yield Panel(language, null, neutral, trigger, floor)
+
+
+def cosine_alone(
+    relevance: float, memories: int, null: NullDistribution, model: RelevanceModel
+) -> float:
+    """The cosine at which a memory without a thread or a word in common has this relevance."""
+    if relevance >= 1.0 or not model.dense:
+        return math.inf
+    log_odds = math.log(relevance / (1.0 - relevance))
+    chance = model.bias + model.crowding * math.log(max(memories, 1))
+    # With nothing beside it in a thread, a memory is its own thread's best evidence.
+    own = (model.softness * log_odds + chance) / (1.0 + model.thread)
+    return null.mean + null.sd * (own / model.dense + model.neutral * null.cap)
+
+
+# --- the diagnosis --------------------------------------------------------------------------------
+
+
+class Reading(NamedTuple):
+    """One line of the report."""
+
+    name: str
+    value: Any
+    """Plain JSON types."""
+    text: str
+
+
+class Check(NamedTuple):
+    """One item of the production checklist."""
+
+    name: str
+    state: Literal["pass", "warn", "unknown"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All that doctor found."""
+
+    readings: tuple[Reading, ...]
+    panels: tuple[Panel, ...]
+    warnings: tuple[HealthWarning, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    def is_alarming(self) -> bool:
+        """Whether something must be changed before this goes on."""
+        return any(warning.level == "alarm" for warning in self.warnings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON types."""
+        return {
+            "alarming": self.is_alarming,
+            "readings": {reading.name: reading.value for reading in self.readings},
+            "panels": [panel.to_dict() for panel in self.panels],
+            "warnings": [
+                {"level": level, "about": name, "text": message}
+                for name, level, message in self.warnings
+            ],
+            "checks": [check._asdict() for check in self.checks],
+        }
+
+
+def diagnose(facts: Facts) -> Diagnosis:
+    """Judge how recall will do, from what is known of embedder, policy, store and cues."""
+    warnings = (
+        *_embedder_warnings(facts.calibration),
+        *_store_warnings(facts),
+        *_policy_warnings(facts),
+        *_rate_warnings(facts),
+    )
+    return Diagnosis(
+        tuple(_readings(facts)), tuple(panels_of(facts)), warnings, tuple(_checks(facts))
+    )
+
+
+def _readings(facts: Facts) -> Iterator[Reading]:
+    policy, found, fault = facts.policy, facts.survey, facts.lexical_fault
+    identity, days = facts.calibration.identity, facts.half_life_days
+    yield Reading("embedder", identity, identity or "none that the store shows")
+    yield Reading("policy", policy.name, f"{policy.name} ({policy.fingerprint})")
+    for name in GATES:
+        level = getattr(policy, name)
+        yield Reading(name, level, f"{level:g}" if level else "off")
+    yield Reading("half_life_days", days, f"{days:.3g}")
+    yield Reading("lexical_arm", fault is None, "active" if fault is None else f"off: {fault}")
+    if found:
+        yield Reading("memories", found.memories, f"{found.memories:,}")
+        bare = found.without_vectors
+        share = (bare or 0) / max(found.memories, 1)
+        text = "not told by this store" if bare is None else f"{bare:,} ({share:.0%})"
+        yield Reading("without_vectors", bare, text)
+        if found.is_set_up is not None:
+            text = "of the newest version" if found.is_set_up else "missing or old"
+            yield Reading("usage_tables", found.is_set_up, text)
+    example = "" if found else ", as an example"
+    yield Reading("searched", facts.searched, f"{facts.searched:,} in one recall{example}")
+    if facts.answers:
+        yield Reading("cues", len(facts.answers), f"{len(facts.answers):,}")
+        for name, rate in (("injection", facts.injection), ("blindness", facts.blindness)):
+            yield Reading(f"{name}_rate", rate.to_dict(), _rate_text(rate))
+
+
+def _rate_text(rate: Estimate) -> str:
+    if not rate.n:
+        return "nothing was stored"
+    few = f", from only {rate.n} recalls ({ENOUGH_RECALLS} are needed)"
+    text = f"{rate.mean:.0%} [{rate.low:.0%}, {rate.high:.0%}]"
+    return text if rate.n >= ENOUGH_RECALLS else text + few
+
+
+def _embedder_warnings(calibration: Calibration) -> Iterator[HealthWarning]:
+    unusable = [language for language, null in calibration.nulls.items() if null is None]
+    if calibration.problem:
+        yield HealthWarning("embedder", "alarm", calibration.problem)
+    elif calibration.identity is None:
+        yield warn(
+            "embedder",
+            "The store shows no embedder: recall rests on words, and cosines, where there are "
+            f"any, are read with an assumed null of {DEFAULT_NULL.mean:g} +- {DEFAULT_NULL.sd:g}. "
+            "Name the embedder with --embeddings.",
+        )
+    elif unusable:
+        yield warn(
+            "embedder",
+            f"{calibration.identity} finds all texts alike in {', '.join(unusable)}: an assumed "
+            "null is in force there. Where cues come in such a language, choose an embedder that "
+            "knows it.",
+        )
+
+
+def _store_warnings(facts: Facts) -> Iterator[HealthWarning]:
+    found = facts.survey
+    if found is None:
+        return
+    if not found.memories:
+        yield warn(
+            "store",
+            "No memories are stored here, so every recall is empty. Check the namespace, or "
+            "remember something first.",
+        )
+    if found.is_set_up is False:
+        yield warn(
+            "usage tables",
+            "The tables for usage are missing or of an older version: counts are exact in one "
+            "process only, and rare words of large namespaces are not found. Call "
+            "RecallStore.setup() once.",
+        )
+    if found.without_vectors and facts.calibration.identity:
+        yield warn(
+            "vectors",
+            f"{found.without_vectors:,} of {found.memories:,} memories have no vector and are "
+            "found by their words alone. Run langmem-recall reindex, unless they were stored with "
+            "index=False.",
+        )
+    if found.memories > 1 and len(found.saliences) == 1:
+        subject = f"All {found.memories:,} memories have"
+        yield from salience_warnings(subject, min(found.saliences), facts.policy)
+
+
+def _policy_warnings(facts: Facts) -> Iterator[HealthWarning]:
+    if fault := facts.lexical_fault:
+        yield warn("lexical arm", f"The lexical arm is off: {fault}.")
+    for warning in half_life_warnings(facts.policy):
+        yield warning._replace(name="half-life")
+    if not facts.gates:
+        yield warn("gates", f"No gate is on: every cue injects. {GATES_OFF}")
+
+
+def _rate_warnings(facts: Facts) -> Iterator[HealthWarning]:
+    """What the cues tell: too much or too little is injected, recalls are blind."""
+    rate, blindness = facts.injection, facts.blindness
+    if not blindness.n:
+        return
+    if rate.mean > MOST_INJECTION:
+        text = f"Too much is injected: {_rate_text(rate)}, above {MOST_INJECTION:.0%}."
+        yield warn("injection rate", f"{text} {_moved_gates(facts, STEP)}")
+    elif rate.mean < LEAST_INJECTION:
+        text = f"Too little is injected: {_rate_text(rate)}, under {LEAST_INJECTION:.0%}."
+        yield warn("injection rate", f"{text} {_moved_gates(facts, -STEP)}")
+    if blindness.mean > BLIND:
+        empty = (answer for answer in facts.answers if not answer.is_injected)
+        reaches = [answer.reach for answer in empty if answer.has_memories]
+        # What is not injected is blind: 45 to 60 % with a healthy injection rate. That is no alarm.
+        healthy = is_healthy(rate.mean)
+        yield HealthWarning(
+            "blindness",
+            "alarm" if blindness.mean > VERY_BLIND and not healthy else "warn",
+            f"Memories are stored, but recalls are empty: {_rate_text(blindness)}; the best "
+            f"relevance in those is {np.median(reaches):.2f} in the median."
+            f"{HEALTHY_ASIDE * healthy} Look at the causes: {'; '.join(_causes(facts))}.",
+        )
+
+
+def _moved_gates(facts: Facts, step: float) -> str:
+    """What to do about a rate: the gates that are on, a step further."""
+    if not facts.gates:
+        return GATES_OFF
+    verb = "Raise" if step > 0 else "Lower"
+    moves = ", ".join(
+        f"{name} {level:g} -> {min(max(level + step, 0.0), max(level, 1.0)):g}"
+        for name, level in facts.gates.items()
+    )
+    return f"{verb} the floor by {STEP:g} ({moves}), or set the gates with --target-rate 0.45."
+
+
+def _causes(facts: Facts) -> Iterator[str]:
+    """The four causes of blindness, each with what is known of it."""
+    calibration = facts.calibration
+    levels = ", ".join(f"{name} {level:g}" for name, level in facts.gates.items())
+    yield f"floor too high ({levels or 'no gate is on'})"
+    yield f"lexical arm off ({facts.lexical_fault or 'no, it is active'})"
+    embedder = f"no, it is {calibration.identity}" if calibration.identity else "yes"
+    yield f"embedder missing ({'yes, it fails' if calibration.problem else embedder})"
+    searched = facts.survey.searched if facts.survey else 0
+    yield f"store sparse ({'yes' if searched < SPARSE else 'no'}, {searched:,} memories)"
+
+
+def _checks(facts: Facts) -> Iterator[Check]:
+    """The production checklist."""
+    rate, blindness, fault = facts.injection, facts.blindness, facts.lexical_fault
+    is_enough = rate.n >= ENOUGH_RECALLS and LEAST_INJECTION <= rate.mean <= MOST_INJECTION
+    yield _check(
+        f"floor and injection rate over {ENOUGH_RECALLS} queries",
+        is_enough if rate.n else None,
+        _rate_text(rate) if rate.n else NO_CUES,
+    )
+    is_active, text = None, "not known without a store"
+    if facts.survey or fault:
+        is_active, text = not fault, fault or "the words of every memory are searched"
+    yield _check("lexical arm active", is_active, text)
+    recency = f"weight {facts.policy.weights.recency:g}, half-life {facts.half_life_days:.3g} days"
+    unchosen = f"the default's {recency}: name the policy you decided on with --policy"
+    is_chosen = facts.is_chosen or None
+    yield _check("recency chosen", is_chosen, recency if is_chosen else unchosen)
+    shares = [answer.duplicates for answer in facts.answers if answer.is_injected]
+    share = float(np.mean(shares)) if shares else 0.0
+    text = f"{share:.0%} of what is recalled repeats another memory"
+    if share > REPETITIVE:
+        text += (
+            ": compare mmr_lambda = 0.7 or a lower duplicate_similarity with langmem-recall eval"
+        )
+    is_varied = share <= REPETITIVE if shares else None
+    yield _check("MMR evaluated", is_varied, text if shares else NO_CUES)
+    is_seeing = blindness.mean <= BLIND or is_healthy(rate.mean)
+    yield _check(
+        "blindness baseline",
+        is_seeing if blindness.n else None,
+        _rate_text(blindness) if blindness.n else NO_CUES,
+    )
+    budgets = {
+        None: "not known: RecallMiddleware enforces one; pass its traces with --cues",
+        True: "every recorded recall had one",
+        False: "recorded recalls had none: inject through RecallMiddleware or recall_node",
+    }
+    yield _check("budget enforced", facts.has_budget, budgets[facts.has_budget])
+
+
+def _check(name: str, is_good: bool | None, text: str) -> Check:
+    return Check(name, "unknown" if is_good is None else "pass" if is_good else "warn", text)
