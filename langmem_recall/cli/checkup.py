@@ -16,7 +16,7 @@ from langmem_recall.evaluation.doctor import Answer, Calibration, Survey, answer
 from langmem_recall.flows.candidates import calibrate, memory_of
 from langmem_recall.flows.effects import Host, run
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.panel import PANELS
+from langmem_recall.ranking.calibration import PANELS
 from langmem_recall.sources import EvidenceSource
 from langmem_recall.stores.postgres.database import database_of
 from langmem_recall.stores.postgres.schema import is_set_up

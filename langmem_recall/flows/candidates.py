@@ -15,7 +15,7 @@ from langmem_recall.loading import loading
 from langmem_recall.memory.value import read_memory
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray, IntArray
-from langmem_recall.ranking.calibration import NullDistribution, measure
+from langmem_recall.ranking.calibration import PANELS, NullDistribution, measure
 from langmem_recall.ranking.catalog import Catalog
 from langmem_recall.ranking.evidence import (
     EvidenceTable,
@@ -24,7 +24,6 @@ from langmem_recall.ranking.evidence import (
     match_words,
     read_part,
 )
-from langmem_recall.ranking.panel import PANELS
 from langmem_recall.ranking.pipeline import Likeness
 from langmem_recall.types import (
     Candidate,

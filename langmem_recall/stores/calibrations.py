@@ -14,8 +14,7 @@ from langgraph.store.base import GetOp, Item, PutOp
 from langmem_recall.embeddings import embedder_identity
 from langmem_recall.flows.candidates import calibrate
 from langmem_recall.flows.effects import Embed, Ops, Plan
-from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
-from langmem_recall.ranking.panel import PANELS
+from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution
 from langmem_recall.types import SIDECAR_ROOT
 
 CALIBRATION = (SIDECAR_ROOT, "calibration")
