@@ -29,8 +29,7 @@ from langmem_recall.flows.effects import Ops, Plan
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import Catalog
-from langmem_recall.ranking.evidence import LexicalMatch, Part, score_evidence
-from langmem_recall.ranking.window import Window
+from langmem_recall.ranking.evidence import LexicalMatch, Part, Window, score_evidence
 from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId
 
 COSINE_LIMIT = 1.001

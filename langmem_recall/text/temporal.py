@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from langmem_recall.types import Temporal
 
 # Spelled out, because the calendar module speaks the language of the machine.
-_MONTHS = (
+MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 )
-_MONTH = "|".join(_MONTHS)
+_MONTH = "|".join(MONTHS)
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _NUMBERS = {
     **dict.fromkeys(("a", "an", "one"), 1),
@@ -152,7 +152,7 @@ def _since(match: re.Match[str], now: datetime) -> Span | None:
 def _date(match: re.Match[str], now: datetime) -> Span | None:
     """A day or a month that is named; a month without a year is the latest one begun."""
     year = int(match["year"]) if match["year"] else None
-    month = _MONTHS.index(match["month"].lower()) + 1
+    month = MONTHS.index(match["month"].lower()) + 1
     if year is None:
         is_last = match.group().lower().startswith("last")
         year = now.year - (month >= now.month if is_last else month > now.month)

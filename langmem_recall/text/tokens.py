@@ -1,4 +1,4 @@
-"""The lexical terms of a text; cues and memories go through the same function."""
+"""Words of a text and their lexical terms; cues and memories go through the same functions."""
 
 import re
 import threading
@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import chain, pairwise
+from typing import NamedTuple
 
 from snowballstemmer.english_stemmer import EnglishStemmer
 
@@ -70,9 +71,35 @@ _INNER_JOINT = re.compile(r"[-_'&+#]+|\.(?!\d)|(?<!\d)\.")
 _RUN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+(?:\.\d+)*")
 _PLURAL_ACRONYM = re.compile(r"[A-Z]{2,}s")
 
+_WORD = re.compile(r"[^\W_]+(?:[-'\u2019][^\W_]+)*")
+_POSSESSIVE = re.compile("['\u2019]s?$")
+
 # Not by the factory, which takes another implementation where there is one: terms are stored.
 _stemmer = EnglishStemmer()
 _stemmer_lock = threading.Lock()
+
+
+class Word(NamedTuple):
+    """One word of a cue."""
+
+    text: str
+    start: int
+    folded: str
+    """Without a possessive ending, case-folded."""
+    is_capital: bool
+    """Capitalised, and not only because a sentence begins there."""
+
+
+def read_words(text: str) -> list[Word]:
+    """The words of a cue in order, with what tells names from other words."""
+    words = []
+    for match in _WORD.finditer(text):
+        word, start = match.group(), match.start()
+        folded = (word if word.isalnum() else _POSSESSIVE.sub("", word)).casefold()
+        before = text[max(start - 8, 0) : start].rstrip(" \t\n\"'([*-")
+        begins_sentence = before[-1:] in ("", ".", "!", "?", ":")
+        words.append(Word(word, start, folded, word[0].isupper() and not begins_sentence))
+    return words
 
 
 def tokens(text: str) -> list[str]:

@@ -312,7 +312,7 @@ def test_text_is_kept_when_the_embedder_fails_and_embedded_when_it_works_again(s
     assert [(i.key, i.score) for i in call(store, "search", NS, query="cat")] == [("k", None)]
     shelf = store.shelf(NS)
     with shelf.lock:
-        assert shelf.catalog.lexical.matches(["cat"]).tolist() == [True]
+        assert shelf.catalog.lexical.scan(["cat"]).rows.tolist() == [0]
     store.embeddings.breaks = False
     assert call(store, "search", NS, query="cat")[0].score == pytest.approx(1.0)
     assert store.embeddings.embedded == ["cat"]
@@ -491,7 +491,7 @@ def test_traits_of_another_version_are_derived_anew(tmp_path, monkeypatch):
             connection.execute("DELETE FROM vocabulary")
         shelf = opened.shelf(NS)
         with shelf.lock:
-            assert shelf.catalog.lexical.matches(["purpl", "purple"]).tolist() == [True]
+            assert shelf.catalog.lexical.document_frequency("purpl") == 1
 
 
 def test_expired_memory_shows_until_swept_unless_omitted(clock, call):
