@@ -42,7 +42,7 @@ LOWEST_TRIGGER, HIGHEST_TRIGGER = 0.05, 0.95
 
 def best_relevance(recall: Recall) -> float:
     """What a trigger judges a recall by; 1.0 with a pinned memory, which passes any trigger."""
-    hard = {gate for gate, _ in HARD_GATES}
+    hard = set(HARD_GATES)
     dropped = [drop.scored for drop in recall.dropped if drop.gate not in hard]
     return max(map(_reach, (*recall.chosen, *dropped)), default=0.0)
 

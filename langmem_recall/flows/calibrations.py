@@ -14,8 +14,7 @@ from langgraph.store.base import GetOp, PutOp
 from langmem_recall.deadline import loading
 from langmem_recall.embeddings import embedder_identity
 from langmem_recall.flows.effects import Embed, Ops, Plan
-from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution, measure
-from langmem_recall.ranking.panel import PANELS
+from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution, measure
 from langmem_recall.types import SIDECAR_ROOT
 
 CALIBRATION = (SIDECAR_ROOT, "calibration")

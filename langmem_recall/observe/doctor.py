@@ -34,8 +34,7 @@ from langmem_recall.observe.monitor import (
     warn,
 )
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy, RelevanceModel
-from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
-from langmem_recall.ranking.panel import PANELS
+from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution
 from langmem_recall.stores.backend import backend_of
 from langmem_recall.stores.recall_store import Caching
 from langmem_recall.types import Namespace, Recall

@@ -39,8 +39,7 @@ from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.usage import SidecarUsage, UsageBackend
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.calibration import NullDistribution
-from langmem_recall.ranking.evidence import score_evidence
-from langmem_recall.ranking.window import Window
+from langmem_recall.ranking.evidence import Window, score_evidence
 from langmem_recall.stores.index import NamespaceIndex
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 

@@ -315,7 +315,7 @@ def test_text_is_kept_when_the_embedder_fails_and_embedded_when_it_works_again(s
     assert [(i.key, i.score) for i in call(store, "search", NS, query="cat")] == [("k", None)]
     view = store.shelf(NS)
     with view.lock:
-        assert view.catalog.lexical.matches(["cat"]).tolist() == [True]
+        assert view.catalog.lexical.scan(["cat"]).rows.tolist() == [0]
     store.embeddings.breaks = False
     assert call(store, "search", NS, query="cat")[0].score == pytest.approx(1.0)
     assert store.embeddings.embedded == ["cat"]
@@ -493,7 +493,7 @@ def test_traits_of_another_version_are_derived_anew(tmp_path, monkeypatch):
             connection.execute("DELETE FROM vocabulary")
         view = opened.shelf(NS)
         with view.lock:
-            assert view.catalog.lexical.matches(["purpl", "purple"]).tolist() == [True]
+            assert view.catalog.lexical.document_frequency("purpl") == 1
 
 
 def test_expired_memory_shows_until_swept_unless_omitted(clock, call):
