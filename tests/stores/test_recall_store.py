@@ -654,7 +654,7 @@ def test_remember_keeps_provenance(store: RecallStore, clock: Clock, call: Call)
     clock.turn(days=7)
     late = call(store, "recall", NS, "which seats?")
     assert late.chosen == ()
-    assert late.dropped[0][1:] == ("expired", "expired on 2026-03-11")
+    assert late.dropped[0][1:3] == ("expired", "expired on 2026-03-11")
 
 
 def test_a_correction_takes_the_place_and_keeps_the_history(store: RecallStore, call: Call) -> None:
