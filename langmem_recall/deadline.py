@@ -28,7 +28,7 @@ class TooLate(Exception):
 
 
 class CallProgress:
-    """What one call does, in whichever threads and tasks it runs: its loads, whom it waits for."""
+    """What one call does, in whichever threads and tasks it runs: loads, and what it waits for."""
 
     def __init__(self) -> None:
         self.component: str | None = None

@@ -49,8 +49,6 @@ class Backend(Protocol):
     @property
     def embeddings(self) -> Embeddings | None:
         """The embedder that the store has now, where it shows one."""
-        found = getattr(self.store, "embeddings", None)
-        return found if isinstance(found, Embeddings) else None
 
     def view(self, prefix: Namespace) -> Plan[NamespaceView]:
         """The words of a namespace and, where they are held, its vectors."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from time import perf_counter
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 from langgraph.store.base import (
@@ -139,13 +140,6 @@ class PageKeeper:
         return sorted(ranked, key=lambda scored: place.get(scored.memory.id, len(place)))
 
 
-class _StoredPolicy(NamedTuple):
-    """The policy read for a namespace, None where none is stored, and when it was read."""
-
-    policy: RecallPolicy | None
-    read_at: float
-
-
 @dataclass(slots=True, kw_only=True)
 class ReadOptions:
     """What a `RecallStore` is told about reading."""
@@ -180,7 +174,8 @@ class Reader:
         self._options = options
         self._pages = PageKeeper()
         self._calibrations = Calibrations()
-        self._policies: dict[Namespace, _StoredPolicy] = {}
+        self._policies: dict[Namespace, tuple[RecallPolicy | None, float]] = {}
+        """The policy read for a namespace, None where none is stored, and when it was read."""
         self._degraded: tuple[str, ...] = ()
 
     def search(
@@ -359,18 +354,17 @@ class Reader:
         if given is not None or not self._options.stored_policies:
             return given or self._options.policy
         now = self._clock().timestamp()
-        stored = self._policies.get(namespace)
-        if stored is None or not 0 <= now - stored.read_at < self._options.max_age_s:
+        stored, read_at = self._policies.get(namespace, (None, -math.inf))
+        if not 0 <= now - read_at < self._options.max_age_s:
             above = [namespace[:depth] for depth in range(len(namespace), 0, -1)]
             gets = [GetOp((*POLICIES, *home), POLICY_KEY, refresh_ttl=False) for home in above]
             items = yield Ops(gets, sidecar=True)
             nearest = next((item for item in items if item is not None), None)
-            found = None if nearest is None else RecallPolicy.from_dict(nearest.value)
-            stored = _StoredPolicy(found, now)
+            stored = None if nearest is None else RecallPolicy.from_dict(nearest.value)
             if len(self._policies) >= MOST_POLICIES:
                 self._policies.clear()
-            self._policies[namespace] = stored
-        return stored.policy or self._options.policy
+            self._policies[namespace] = stored, now
+        return stored or self._options.policy
 
     def set_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> Plan[None]:
         """Store a policy for a namespace and all below it; None takes it away."""

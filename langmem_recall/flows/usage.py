@@ -292,8 +292,8 @@ class Ledger:
             batch = self._in_flight
             if batch is not None:
                 # Another mapping: an abandoned thread may still read the old one.
-                kept = (one for one in batch.touches if one not in gone)
-                batch.touches = {one: batch.touches[one] for one in kept}
+                left = (one for one in batch.touches if one not in gone)
+                batch.touches = {one: batch.touches[one] for one in left}
 
     def _next_batch(self) -> UsageBatch | None:
         """The batch that a flush before did not see written, else all that is pending."""

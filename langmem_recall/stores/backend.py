@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 from langgraph.store.memory import InMemoryStore
@@ -124,6 +125,12 @@ class GenericBackend(Backend):
         self._max_age_s = max_age_s
         self._lock = threading.Lock()
         self._indexes: OrderedDict[Namespace, NamespaceIndex] = OrderedDict()
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """The embedder that the store has now, where it shows one."""
+        found = getattr(self.store, "embeddings", None)
+        return found if isinstance(found, Embeddings) else None
 
     def view(self, prefix: Namespace) -> Plan[NamespaceView]:
         """The words of a namespace, listed anew when old; an empty index where none is kept.

@@ -55,8 +55,8 @@ MOST_VERSIONS = 500_000
 _JOINED = "store s JOIN store_vectors sv ON s.prefix = sv.prefix AND s.key = sv.key"
 _HOMES = f"sv.prefix = ANY(ARRAY(SELECT DISTINCT prefix FROM store WHERE {below('prefix')}))"
 _GET = """
-SELECT {} FROM unnest(%s::text[], %s::text[]) AS asked (prefix, key)
-JOIN store s ON s.prefix = asked.prefix AND s.key = asked.key"""
+SELECT {} FROM unnest(%s::text[], %s::text[]) AS wanted (prefix, key)
+JOIN store s ON s.prefix = wanted.prefix AND s.key = wanted.key"""
 _COUNT = f"SELECT count(*) FROM (SELECT 1 FROM store WHERE {below('prefix')} LIMIT %s) AS counted"
 _SURVEY = """
 SELECT coalesce((SELECT reltuples FROM pg_class WHERE oid = to_regclass('store_vectors')), 0),
@@ -361,7 +361,7 @@ def _with_values(
 
 
 def _with_items(nearest: str, params: tuple[Any, ...], is_lean: bool) -> Statement:
-    """The items of what was found, read after the rest was left out, and whose vectors told."""
+    """The items of what was found, read after the rest was left out, and whose vectors they are."""
     columns = _STAMP if is_lean else _WHOLE
     sql = f"""
 SELECT {columns}, found.distance, {WHOSE} FROM ({nearest}) found

@@ -33,7 +33,7 @@ MOST_ROWS = 50_000
 VANISHED = 1e-150
 """A share or count this small is none; the server refuses what underflows."""
 MOST_DOUBT = "30 days"
-"""How long a lot that was written is known as such."""
+"""How long a batch that was written is known as such."""
 
 _RECORD = ", ".join(Usage._fields)
 _IDS = "unnest(%s::text[], %s::text[])"

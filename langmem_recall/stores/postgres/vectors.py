@@ -153,7 +153,7 @@ def _embed(database: Database, rows: Rows) -> Plan[int]:
 
 
 def _index(database: Database) -> Plan[None]:
-    """The same ANN index as the old vectors have, before anyone waits for it."""
+    """The same ANN index as the old vectors have, before a reader waits for it."""
     (rows,) = yield database.ask(
         Statement("SELECT pg_get_indexdef(to_regclass(%s)), to_regclass(%s)::text", (ANN, NEW_ANN))
     )

@@ -50,14 +50,14 @@ class RareWords:
         WHERE {WORDS} @@ phraseto_tsquery('simple', %s) AND {below("prefix")} LIMIT {RARE + 1})"""
         sql = f"""
 WITH hits AS ({" UNION ALL ".join([one] * len(words))}),
-told AS (SELECT *, count(*) OVER (PARTITION BY word) AS frequency FROM hits)
+counted AS (SELECT *, count(*) OVER (PARTITION BY word) AS frequency FROM hits)
 SELECT NULL::integer, {_ITEM} FROM (
-    SELECT prefix, key, sum(1.0 / frequency) AS worth FROM told WHERE frequency <= {RARE}
+    SELECT prefix, key, sum(1.0 / frequency) AS worth FROM counted WHERE frequency <= {RARE}
     GROUP BY prefix, key ORDER BY worth DESC LIMIT %s
 ) found JOIN store s ON s.prefix = found.prefix AND s.key = found.key
 UNION ALL
 SELECT DISTINCT word, NULL, NULL, NULL::jsonb, NULL::timestamptz, NULL::timestamptz
-FROM told WHERE frequency > {RARE}"""
+FROM counted WHERE frequency > {RARE}"""
         params = [
             part for place, word in enumerate(words) for part in (place, word, *bounds(prefix))
         ]
