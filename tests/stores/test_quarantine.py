@@ -61,7 +61,7 @@ def test_a_suspect_item_is_stored_as_it_is_and_kept_from_readers(
     assert {item.key for item in call(store, "search", NS)} == {"fine"}
     assert found(store, call) == ({"fine"}, {"fine"})
     recall = call(store, "recall", NS, CUE)
-    dropped = {drop.memory.key: drop[1:] for drop in recall.dropped}
+    dropped = {drop.memory.key: drop[1:3] for drop in recall.dropped}
     assert dropped["odd"] == ("status", "quarantined")
     assert text not in repr(recall)
     assert call(store, "memories", [(NS, "odd"), (NS, "gone")]) == [None, None]
