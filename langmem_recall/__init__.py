@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from langmem_recall.evaluation.evaluate import evaluate
     from langmem_recall.evaluation.tune import tune
     from langmem_recall.flows.rerank import Reranker
+    from langmem_recall.flows.write import Writing
     from langmem_recall.guard.judge import Guard, Verdict
     from langmem_recall.observe.log import TraceLog
     from langmem_recall.observe.monitor import Monitor
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from langmem_recall.stores.local.store import LocalStore
     from langmem_recall.stores.recall_store import Caching, RecallStore
     from langmem_recall.stores.transfer import export_jsonl, import_jsonl
-    from langmem_recall.stores.writes import Writing
     from langmem_recall.types import Cue, Memory, Recall
     from langmem_recall.write_policy import WritePolicy
 
@@ -52,7 +52,7 @@ _HOMES = {
     "TraceLog": "langmem_recall.observe.log",
     "Verdict": "langmem_recall.guard.judge",
     "WritePolicy": "langmem_recall.write_policy",
-    "Writing": "langmem_recall.stores.writes",
+    "Writing": "langmem_recall.flows.write",
     "build_cue": "langmem_recall.cue",
     "evaluate": "langmem_recall.evaluation.evaluate",
     "export_jsonl": "langmem_recall.stores.transfer",

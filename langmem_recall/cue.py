@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import (
@@ -22,7 +22,7 @@ from langmem_recall.types import Cue
 PART_CHARS = 250
 """Longest part of a cue: a long one ruins dense search."""
 BLOCK_NAME = "recalled_memories"
-"""Name of the messages that carry our own blocks; they are nobody's words."""
+"""Name of the messages that carry our own blocks; they are no human's words."""
 
 # What decides a long text stands at its ends; the middle of a pasted file is not worth reading.
 _READ_CHARS = 4000
@@ -53,33 +53,43 @@ def build_cue(state: Mapping[str, Any] | object) -> Cue:
     messages = _messages_of(fields.get("messages"))
     turn = latest_human(messages)
     latest = shorten(words_of(messages[turn])) if turn is not None else ""
+    sought = latest
+    if turn is not None and (not latest or is_vague(latest)):
+        sought = _meant_before(messages[:turn]) or latest
     todos = fields.get("todos")
-    parts = (
-        _sought(messages, turn, latest),
-        _joined(_sayings(fields.get("goal"))),
-        _joined(_sayings(fields.get("active_subtask")) or _todos(todos, "in_progress")),
-        _joined(_sayings(fields.get("open_loops")) or _todos(todos, "pending")),
-        _joined(_latest_error(messages[turn or 0 :]), " "),
-    )
-    return Cue(latest, _distinct(parts), task_of(fields))
+    errors = [
+        message
+        for message in messages[turn or 0 :]
+        if isinstance(message, ToolMessage) and message.status == "error"
+    ]
+    distinct: dict[str, str] = {}
+    for part in (
+        sought,
+        _joined(_texts(fields.get("goal"))),
+        _joined(_texts(fields.get("active_subtask")) or _todos(todos, "in_progress")),
+        _joined(_texts(fields.get("open_loops")) or _todos(todos, "pending")),
+        _joined(identifiers(words_of(errors[-1])) if errors else (), " "),
+    ):
+        distinct.setdefault(part.casefold(), part)
+    return Cue(latest, tuple(filter(None, distinct.values())), task_of(fields))
 
 
 def task_of(state: Any) -> str | None:
     """The tag of the task a state is about, if it has one."""
-    held = (
-        state if isinstance(state, Mapping) else vars(state) if hasattr(state, "__dict__") else {}
-    )
-    return _tag(held.get("task")) or _tag(held.get("task_tag"))
+    fields = state if isinstance(state, Mapping) else getattr(state, "__dict__", {})
+    tags = (fields.get("task"), fields.get("task_tag"))
+    return next((tag.strip() for tag in tags if isinstance(tag, str) and tag.strip()), None)
 
 
 def latest_human(messages: Sequence[BaseMessage]) -> int | None:
     """Index of the message that begins the turn; blocks and summaries begin none."""
-    return next(_human_turns(messages), None)
+    places = reversed(range(len(messages)))
+    return next((place for place in places if _is_human(messages[place])), None)
 
 
 def human_words(messages: Sequence[BaseMessage]) -> list[str]:
     """What humans said, in order."""
-    return [words_of(messages[place]) for place in sorted(_human_turns(messages))]
+    return [words_of(message) for message in messages if _is_human(message)]
 
 
 def words_of(message: BaseMessage) -> str:
@@ -89,19 +99,13 @@ def words_of(message: BaseMessage) -> str:
 
 def texts_of(message: BaseMessage) -> list[str]:
     """The blocks of a message that are text, in order and as they stand."""
-    if isinstance(message.content, str):
-        return [message.content]
-    blocks = (block for block in message.content if isinstance(block, str) or _is_text(block))
-    return [block if isinstance(block, str) else _text_of(block) for block in blocks]
-
-
-def _is_text(block: Any) -> bool:
-    return isinstance(block, Mapping) and block.get("type") == "text"
-
-
-def _text_of(block: Mapping[str, Any]) -> str:
-    held = block.get("text")
-    return held if isinstance(held, str) else ""
+    texts: list[Any] = []
+    for block in [message.content] if isinstance(message.content, str) else message.content:
+        if isinstance(block, str):
+            texts.append(block)
+        elif isinstance(block, Mapping) and block.get("type") == "text":
+            texts.append(block.get("text"))
+    return [text if isinstance(text, str) else "" for text in texts]
 
 
 def _fields_of(state: Any) -> Mapping[str, Any]:
@@ -116,51 +120,43 @@ def _fields_of(state: Any) -> Mapping[str, Any]:
     return fields
 
 
-def _messages_of(held: Any) -> list[BaseMessage]:
-    if held is None:
+def _messages_of(messages: Any) -> list[BaseMessage]:
+    if messages is None:
         return []
-    given: Any = [held] if isinstance(held, str | Mapping | BaseMessage) else held
+    is_single = isinstance(messages, str | Mapping | BaseMessage)
     try:
-        return convert_to_messages(given)
+        return convert_to_messages([messages] if is_single else messages)
     # The converter fails in many ways; whatever it meets, these are no messages.
     except Exception as fault:
         raise InputError(
-            f"The state's messages cannot be read, got {held!r:.200}. "
+            f"The state's messages cannot be read, got {messages!r:.200}. "
             "Pass messages, (role, content) pairs or dicts with role and content."
         ) from fault
 
 
-def _human_turns(messages: Sequence[BaseMessage]) -> Iterator[int]:
-    """Indices of what humans said, latest first."""
-    for place in reversed(range(len(messages))):
-        message = messages[place]
-        is_ours = message.name == BLOCK_NAME
-        is_summary = message.additional_kwargs.get("lc_source") == "summarization"
-        if isinstance(message, HumanMessage) and not is_ours and not is_summary:
-            yield place
+def _is_human(message: BaseMessage) -> bool:
+    is_summary = message.additional_kwargs.get("lc_source") == "summarization"
+    return isinstance(message, HumanMessage) and message.name != BLOCK_NAME and not is_summary
 
 
-def _sought(messages: Sequence[BaseMessage], turn: int | None, latest: str) -> str:
-    """The words to search by: the latest, or what a vague follow-up to them goes back to."""
-    if turn is None or (latest and not is_vague(latest)):
-        return latest
-    before = messages[:turn]
-    humans = (words_of(before[place]) for place in _human_turns(before))
-    answers = (words_of(one) for one in reversed(before) if isinstance(one, AIMessage))
+def _meant_before(messages: Sequence[BaseMessage]) -> str:
+    """What a vague follow-up goes back to: the latest words with content, else the last answer."""
+    humans = (words_of(message) for message in reversed(messages) if _is_human(message))
+    answers = (words_of(answer) for answer in reversed(messages) if isinstance(answer, AIMessage))
     meant = next((words for words in humans if not says_nothing(words)), "")
-    return shorten(meant or next(filter(None, answers), "")) or latest
+    return shorten(meant or next(filter(None, answers), ""))
 
 
-def _sayings(held: Any) -> list[str]:
+def _texts(field: Any) -> list[str]:
     """A text, or the texts of a list; anything else says nothing."""
-    items = held if isinstance(held, list | tuple) else [held]
-    return [" ".join(item.split()) for item in items if isinstance(item, str) and item.strip()]
+    items = field if isinstance(field, list | tuple) else [field]
+    return [_flat(item) for item in items if isinstance(item, str) and item.strip()]
 
 
-def _todos(held: Any, status: str) -> list[str]:
-    entries = held if isinstance(held, list | tuple) else ()
-    mappings = (entry for entry in entries if isinstance(entry, Mapping))
-    return _sayings([entry.get("content") for entry in mappings if entry.get("status") == status])
+def _todos(field: Any, status: str) -> list[str]:
+    entries = field if isinstance(field, list | tuple) else ()
+    todos = [entry for entry in entries if isinstance(entry, Mapping)]
+    return _texts([todo.get("content") for todo in todos if todo.get("status") == status])
 
 
 def _joined(texts: Iterable[str], between: str = "; ") -> str:
@@ -170,17 +166,6 @@ def _joined(texts: Iterable[str], between: str = "; ") -> str:
         longer = f"{joined}{between}{text}" if joined else shorten(text)
         joined = longer if len(longer) <= PART_CHARS else joined
     return joined
-
-
-def _distinct(parts: Iterable[str]) -> tuple[str, ...]:
-    first: dict[str, str] = {}
-    for part in filter(None, parts):
-        first.setdefault(part.casefold(), part)
-    return tuple(first.values())
-
-
-def _tag(held: Any) -> str | None:
-    return held.strip() or None if isinstance(held, str) else None
 
 
 # --- Shortening: the question is kept, what was pasted goes first ---
@@ -194,8 +179,7 @@ _PASTED_LINE = re.compile(
     re.MULTILINE,
 )
 # A line that goes on in small letters was wrapped.
-_LINE_END = re.compile(r"\n(?![a-z])")
-_SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[\u3002\uff01\uff1f\u061f])")
+_SENTENCE_END = re.compile(r"\n(?![a-z])|(?<=[.!?…])\s+|(?<=[\u3002\uff01\uff1f\u061f])")
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _SENTENCE_CHARS = 160
 
@@ -207,26 +191,32 @@ def shorten(text: str) -> str:
         return whole
     prose = _PASTED_LINE.sub("\n", _FENCED.sub("\n", text))
     if prose == text or not prose.strip():
-        return _telling(_ends(text))
-    said = _telling(_ends(prose))
+        return _telling(text)
+    said = _telling(prose)
     return _joined([said, *(name for name in identifiers(text) if name not in said)], " ")
 
 
 def _telling(text: str) -> str:
     """The sentences that tell most, in their order: the last question, the first, the last."""
-    lines = (_SENTENCE_END.split(line) for line in _LINE_END.split(text))
-    sentences = [_flat(one) for line in lines for one in line if one.strip()]
+    parts = [_flat(part) for part in _SENTENCE_END.split(_ends(text)) if part.strip()]
+    # Both ends may be blank where pasted blocks were taken out.
+    sentences = parts or [_flat(text)]
     longest = PART_CHARS if len(sentences) == 1 else _SENTENCE_CHARS
     last = len(sentences) - 1
     asking = [n for n in range(last, -1, -1) if sentences[n].endswith(_QUESTION_MARKS)]
-    kept: dict[int, str] = {}
+    chosen: dict[int, str] = {}
     room = PART_CHARS
     for place in dict.fromkeys([*asking[:1], 0, last, *asking, *range(last)]):
-        sentence = _cut(sentences[place], longest)
+        sentence = sentences[place]
+        if len(sentence) > longest:
+            # The two ends of a long sentence, cut between words where there are any.
+            half = (longest - 3) // 2
+            head, tail = sentence[:half], sentence[-half:]
+            sentence = f"{head.rpartition(' ')[0] or head} … {tail.partition(' ')[2] or tail}"
         if len(sentence) <= room:
-            kept[place] = sentence
+            chosen[place] = sentence
             room -= len(sentence) + 1
-    return " ".join(kept[place] for place in sorted(kept))
+    return " ".join(chosen[place] for place in sorted(chosen))
 
 
 def _flat(text: str) -> str:
@@ -234,18 +224,8 @@ def _flat(text: str) -> str:
 
 
 def _ends(text: str) -> str:
-    if len(text) <= 2 * _READ_CHARS:
-        return text
-    return f"{text[:_READ_CHARS]}\n{text[-_READ_CHARS:]}"
-
-
-def _cut(text: str, longest: int) -> str:
-    """The two ends of a long sentence, cut between words where there are any."""
-    if len(text) <= longest:
-        return text
-    half = (longest - 3) // 2
-    head, tail = text[:half], text[-half:]
-    return f"{head.rpartition(' ')[0] or head} … {tail.partition(' ')[2] or tail}"
+    is_long = len(text) > 2 * _READ_CHARS
+    return f"{text[:_READ_CHARS]}\n{text[-_READ_CHARS:]}" if is_long else text
 
 
 # --- Identifiers: what a search finds literally ---
@@ -286,13 +266,6 @@ def identifiers(text: str) -> list[str]:
         telling = dict.fromkeys(named[-_PER_SORT:] + named[:_PER_SORT])
         found += [name for name in telling if not any(name in other for other in found)]
     return found
-
-
-def _latest_error(messages: Sequence[BaseMessage]) -> list[str]:
-    for message in reversed(messages):
-        if isinstance(message, ToolMessage) and message.status == "error":
-            return identifiers(words_of(message))
-    return []
 
 
 # --- Vague follow-ups: words that mean something only after other words ---
@@ -346,15 +319,16 @@ def is_vague(text: str) -> bool:
 
 def says_nothing(text: str) -> bool:
     """Whether a message has no content words of its own."""
-    return len(text) <= _MOST_VAGUE_CHARS and all(map(_is_empty, _words(text)))
+    return len(text) <= _MOST_VAGUE_CHARS and all(
+        word in _VAGUE
+        or word in _POLITE
+        # The number of a choice.
+        or (word.isdecimal() and len(word) <= 2)
+        or _VAGUE_UNSPACED.fullmatch(word)
+        for word in _words(text)
+    )
 
 
 def _words(text: str) -> list[str]:
     folded = unicodedata.normalize("NFKC", text[: _MOST_VAGUE_CHARS + 1]).casefold()
     return [word.replace("\u2019", "'").rstrip("'-") for word in _WORD.findall(folded)]
-
-
-def _is_empty(word: str) -> bool:
-    is_choice = word.isdecimal() and len(word) <= 2
-    is_known = word in _VAGUE or word in _POLITE
-    return is_known or is_choice or _VAGUE_UNSPACED.fullmatch(word) is not None

@@ -8,14 +8,14 @@ import math
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache, partial
 from typing import Any, Literal, TypeVar
 
 from langmem_recall.errors import ConfigurationError
-from langmem_recall.loading import Cell, watch
 
 T = TypeVar("T")
 
@@ -27,20 +27,68 @@ class TooLate(Exception):
     """The answer was not there in time; the turn goes on without it."""
 
 
-_asked: ContextVar[list[str] | None] = ContextVar("langmem_recall_asked", default=None)
+class CallProgress:
+    """What one call does, in whichever threads and tasks it runs: loads, and what it waits for."""
+
+    def __init__(self) -> None:
+        self.component: str | None = None
+        """The component that the call waits for, as a user calls it."""
+        self._lock = threading.Lock()
+        self._loads = 0
+        self._began = 0.0
+        self._seconds = 0.0
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a load is under way."""
+        with self._lock:
+            return self._loads > 0
+
+    @property
+    def load_seconds(self) -> float:
+        """How long loads have taken so far; those at the same time count once."""
+        with self._lock:
+            return self._seconds + (time.monotonic() - self._began if self._loads else 0.0)
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """Count a load for as long as it lasts."""
+        with self._lock:
+            if not self._loads:
+                self._began = time.monotonic()
+            self._loads += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._loads -= 1
+                if not self._loads:
+                    self._seconds += time.monotonic() - self._began
 
 
-def _note_whom() -> list[str]:
-    asked: list[str] = []
-    _asked.set(asked)
-    return asked
+# A context variable, because what loads (an embedder, a store's index) lies below interfaces of
+# LangChain and LangGraph that carry no argument of ours.
+_progress: ContextVar[CallProgress | None] = ContextVar("langmem_recall_progress", default=None)
 
 
-def asking(whom: str) -> None:
-    """Tell the waiting caller which component this call asks next, where a caller waits."""
-    asked = _asked.get()
-    if asked is not None:
-        asked[:] = [whom]
+def watch() -> CallProgress:
+    """Follow the calls of the current context and of copies made from now on."""
+    progress = CallProgress()
+    _progress.set(progress)
+    return progress
+
+
+def loading() -> AbstractContextManager[None]:
+    """Mark a finite first load; nothing happens where no caller waits."""
+    progress = _progress.get()
+    return nullcontext() if progress is None else progress.load()
+
+
+def waiting_for(component: str) -> None:
+    """Name the component that this call waits for next, where a caller waits."""
+    progress = _progress.get()
+    if progress is not None:
+        progress.component = component
 
 
 class Deadline:
@@ -70,12 +118,12 @@ class Deadline:
             return call()
         began = time.monotonic()
         context = contextvars.copy_context()
-        cell, asked = context.run(watch), context.run(_note_whom)
+        progress = context.run(watch)
         workers = _workers(self._size)
         answer: Future[T] = workers.start(partial(context.run, call), self.seconds)
         try:
             while not answer.done():
-                wait([answer], self._patience(began, cell, asked))
+                wait([answer], self._patience(began, progress))
             return answer.result()
         finally:
             workers.leave(answer)
@@ -89,14 +137,14 @@ class Deadline:
             return await call()
         began = time.monotonic()
         context = contextvars.copy_context()
-        cell, asked = context.run(watch), context.run(_note_whom)
+        progress = context.run(watch)
         task = asyncio.get_running_loop().create_task(_awaited(call), context=context)
         try:
             while not task.done():
                 # Not wait_for, which waits for a task that does not heed its cancellation.
-                await asyncio.wait([task], timeout=self._patience(began, cell, asked))
+                await asyncio.wait([task], timeout=self._patience(began, progress))
         except BaseException as reason:
-            if not (isinstance(reason, TooLate) and cell.active):
+            if not (isinstance(reason, TooLate) and progress.is_loading):
                 task.cancel()
             raise
         finally:
@@ -107,17 +155,17 @@ class Deadline:
             raise RuntimeError("The call was cancelled from within.")
         return task.result()
 
-    def _patience(self, began: float, cell: Cell, asked: list[str]) -> float:
+    def _patience(self, began: float, progress: CallProgress) -> float:
         """Seconds to wait before looking again; loading does not use up the normal deadline."""
-        waited = time.monotonic() - began
-        left = self.seconds + cell.seconds - waited
-        if cell.active:
+        waited, is_loading = time.monotonic() - began, progress.is_loading
+        left = self.seconds + progress.load_seconds - waited
+        if is_loading:
             left = max(left, _LOOK_AGAIN)
         left = min(left, max(self.seconds, self.first_load) - waited)
         if left <= 0:
-            doing = "still loading" if cell.active else "no answer"
-            whom = f", waiting for {asked[-1]}" if asked else ""
-            raise TooLate(f"{doing} after {waited:.2f} s{whom}")
+            doing = "still loading" if is_loading else "no answer"
+            component = f", waiting for {progress.component}" if progress.component else ""
+            raise TooLate(f"{doing} after {waited:.2f} s{component}")
         return left
 
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
-from numpy.typing import NDArray
 
+from langmem_recall.deadline import loading
 from langmem_recall.errors import MissingExtraError
-from langmem_recall.loading import loading
 
 DIMS = 256
 MODEL = "l2_supercat"
@@ -46,8 +43,18 @@ class LocalEmbeddings(Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """One vector a text."""
-        vectors: list[list[float]] = _embed([_embeddable(text) for text in texts]).tolist()
-        return vectors
+        readable = [_readable(text) for text in texts]
+        vectors = np.zeros((len(texts), DIMS), np.float32)
+        short = [place for place, text in enumerate(readable) if 0 < len(text) <= LONG_CHARS]
+        if short:
+            vectors[short] = _loaded().embed([readable[place] for place in short], batch_size=32)
+        for place, text in enumerate(readable):
+            if len(text) > LONG_CHARS:
+                vectors[place] = _loaded().embed([text])[0]
+        vectors = np.nan_to_num(vectors, posinf=0.0, neginf=0.0)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        units = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+        return cast(list[list[float]], units.tolist())
 
     def embed_query(self, text: str) -> list[float]:
         """The vector of one text."""
@@ -64,26 +71,22 @@ class LocalEmbeddings(Embeddings):
 
 def embedder_identity(embeddings: Embeddings) -> str:
     """A name that stays the same for the same model and changes with it."""
-    declared = _declared(embeddings)
-    if declared:
+    declared = getattr(embeddings, "identity", None)
+    if declared and isinstance(declared, str):
         return declared
     wrapped = _wrapped(embeddings)
     if wrapped is not None:
         return f"{type(embeddings).__name__}({getattr(wrapped, '__qualname__', type(wrapped))})"
-    told = [f"{name}={mark}" for name, mark in _marks(embeddings).items()]
-    return f"{type(embeddings).__name__}({', '.join(told)})"
+    marks = [f"{name}={mark}" for name, mark in _marks(embeddings).items()]
+    return f"{type(embeddings).__name__}({', '.join(marks)})"
 
 
 def names_model(embeddings: Embeddings) -> bool:
     """Whether the identity says which model it is, rather than only what class or function."""
-    if _declared(embeddings):
+    declared = getattr(embeddings, "identity", None)
+    if declared and isinstance(declared, str):
         return True
     return _wrapped(embeddings) is None and not _marks(embeddings).keys().isdisjoint(_MODEL)
-
-
-def _declared(embeddings: Embeddings) -> str | None:
-    declared = getattr(embeddings, "identity", None)
-    return declared if isinstance(declared, str) else None
 
 
 def _wrapped(embeddings: Embeddings) -> Any:
@@ -96,29 +99,10 @@ def _marks(embeddings: Embeddings) -> dict[str, str | int]:
     return {name: mark for name, mark in marks if isinstance(mark, str | int) and mark}
 
 
-def _embed(texts: list[str]) -> NDArray[np.float32]:
-    vectors = np.zeros((len(texts), DIMS), np.float32)
-    short = [place for place, text in enumerate(texts) if 0 < len(text) <= LONG_CHARS]
-    if short:
-        vectors[short] = _loaded().embed([texts[place] for place in short], batch_size=32)
-    for place, text in enumerate(texts):
-        if len(text) > LONG_CHARS:
-            vectors[place] = _loaded().embed([text])[0]
-    return _normalised(vectors)
-
-
-def _embeddable(text: str) -> str:
+def _readable(text: str) -> str:
     """The text as the tokenizer can read it: no lone surrogates, nothing when it is blank."""
     readable = text[:MAX_CHARS].encode("utf-8", "replace").decode("utf-8")
     return readable if readable.strip() else ""
-
-
-def _normalised(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    vectors = np.nan_to_num(vectors, posinf=0.0, neginf=0.0)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    units: NDArray[np.float32] = np.zeros_like(vectors)
-    np.divide(vectors, lengths, out=units, where=lengths > 0)
-    return units
 
 
 def _loaded() -> Any:
@@ -133,25 +117,18 @@ def _loaded() -> Any:
 
 
 def _load() -> Any:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
     try:
-        with _root_logger_kept():
-            import wordllama
+        import wordllama
     except ImportError as error:
         raise MissingExtraError(
             "LocalEmbeddings needs the package wordllama, which is not installed. Run "
             'pip install "langmem-recall[local]", or pass embeddings= of your own.'
         ) from error
+    finally:
+        # Importing it calls logging.basicConfig: that is the application's decision.
+        root.handlers[:], root.level = handlers, level
     # The weights lie in the wheel: pointing the cache there keeps it off the network.
     home = Path(wordllama.__file__).parent
     return wordllama.WordLlama.load(config=MODEL, dim=DIMS, disable_download=True, cache_dir=home)
-
-
-@contextmanager
-def _root_logger_kept() -> Iterator[None]:
-    """Importing wordllama calls logging.basicConfig: that is the application's decision."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    try:
-        yield
-    finally:
-        root.handlers[:], root.level = handlers, level

@@ -6,7 +6,7 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -65,11 +65,6 @@ class Entry(NamedTuple):
     """More words for the label: "older value, see m1", "shortened"."""
 
 
-def entries_of(memories: Sequence[Memory], first: int = 1) -> list[Entry]:
-    """Entries for memories in their order, with the handles `m{first}`, `m{first + 1}` ..."""
-    return [Entry(memory, f"m{number}") for number, memory in enumerate(memories, first)]
-
-
 def render(
     recall: Recall | Sequence[Memory], *, nonce: str | None = None, at: datetime | None = None
 ) -> str:
@@ -86,7 +81,8 @@ def render(
     if nonce is None:
         keys = json.dumps([(*memory.namespace, memory.key) for memory in memories])
         nonce = make_nonce(_SECRET, "", "", keys)
-    return render_block(entries_of(memories), nonce, at)
+    entries = [Entry(memory, f"m{number}") for number, memory in enumerate(memories, 1)]
+    return render_block(entries, nonce, at)
 
 
 def render_block(entries: Sequence[Entry], nonce: str, at: datetime) -> str:
@@ -118,42 +114,39 @@ def line_of(entry: Entry, at: datetime, *, shared: bool = False, nonce: str = ""
     words = [label(entry.memory, at, shared), *map(_word, entry.notes)]
     text = entry.memory.text if entry.text is None else entry.text
     fields = {"id": entry.handle, "label": ", ".join(filter(None, words)), "text": text}
-    quoted = (f'"{name}": {_quoted(visible(held), nonce)}' for name, held in fields.items())
+    quoted = []
+    for name, field in fields.items():
+        shown = visible(field)
+        body = _ESCAPED.sub(_escape, shown)
+        if nonce and nonce.lower() in body.lower():
+            # No run between backslashes is longer than five characters, and a nonce is.
+            units = shown.encode("utf-16-be", "surrogatepass").hex(" ", 2).split()
+            body = "".join(f"\\u{unit}" for unit in units)
+        quoted.append(f'"{name}": "{body}"')
     return f"{{{', '.join(quoted)}}}"
 
 
 def label(memory: Memory, at: datetime, shared: bool = False) -> str:
     """Where a memory comes from and how far to believe it, in words; `shared` names its home."""
-    kind = f"{memory.kind} " if memory.kind in KINDS else ""
+    turn, last, now = memory.turn, _latest([memory]), aware(at)
+    # An id says nothing to a reader and costs tokens.
+    is_name = turn is not None and (isinstance(turn, int) or len(turn) <= SHORT_TURN)
+    written = (f"turn {_name(turn)}" if is_name else "", _day(memory.written_at))
+    is_old = last is not None and now is not None and now - last > STALE_AFTER
+    is_stale = is_old and memory.confidence < STALE_CONFIDENCE
+    is_doubtful = TRUST.get(memory.source, TRUST["unknown"]) < VERIFIED_TRUST
     words = (
-        f"recalled {kind}memory",
+        f"recalled {memory.kind} memory" if memory.kind in KINDS else "recalled memory",
         SOURCE_WORDS.get(memory.source, "source unknown"),
-        _written(memory),
+        f"written {', '.join(filter(None, written))}" if any(written) else "",
         f"said by {_name(memory.speaker)}" if memory.speaker else "",
         f"from {_name('/'.join(memory.namespace))}" if shared else "",
         "corrects an earlier value" if memory.supersedes else "",
         f"valid until {_day(memory.valid_until)}" if memory.valid_until else "",
-        *_doubts(memory, at),
+        f"unconfirmed since {_day(last)}" if is_stale else "",
+        "needs verification" if is_doubtful and memory.confirmed_at is None else "",
     )
     return ", ".join(filter(None, words))
-
-
-def _written(memory: Memory) -> str:
-    # An id says nothing to a reader and costs tokens.
-    is_short = isinstance(memory.turn, int) or len(memory.turn or "") <= SHORT_TURN
-    turn = f"turn {_name(memory.turn)}" if memory.turn is not None and is_short else ""
-    when = ", ".join(filter(None, (turn, _day(memory.written_at))))
-    return f"written {when}" if when else ""
-
-
-def _doubts(memory: Memory, at: datetime) -> Iterator[str]:
-    last, asked = _latest([memory]), aware(at)
-    is_old = last is not None and asked is not None and asked - last > STALE_AFTER
-    if is_old and memory.confidence < STALE_CONFIDENCE:
-        yield f"unconfirmed since {_day(last)}"
-    trust = TRUST.get(memory.source, TRUST["unknown"])
-    if trust < VERIFIED_TRUST and memory.confirmed_at is None:
-        yield "needs verification"
 
 
 def _latest(memories: Sequence[Memory]) -> datetime | None:
@@ -173,21 +166,21 @@ def _day(moment: datetime | None) -> str:
         return zoned.date().isoformat()
 
 
-def _name(held: object) -> str:
-    """What a writer calls somebody, in a label: a name, never an item or a claim of its own.
+def _name(name: object) -> str:
+    """A name as its writer gives it, in a label: never an item or a claim of its own.
 
     Whatever could pass for the end of an item goes, and so do the words that labels themselves use
     to say how far a memory can be trusted.
     """
-    words = " ".join(_PUNCTUATION.sub(" ", visible(str(held))).split())
+    words = " ".join(_PUNCTUATION.sub(" ", visible(str(name))).split())
     while (plain := " ".join(_CLAIMS.sub(" ", words).split())) != words:
         words = plain
     return _word(words or "somebody")
 
 
-def _word(held: object) -> str:
+def _word(word: str) -> str:
     """A short item of a label."""
-    words = " ".join(_COMMAS.sub(" ", visible(str(held))).split())
+    words = " ".join(_COMMAS.sub(" ", visible(word)).split())
     if len(words) <= WORD_CHARS:
         return words
     return visible(words[: WORD_CHARS - 1]).rstrip() + "…"
@@ -206,47 +199,29 @@ _ESCAPED = re.compile(
 )
 
 
-def _quoted(text: str, nonce: str = "") -> str:
-    body = _ESCAPED.sub(_escape, text)
-    if nonce and nonce.lower() in body.lower():
-        # No run between backslashes is longer than five characters, and a nonce is.
-        body = "".join(f"\\u{unit:04x}" for unit in _utf16(text))
-    return f'"{body}"'
-
-
 def _escape(match: re.Match[str]) -> str:
     char = match.group()
     return f"\\{char}" if char in '"\\' else f"\\u{ord(char):04x}"
 
 
-def _utf16(text: str) -> Iterator[int]:
-    units = text.encode("utf-16-be", "surrogatepass")
-    return (units[place] << 8 | units[place + 1] for place in range(0, len(units), 2))
-
-
-# --- Visibility: what nobody can see is not shown to a model either ---
-
 _HIDDEN = re.compile(f"[{INVISIBLE}]+")
 _SURROGATES = re.compile("[\ud800-\udfff]+")
-_SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def visible(text: str) -> str:
     """The text without what cannot be seen; what shapes emoji and scripts stays."""
     if text.isascii():
         return text
-    shown = _HIDDEN.sub(shaping, _SURROGATES.sub(_whole, text))
-    return _SURROGATES.sub(_apart, shown)
+    # JSON reads pairs of surrogates as the characters they stand for.
+    shown = _HIDDEN.sub(shaping, _SURROGATES.sub(_paired, text))
+    # Halves that stood apart may not become a character now that nothing is between them.
+    return _SURROGATES.sub(
+        lambda run: "\ufffd" if _paired(run) != run.group() else run.group(), shown
+    )
 
 
-def _whole(run: re.Match[str]) -> str:
-    """Pairs of surrogates as the characters they stand for: JSON reads them so."""
+def _paired(run: re.Match[str]) -> str:
     return run.group().encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-
-
-def _apart(run: re.Match[str]) -> str:
-    """Halves that stood apart may not become a character now that nothing is between them."""
-    return "\ufffd" if _SURROGATE_PAIR.search(run.group()) else run.group()
 
 
 # --- Citations ---

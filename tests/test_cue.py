@@ -452,3 +452,11 @@ def test_parts_are_short_distinct_and_rebuilt_alike(said, goal, loops, error):
     assert len(cue.text) <= PART_CHARS
     assert len({part.casefold() for part in cue.parts}) == len(cue.parts)
     assert len(cue.parts) <= 5
+
+
+def test_words_between_long_blanks_and_pasted_blocks_are_read() -> None:
+    words = "Where does the invoice go? " * 20
+    text = "```\nx\n```" + "\n" * 5_000 + words + "\n" * 5_000 + "```\ny\n```"
+    short = shorten(text)
+    assert short.startswith("Where does the invoice go?")
+    assert len(short) <= PART_CHARS

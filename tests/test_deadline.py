@@ -11,9 +11,8 @@ import time
 import pytest
 
 from langmem_recall import deadline as deadline_module
-from langmem_recall.deadline import Breaker, Deadline, TooLate
+from langmem_recall.deadline import Breaker, Deadline, TooLate, loading
 from langmem_recall.errors import ConfigurationError
-from langmem_recall.loading import loading
 
 SHORT = 0.02
 ROOMY = 0.15

@@ -4,10 +4,10 @@ import threading
 import pytest
 from langgraph.store.base import PutOp
 
+from langmem_recall import deadline as module
 from langmem_recall import embeddings as embeddings_module
-from langmem_recall import loading as module
+from langmem_recall.deadline import CallProgress, loading, watch
 from langmem_recall.embeddings import LocalEmbeddings
-from langmem_recall.loading import Cell, loading, watch
 from langmem_recall.stores.local import view as local_view
 from langmem_recall.stores.local.store import LocalStore
 
@@ -28,11 +28,11 @@ def in_fresh_context(call):
 
 def test_a_load_is_seen_while_it_lasts():
     def story():
-        cell = watch()
-        before = cell.active
+        progress = watch()
+        before = progress.is_loading
         with loading():
-            during = cell.active
-        return before, during, cell.active
+            during = progress.is_loading
+        return before, during, progress.is_loading
 
     assert in_fresh_context(story) == (False, True, False)
 
@@ -46,22 +46,22 @@ def test_nothing_happens_where_nobody_watches():
 
 
 def test_a_load_that_fails_is_over():
-    cell = watch()
+    progress = watch()
     with pytest.raises(OSError, match="gone"), loading():
         raise OSError("gone")
-    assert not cell.active
+    assert not progress.is_loading
 
 
 def test_a_new_watch_does_not_see_older_loads():
     older = watch()
     with loading():
         newer = watch()
-        assert (older.active, newer.active) == (True, False)
-    assert (older.active, newer.active) == (False, False)
+        assert (older.is_loading, newer.is_loading) == (True, False)
+    assert (older.is_loading, newer.is_loading) == (False, False)
 
 
 def test_loads_of_several_threads_count_until_the_last_one_ends():
-    cell = watch()
+    progress = watch()
     inside, leave = threading.Barrier(3), threading.Event()
 
     def load():
@@ -75,72 +75,74 @@ def test_loads_of_several_threads_count_until_the_last_one_ends():
         thread.start()
     with loading():
         inside.wait()
-    assert cell.active
+    assert progress.is_loading
     leave.set()
     for thread in threads:
         thread.join()
-    assert not cell.active
+    assert not progress.is_loading
 
 
 def test_time_spent_loading_counts_overlapping_loads_once(monotonic):
-    def story() -> tuple[Cell, float]:
-        cell = watch()
+    def story() -> tuple[CallProgress, float]:
+        progress = watch()
         with loading():
             monotonic[0] += 2.0
             with loading():
                 monotonic[0] += 3.0
-            so_far = cell.seconds
+            so_far = progress.load_seconds
         monotonic[0] += 10.0
         with loading():
             monotonic[0] += 0.5
-        return cell, so_far
+        return progress, so_far
 
-    cell, so_far = in_fresh_context(story)
+    progress, so_far = in_fresh_context(story)
     assert so_far == 5.0
-    assert cell.seconds == 5.5
+    assert progress.load_seconds == 5.5
 
 
 def test_the_first_use_of_the_model_is_a_load_and_the_second_is_not(monkeypatch):
-    cell = watch()
+    progress = watch()
     seen = []
     load = embeddings_module._load
     monkeypatch.setattr(embeddings_module, "_model", None)
-    monkeypatch.setattr(embeddings_module, "_load", lambda: seen.append(cell.active) or load())
+    monkeypatch.setattr(
+        embeddings_module, "_load", lambda: seen.append(progress.is_loading) or load()
+    )
     LocalEmbeddings().embed_query("tea")
-    spent = cell.seconds
+    spent = progress.load_seconds
     LocalEmbeddings().embed_query("tea")
     assert seen == [True]
     assert spent > 0
-    assert cell.seconds == spent
+    assert progress.load_seconds == spent
 
 
 def test_the_first_read_of_a_namespace_is_a_load_and_the_second_is_not(monkeypatch, tmp_path):
     seen = []
     load = local_view._load_contents
-    cell = watch()
+    progress = watch()
     monkeypatch.setattr(
-        local_view, "_load_contents", lambda *args: seen.append(cell.active) or load(*args)
+        local_view, "_load_contents", lambda *args: seen.append(progress.is_loading) or load(*args)
     )
     with LocalStore(tmp_path / "m.db") as store:
         store.batch([PutOp(NS, "a", {"content": "tea"})])
         store.search(NS, query="tea")
-        spent = cell.seconds
+        spent = progress.load_seconds
         store.search(NS, query="tea")
     assert seen == [True]
-    assert cell.seconds == spent
+    assert progress.load_seconds == spent
 
 
 async def test_a_load_of_an_async_read_is_seen_from_the_loop(monkeypatch, tmp_path):
     seen = []
     load = local_view._load_contents
-    cell = watch()
+    progress = watch()
     monkeypatch.setattr(
-        local_view, "_load_contents", lambda *args: seen.append(cell.active) or load(*args)
+        local_view, "_load_contents", lambda *args: seen.append(progress.is_loading) or load(*args)
     )
     with LocalStore(tmp_path / "m.db") as store:
         await store.asearch(NS, query="tea")
     assert seen == [True]
-    assert not cell.active
+    assert not progress.is_loading
 
 
 def test_who_waits_for_another_threads_load_counts_as_loading(monkeypatch, tmp_path):
@@ -155,10 +157,10 @@ def test_who_waits_for_another_threads_load_counts_as_loading(monkeypatch, tmp_p
 
     monkeypatch.setattr(local_view, "_load_contents", slow_load)
     with LocalStore(tmp_path / "m.db") as store:
-        cells = []
+        followed = []
 
         def read():
-            cells.append(watch())
+            followed.append(watch())
             store.shelf(NS)
 
         threads = [threading.Thread(target=read) for _ in range(2)]
@@ -166,12 +168,14 @@ def test_who_waits_for_another_threads_load_counts_as_loading(monkeypatch, tmp_p
         inside.wait()
         threads[1].start()
         try:
-            while len(cells) < 2 or not cells[1].active or cells[1].seconds < 1e-4:
+            while (
+                len(followed) < 2 or not followed[1].is_loading or followed[1].load_seconds < 1e-4
+            ):
                 threads[1].join(0.001)
-            assert [cell.active for cell in cells] == [True, True]
+            assert [progress.is_loading for progress in followed] == [True, True]
         finally:
             go_on.set()
             for thread in threads:
                 thread.join()
     assert loads == [NS]
-    assert [cell.active for cell in cells] == [False, False]
+    assert [progress.is_loading for progress in followed] == [False, False]

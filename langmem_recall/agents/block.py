@@ -19,7 +19,6 @@ from langmem_recall.agents.records import (
 from langmem_recall.agents.turn import ModelCall, Turn
 from langmem_recall.cue import words_of
 from langmem_recall.memory.conflicts import is_denied
-from langmem_recall.ranking.budget import pack
 from langmem_recall.rendering import SENTENCE, Entry, label, line_of
 from langmem_recall.types import Drop, Memory, MemoryId, Recall, Scored, View
 
@@ -252,3 +251,40 @@ def _shown_memory(entry: Entry, scores: Mapping[MemoryId, Any], drafted: Draft) 
         room=drafted.rooms.get(entry.handle),
         verified=not memory.needs_verification,
     )
+
+
+class Packing(NamedTuple):
+    """What becomes of each line, by its index."""
+
+    whole: list[int]
+    shortened: dict[int, int]
+    """Tokens that a line may use."""
+    dropped: list[int]
+
+
+def pack(whole: Sequence[int], least: Sequence[int], budget: int) -> Packing:
+    """Fit lines into a budget, the best first.
+
+    Args:
+        whole: Tokens of each line in full, in rank order.
+        least: Tokens of each line with as little text as makes sense.
+        budget: Tokens for all lines together.
+    """
+    floors = [min(pair) for pair in zip(whole, least, strict=True)]
+    # One that could not stay even alone must not take the others with it.
+    fitting = [i for i, floor in enumerate(floors) if floor <= budget]
+    spare = budget - sum(floors[i] for i in fitting)
+    while fitting and spare < 0:
+        spare += floors[fitting.pop()]
+    in_full: list[int] = []
+    shortened: dict[int, int] = {}
+    for i in fitting:
+        if whole[i] - floors[i] <= spare:
+            spare -= whole[i] - floors[i]
+            in_full.append(i)
+        else:
+            shortened[i] = floors[i]
+    for best in list(shortened)[:1]:
+        # It can use all of it: had that been enough to be whole, it would be.
+        shortened[best] += spare
+    return Packing(in_full, shortened, sorted(set(range(len(floors))) - set(fitting)))

@@ -152,8 +152,8 @@ def all_memories(store: BaseStore, namespace: Namespace = ()) -> list[Memory]:
     """Everything at or below a namespace as recall reads it: what the guard bars is quarantined."""
     from langmem_recall.flows.candidates import memory_of
     from langmem_recall.flows.effects import Host, run
+    from langmem_recall.flows.quarantine import Quarantine, withheld
     from langmem_recall.guard.judge import default_guard
-    from langmem_recall.stores.quarantine import Quarantine, withheld
 
     memories = [memory_of(item) for item in all_items(store, namespace)]
     barred = run(Quarantine(default_guard, 0.0).barred(memories, time()), Host(store, store))
@@ -166,10 +166,10 @@ def all_memories(store: BaseStore, namespace: Namespace = ()) -> list[Memory]:
 def usages_of(store: BaseStore, memories: Sequence[Memory]) -> list[Usage]:
     """How each memory was used, in order."""
     from langmem_recall.flows.effects import Host, run
-    from langmem_recall.stores.books import book_of
+    from langmem_recall.stores.backend import backend_of
 
-    book, ids = book_of(store), [memory.id for memory in memories]
+    usage, ids = backend_of(store).usage, [memory.id for memory in memories]
     found: list[Usage] = []
     for start in range(0, len(ids), _USAGES_PER_READ):
-        found += run(book.read(ids[start : start + _USAGES_PER_READ]), Host(store, store))
+        found += run(usage.read(ids[start : start + _USAGES_PER_READ]), Host(store, store))
     return found

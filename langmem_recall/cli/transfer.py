@@ -96,8 +96,8 @@ def _export(
     if vectors:
         raise InputError("--vectors is for the file of a LocalStore. Leave it out: import embeds.")
     from langmem_recall.flows.effects import Host, run
+    from langmem_recall.flows.quarantine import Quarantine
     from langmem_recall.guard.judge import default_guard
-    from langmem_recall.stores.quarantine import Quarantine
 
     decisions = run(Quarantine(default_guard, 0.0).below(namespace), Host(store, store))
     memories = sorted(all_items(store, namespace), key=lambda item: (item.namespace, item.key))

@@ -54,8 +54,10 @@ Facet = Literal["category", "group", "collection"]
 
 def best_relevance(recall: Recall) -> float:
     """What a trigger judges a recall by; 1.0 with a pinned memory, which passes any trigger."""
-    hard = {gate for gate, _ in HARD_GATES}
-    seen = (*recall.chosen, *(drop.scored for drop in recall.dropped if drop.gate not in hard))
+    seen = (
+        *recall.chosen,
+        *(drop.scored for drop in recall.dropped if drop.gate not in HARD_GATES),
+    )
     reaches = (1.0 if each.memory.pinned else each.signals.relevance for each in seen)
     return max(reaches, default=0.0)
 

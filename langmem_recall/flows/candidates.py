@@ -1,21 +1,21 @@
-"""What both ways of reading share: the question, the answer, and candidates from evidence."""
+"""What every way of reading shares: the request, the result, and candidates from evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from langgraph.store.base import Item
+from langgraph.store.base import GetOp, Item, SearchOp
 
-from langmem_recall.flows.effects import Embed, Plan
-from langmem_recall.loading import loading
+from langmem_recall.deadline import loading
+from langmem_recall.flows.effects import Ops, Plan
 from langmem_recall.memory.value import read_memory
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.arrays import FloatArray, IntArray
-from langmem_recall.ranking.calibration import NullDistribution, measure
+from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.catalog import Catalog
 from langmem_recall.ranking.evidence import (
     EvidenceTable,
@@ -24,7 +24,6 @@ from langmem_recall.ranking.evidence import (
     match_words,
     read_part,
 )
-from langmem_recall.ranking.panel import PANELS
 from langmem_recall.ranking.pipeline import Likeness
 from langmem_recall.types import (
     Candidate,
@@ -37,6 +36,25 @@ from langmem_recall.types import (
 )
 
 NEVER_USED = Usage()
+COSINE_LIMIT = 1.001
+"""A score beyond this is no cosine, whatever the store calls it."""
+PAGE = 1_000
+EVERYTHING = 10_000_000
+
+
+class NamespaceView(Protocol):
+    """What is known of the memories below a namespace. Rows keep their meaning under `lock`."""
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held by readers and writers."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """Words, threads and speakers by row."""
+
+    def similarity(self, rows: Sequence[int]) -> FloatArray:
+        """Cosine between each two of these memories; NaN where one has no vector."""
 
 
 class ReadRequest(NamedTuple):
@@ -73,24 +91,6 @@ class ReadResult(NamedTuple):
     degraded: tuple[str, ...] = ()
 
 
-def joint_likeness(finds: Sequence[ReadResult]) -> Likeness:
-    """Likeness within each namespace; across namespaces only equal words are alike."""
-    if len(finds) == 1:
-        return finds[0].likeness
-
-    def likeness(ids: Sequence[MemoryId]) -> FloatArray:
-        texts = {c.memory.id: c.memory.text for found in finds for c in found.candidates}
-        words = np.array([texts[memory_id].casefold() for memory_id in ids])
-        alike = (words[:, None] == words[None, :]).astype(np.float64)
-        for found in finds:
-            own = [i for i, memory_id in enumerate(ids) if memory_id in found.items]
-            if own:
-                alike[np.ix_(own, own)] = found.likeness([ids[i] for i in own])
-        return np.asarray(alike)
-
-    return likeness
-
-
 class MatchedCue(NamedTuple):
     """A cue read against a catalog."""
 
@@ -98,53 +98,33 @@ class MatchedCue(NamedTuple):
     wordings: list[LexicalMatch]
     catalog: Catalog
     version: int
-
-    def holds_for(self, catalog: Catalog) -> bool:
-        """Whether the rows still mean what they meant when the words were matched."""
-        return self.catalog is catalog and self.version == catalog.version
-
-
-def calibrate(language: str, queries_as_documents: bool) -> Plan[NullDistribution | None]:
-    """Measure the embedder on a language's panel; None when it gives nothing usable."""
-    questions, statements = zip(*PANELS[language], strict=True)
-    as_queries = not queries_as_documents
-    try:
-        first = yield Embed(questions[:1], as_queries=as_queries)
-        # An embedder that has answered once is measured, not hanging.
-        with loading():
-            rest = yield Embed(questions[1:], as_queries=as_queries)
-            said = yield Embed(statements, as_queries=False)
-    except Exception:
-        return None
-    return measure([*first, *rest], said)
+    """Of the catalog: at another one its rows have another meaning."""
+    is_literal: bool
+    """Whether cosines are those of the literal cue: one part, nothing stripped from it."""
 
 
-def match(ask: ReadRequest, catalog: Catalog) -> MatchedCue:
+def match(request: ReadRequest, catalog: Catalog) -> MatchedCue:
     """Read the cue's parts and match their words."""
-    model, strip = ask.policy.relevance, ask.policy.strip_names
-    parts = [read_part(text, catalog, model, strip) for text in ask.cue.searched]
-    wordings = [match_words(catalog, part, model, ask.detailed) for part in parts]
-    return MatchedCue(parts, wordings, catalog, catalog.version)
+    model, strip = request.policy.relevance, request.policy.strip_names
+    parts = [read_part(text, catalog, model, strip) for text in request.cue.searched]
+    wordings = [match_words(catalog, part, model, request.detailed) for part in parts]
+    is_literal = len(parts) == 1 and parts[0].dense_text == parts[0].text
+    return MatchedCue(parts, wordings, catalog, catalog.version, is_literal)
 
 
-def rescued(catalog: Catalog, wordings: Sequence[LexicalMatch], count: int) -> list[int]:
+def best_by_words(catalog: Catalog, wordings: Sequence[LexicalMatch], count: int) -> list[int]:
     """Live rows whose words cover the cue best, whatever their cosine may be."""
     if not wordings or not count or not catalog.rows:
         return []
-    coverage = wordings[0].coverage
-    for wording in wordings[1:]:
-        coverage = np.maximum(coverage, wording.coverage)
-    rows = _above(0.25 * coverage.max(), coverage, catalog)
-    if len(rows) < count:
-        rows = _above(0.0, coverage, catalog)
+    coverage = np.maximum.reduce([wording.coverage for wording in wordings])
+    # Of many rows few have a quarter of what the best has: those are sorted first.
+    for least in (0.25 * coverage.max(), 0.0):
+        rows = np.flatnonzero(coverage > least)
+        rows = rows[catalog.alive[rows]]
+        if len(rows) >= count:
+            break
     best: list[int] = rows[top(coverage[rows], count)].tolist()
     return best
-
-
-def _above(least: float, coverage: FloatArray, catalog: Catalog) -> IntArray:
-    """Live rows with more than that; of many, few have a quarter of what the best has."""
-    rows = np.flatnonzero(coverage > least)
-    return np.asarray(rows[catalog.alive[rows]])
 
 
 def top(values: FloatArray, count: int) -> list[int]:
@@ -158,24 +138,17 @@ def top(values: FloatArray, count: int) -> list[int]:
     return best
 
 
-def row_of(catalog: Catalog, memory_id: MemoryId) -> int:
-    """The live row of a memory that must be there."""
-    row = catalog.row(memory_id)
-    if row is None:
-        raise KeyError(memory_id)
-    return row
-
-
-def likeness_by(
-    measure: Callable[[list[int]], FloatArray], catalog: Catalog, ids: Sequence[MemoryId]
-) -> FloatArray:
-    """How alike memories are by their rows; one that is gone by now is unlike any other."""
-    rows = [catalog.row(memory_id) for memory_id in ids]
-    places = [place for place, row in enumerate(rows) if row is not None]
-    alike = np.eye(len(ids))
-    if places:
-        alike[np.ix_(places, places)] = measure([row for row in rows if row is not None])
-    return alike
+def likeness_in(view: NamespaceView, ids: Sequence[MemoryId]) -> FloatArray:
+    """How alike memories are, by vectors or else by words; one that is gone is unlike any other."""
+    with view.lock:
+        rows = [view.catalog.row(memory_id) for memory_id in ids]
+        places = [place for place, row in enumerate(rows) if row is not None]
+        live = [row for row in rows if row is not None]
+        alike = np.eye(len(ids))
+        if live:
+            cosines, overlap = view.similarity(live), view.catalog.lexical.overlap(live)
+            alike[np.ix_(places, places)] = np.where(np.isnan(cosines), overlap, cosines)
+        return alike
 
 
 def id_of(item: Item) -> MemoryId:
@@ -188,49 +161,42 @@ def memory_of(item: Item) -> Memory:
     return read_memory(item.namespace, item.key, item.value, item.created_at, item.updated_at)
 
 
-def is_literal(parts: Sequence[Part]) -> bool:
-    """Whether cosines are those of the literal cue: one part, nothing stripped from it."""
-    return len(parts) == 1 and parts[0].dense_text == parts[0].text
-
-
 def beyond(catalog: Catalog, item: Item, cosine: float | None) -> Candidate:
     """An item that lies beyond the head: judged by the hard gates alone."""
-    memory = memory_of(item)
     known = float(cosine) if cosine is not None and cosine == cosine else None
-    candidate = Candidate(memory, Evidence(), similarity=known)
+    candidate = Candidate(memory_of(item), Evidence(), similarity=known)
     return _with_standing(candidate, catalog) if catalog.supersedes_any else candidate
 
 
 def make_candidates(
-    ask: ReadRequest,
-    catalog: Catalog,
-    parts: Sequence[Part],
+    request: ReadRequest,
+    matched: MatchedCue,
     table: EvidenceTable,
     rows: Sequence[int],
     memories: Sequence[Memory],
 ) -> list[Candidate]:
-    """The memories at these rows with their evidence."""
+    """The memories at these rows of the table with their evidence."""
     if not rows:
         return []
     taken = np.array(rows)
-    dense, coverage, bm25, matched, entity, episode, relevance = (
+    dense, coverage, bm25, has_words, entity, episode, relevance = (
         column[taken].tolist() for column in table
     )
     cosines = [None if value != value else value for value in dense]
-    scores = [score if hit else None for score, hit in zip(bm25, matched, strict=True)]
+    scores = [score if hit else None for score, hit in zip(bm25, has_words, strict=True)]
     candidates = list(
         map(
             Candidate,
             memories,
             map(Evidence, cosines, coverage, scores, entity, episode, relevance),
             repeat(NEVER_USED),
-            _ranks(cosines) if ask.detailed else repeat(None),
-            _ranks(scores) if ask.detailed else repeat(None),
-            cosines if is_literal(parts) else repeat(None),
+            _ranks(cosines) if request.detailed else repeat(None),
+            _ranks(scores) if request.detailed else repeat(None),
+            cosines if matched.is_literal else repeat(None),
         )
     )
-    if catalog.supersedes_any:
-        return [_with_standing(candidate, catalog) for candidate in candidates]
+    if matched.catalog.supersedes_any:
+        return [_with_standing(candidate, matched.catalog) for candidate in candidates]
     return candidates
 
 
@@ -253,3 +219,27 @@ def _with_standing(candidate: Candidate, catalog: Catalog) -> Candidate:
             reason = f"derived from {parent}, which is superseded"
             return candidate._replace(standing=reason, blockers=blockers)
     return candidate
+
+
+def memories_at(ids: Sequence[MemoryId]) -> Plan[dict[MemoryId, Memory]]:
+    """The memories that a store has under these names."""
+    items: list[Item | None] = yield Ops([GetOp(*one, refresh_ttl=False) for one in ids])
+    return {(item.namespace, item.key): memory_of(item) for item in items if item is not None}
+
+
+def listing(
+    prefix: Namespace,
+    most: int | None = None,
+    sidecar: bool = False,
+    filter: dict[str, Any] | None = None,
+) -> Plan[list[Any]]:
+    """Every item below a namespace, or one more than `most` of them."""
+    op = SearchOp(prefix, filter, PAGE, 0, None, refresh_ttl=False)
+    (items,) = yield Ops([op], sidecar=sidecar)
+    if len(items) == PAGE:
+        # A store that has answered once is loading, not hanging. All in one go: between pages,
+        # rows written at the same time change places on Postgres.
+        everything = EVERYTHING if most is None else most + 1
+        with loading():
+            (items,) = yield Ops([op._replace(limit=everything)], sidecar=sidecar)
+    return [item for item in items if item.namespace[: len(prefix)] == prefix]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, ListNamespacesOp, Op, PutOp, SearchOp
 
-from langmem_recall.deadline import Deadline, asking
+from langmem_recall.deadline import Deadline, waiting_for
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Call:
     """A function that may touch files or take its time; the answer is what it returns."""
 
     function: Callable[[], Any]
-    twin: Callable[[], Awaitable[Any]] | None = None
+    coroutine: Callable[[], Awaitable[Any]] | None = None
     """The same for the event loop; None: the function in a thread."""
     limit: Deadline | None = None
     """How long to wait for it; past that the plan gets an error and goes on."""
@@ -51,8 +51,8 @@ class Call:
 
     async def aperform(self) -> Any:
         """Make the call without blocking the event loop."""
-        twin = self.twin or partial(asyncio.to_thread, self.function)
-        return await (twin() if self.limit is None else self.limit.arun(twin))
+        call = self.coroutine or partial(asyncio.to_thread, self.function)
+        return await (call() if self.limit is None else self.limit.arun(call))
 
 
 Effect = Ops | Embed | Call
@@ -66,36 +66,49 @@ class Host:
     store: BaseStore
     sidecar: BaseStore
     embeddings: Embeddings | None = None
+    recover: Callable[[Effect, Exception], Plan[Any]] | None = None
+    """Another way to an effect that failed; raises what callers are to see where there is none."""
 
     def perform(self, effect: Effect) -> Any:
         """Carry one effect out and wait for it."""
-        asking(_whom(effect))
-        if isinstance(effect, Ops):
-            return self._store_of(effect).batch(list(effect.ops)) if effect.ops else []
-        if isinstance(effect, Call):
-            return effect.perform()
-        embeddings = _needed(self.embeddings)
-        if effect.as_queries:
-            return [embeddings.embed_query(text) for text in effect.texts]
-        return embeddings.embed_documents(list(effect.texts))
+        waiting_for("the embedder" if isinstance(effect, Embed) else "the store")
+        try:
+            if isinstance(effect, Ops):
+                store = self.sidecar if effect.sidecar else self.store
+                return store.batch(list(effect.ops)) if effect.ops else []
+            if isinstance(effect, Call):
+                return effect.perform()
+            embeddings = _needed(self.embeddings)
+            if effect.as_queries:
+                return [embeddings.embed_query(text) for text in effect.texts]
+            return embeddings.embed_documents(list(effect.texts))
+        except Exception as error:
+            if self.recover is None:
+                raise
+            plan = self.recover(effect, error)
+        return run(plan, replace(self, recover=None))
 
     async def aperform(self, effect: Effect) -> Any:
         """Carry one effect out without blocking the event loop."""
-        asking(_whom(effect))
-        if isinstance(effect, Ops):
-            store = self._store_of(effect)
-            if effect.as_batch and effect.ops:
-                return await store.abatch(list(effect.ops))
-            return list(await asyncio.gather(*(_asend(store, op) for op in effect.ops)))
-        if isinstance(effect, Call):
-            return await effect.aperform()
-        embeddings = _needed(self.embeddings)
-        if effect.as_queries:
-            return await asyncio.gather(*(embeddings.aembed_query(text) for text in effect.texts))
-        return await embeddings.aembed_documents(list(effect.texts))
-
-    def _store_of(self, effect: Ops) -> BaseStore:
-        return self.sidecar if effect.sidecar else self.store
+        waiting_for("the embedder" if isinstance(effect, Embed) else "the store")
+        try:
+            if isinstance(effect, Ops):
+                store = self.sidecar if effect.sidecar else self.store
+                if effect.as_batch and effect.ops:
+                    return await store.abatch(list(effect.ops))
+                return list(await asyncio.gather(*(_asend(store, op) for op in effect.ops)))
+            if isinstance(effect, Call):
+                return await effect.aperform()
+            embeddings = _needed(self.embeddings)
+            if effect.as_queries:
+                queries = (embeddings.aembed_query(text) for text in effect.texts)
+                return await asyncio.gather(*queries)
+            return await embeddings.aembed_documents(list(effect.texts))
+        except Exception as error:
+            if self.recover is None:
+                raise
+            plan = self.recover(effect, error)
+        return await arun(plan, replace(self, recover=None))
 
 
 class Calls:
@@ -163,23 +176,18 @@ async def arun(plan: Generator[Any, Any, T], host: Carrier) -> T:
         plan.close()
 
 
-def _whom(effect: Effect) -> str:
-    """The component that is asked, as a user calls it."""
-    return "the embedder" if isinstance(effect, Embed) else "the store"
-
-
 def _needed(embeddings: Embeddings | None) -> Embeddings:
     if embeddings is None:
         raise LookupError("The store has no embedder, so nothing can be embedded.")
     return embeddings
 
 
-def _asend(store: BaseStore, op: Op) -> Coroutine[Any, Any, Any]:
+async def _asend(store: BaseStore, op: Op) -> Any:
     """An operation as the same-named call, so that a store's own queue batches and orders it."""
     if isinstance(op, GetOp):
-        return store.aget(op.namespace, op.key, refresh_ttl=op.refresh_ttl)
+        return await store.aget(op.namespace, op.key, refresh_ttl=op.refresh_ttl)
     if isinstance(op, SearchOp):
-        return store.asearch(
+        return await store.asearch(
             op.namespace_prefix,
             query=op.query,
             filter=op.filter,
@@ -189,12 +197,8 @@ def _asend(store: BaseStore, op: Op) -> Coroutine[Any, Any, Any]:
         )
     if isinstance(op, PutOp):
         if op.value is None:
-            return store.adelete(op.namespace, op.key)
-        return store.aput(op.namespace, op.key, op.value, index=op.index, ttl=op.ttl)
-    return _alist(store, op)
-
-
-async def _alist(store: BaseStore, op: Op) -> Any:
+            return await store.adelete(op.namespace, op.key)
+        return await store.aput(op.namespace, op.key, op.value, index=op.index, ttl=op.ttl)
     if isinstance(op, ListNamespacesOp):
         paths = {condition.match_type: condition.path for condition in op.match_conditions or ()}
         if len(paths) == len(op.match_conditions or ()):

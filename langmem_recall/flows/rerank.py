@@ -43,18 +43,18 @@ class Reranker:
         top = ranked[: self.top]
         if len(top) < 2 or not cue.words.strip():
             return ranked, []
-        held = dict(enumerate(top))
+        rest = dict(enumerate(top))
         documents = [
-            Document(scored.memory.text, metadata={PLACE: place}) for place, scored in held.items()
+            Document(scored.memory.text, metadata={PLACE: place}) for place, scored in rest.items()
         ]
         try:
-            kept: Sequence[Document] = yield Call(
+            ordered: Sequence[Document] = yield Call(
                 lambda: self.compressor.compress_documents(documents, cue.words),
                 lambda: self.compressor.acompress_documents(documents, cue.words),
                 Deadline(self.limit_s, self.limit_s),
             )
-            places = [int(document.metadata[PLACE]) for document in kept]
-            first = [held.pop(place) for place in dict.fromkeys(places)]
+            places = [int(document.metadata[PLACE]) for document in ordered]
+            first = [rest.pop(place) for place in dict.fromkeys(places)]
         except Exception as fault:
             return ranked, [f"reranker failed ({described(fault)}); blend as it is"]
-        return [*first, *held.values(), *ranked[self.top :]], []
+        return [*first, *rest.values(), *ranked[self.top :]], []

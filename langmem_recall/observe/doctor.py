@@ -15,7 +15,8 @@ from langmem_recall.embeddings import embedder_identity
 from langmem_recall.errors import RecallError, StoreError
 from langmem_recall.evaluation.evaluate import best_relevance
 from langmem_recall.evaluation.metrics import Estimate, mean_estimate, near_duplicate_share
-from langmem_recall.flows.candidates import calibrate, memory_of
+from langmem_recall.flows.calibrations import calibrate
+from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.effects import Host, run
 from langmem_recall.observe.monitor import (
     BLIND,
@@ -33,14 +34,10 @@ from langmem_recall.observe.monitor import (
     warn,
 )
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy, RelevanceModel
-from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
-from langmem_recall.ranking.panel import PANELS
-from langmem_recall.sources import EvidenceSource
-from langmem_recall.stores.postgres.database import database_of
-from langmem_recall.stores.postgres.schema import is_set_up
-from langmem_recall.stores.reads import embeddings_of, queries_as_documents
+from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution
+from langmem_recall.stores.backend import backend_of
 from langmem_recall.stores.recall_store import Caching
-from langmem_recall.types import SIDECAR_ROOT, Namespace, Recall
+from langmem_recall.types import Namespace, Recall
 
 EXAMPLE_MEMORIES = 100
 """What the gates are explained for where there is no store."""
@@ -165,7 +162,8 @@ class Facts(NamedTuple):
 
 def calibration_of(store: BaseStore) -> Calibration:
     """Measure the store's embedder in every language there is a panel for."""
-    embeddings = embeddings_of(store)
+    backend = backend_of(store)
+    embeddings = backend.embeddings
     if embeddings is None:
         return Calibration()
     identity = embedder_identity(embeddings)
@@ -175,7 +173,7 @@ def calibration_of(store: BaseStore) -> Calibration:
         what = error if isinstance(error, RecallError) else f"{type(error).__name__}: {error}"
         problem = f"{identity} cannot embed, so that recall rests on words alone: {what}"
         return Calibration(identity, {}, problem)
-    host, as_documents = Host(store, store, embeddings), queries_as_documents(store)
+    host, as_documents = Host(store, store, embeddings), backend.queries_as_documents
     nulls = {language: run(calibrate(language, as_documents), host) for language in PANELS}
     return Calibration(identity, nulls)
 
@@ -195,23 +193,18 @@ def survey(facts: Facts, store: BaseStore, namespace: Namespace, items: Sequence
 
 def _ask_engine(facts: Facts, found: Survey, store: BaseStore, namespace: Namespace) -> Facts:
     """The facts with what only some engines tell: tables, words, memories without vectors."""
-    if (database := database_of(store)) is not None:
-        set_up = run(is_set_up(database), Host(store, store))
-        found = found._replace(is_set_up=set_up, has_words=found.has_words or set_up)
-    elif isinstance(store, EvidenceSource):
-        found = found._replace(has_words=True)
-        embeddings = embeddings_of(store)
-        if embeddings is not None and not facts.calibration.problem:
-            shelf, vector = store.shelf(namespace), embeddings.embed_query(PROBE)
-            try:
-                with shelf.lock:
-                    is_bare = shelf.catalog.alive & np.isnan(shelf.cosines([vector])[0])
-                    homes = [shelf.catalog.id(row)[0] for row in np.flatnonzero(is_bare).tolist()]
-                bare = sum(home[0] != SIDECAR_ROOT for home in homes)
-                found = found._replace(without_vectors=bare)
-            except StoreError as error:
-                known = facts.calibration._replace(problem=str(error))
-                facts = facts._replace(calibration=known)
+    backend, host = backend_of(store), Host(store, store)
+    set_up = run(backend.is_set_up(), host)
+    has_words = found.has_words or backend.holds_words or bool(set_up)
+    found = found._replace(is_set_up=set_up, has_words=has_words)
+    if backend.embeddings is not None and not facts.calibration.problem:
+        probe = backend.embeddings.embed_query(PROBE)
+        try:
+            bare = run(backend.without_vectors(namespace, probe), host)
+            found = found._replace(without_vectors=None if bare is None else len(bare))
+        except StoreError as error:
+            known = facts.calibration._replace(problem=str(error))
+            facts = facts._replace(calibration=known)
     return facts._replace(survey=found)
 
 

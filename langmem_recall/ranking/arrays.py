@@ -16,12 +16,8 @@ class Column:
 
     def __init__(self, dtype: DTypeLike, *shape: int, room: int = 16) -> None:
         self._room: NDArray[Any] = np.empty((room, *shape), dtype)
-        self._count = 0
-
-    @property
-    def values(self) -> NDArray[Any]:
+        self.values: NDArray[Any] = self._room[:0]
         """The values so far; writes through it change the column."""
-        return self._room[: self._count]
 
     @property
     def nbytes(self) -> int:
@@ -30,21 +26,16 @@ class Column:
 
     def append(self, value: float) -> None:
         """Add one value."""
-        self._make_room(1)
-        self._room[self._count] = value
-        self._count += 1
+        self.extend((value,))
 
     def extend(self, values: Sequence[float] | NDArray[Any]) -> None:
         """Add many values."""
-        self._make_room(len(values))
-        self._room[self._count : self._count + len(values)] = values
-        self._count += len(values)
-
-    def _make_room(self, more: int) -> None:
-        needed = self._count + more
-        if needed > len(self._room):
+        count, total = len(self.values), len(self.values) + len(values)
+        if total > len(self._room):
             # A new array, never a resize in place: views handed out earlier stay valid.
-            shape = (max(needed, 2 * len(self._room)), *self._room.shape[1:])
+            shape = (max(total, 2 * len(self._room)), *self._room.shape[1:])
             room = np.empty(shape, self._room.dtype)
-            room[: self._count] = self.values
+            room[:count] = self.values
             self._room = room
+        self._room[count:total] = values
+        self.values = self._room[:total]

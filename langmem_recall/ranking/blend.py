@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import numpy as np
 
-from langmem_recall.policy import RecallPolicy, Weights
-from langmem_recall.ranking.arrays import BoolArray, FloatArray
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.signals import (
     IMPORTANCE,
     RECENCY,
     RELEVANCE,
     SIMILARITY,
-    STRENGTH,
     TRUST,
     recency_of_writing,
 )
@@ -33,77 +33,46 @@ def blend(
 ) -> FloatArray:
     """The score of each candidate under the policy's formula."""
     if policy.blend == "bounded":
-        base = (
-            signals[RELEVANCE] if policy.ordering == "relevance" else reciprocal_ranks(candidates)
-        )
-        if temporal is not None and temporal.mode == "current":
-            signals = signals.copy()
-            signals[RECENCY] = recency_of_writing(candidates, ages_hours, policy)
-        scores = bounded(
-            base, signals, _weights(candidates, policy), policy, _timing(candidates, temporal)
-        )
-        return apply_feedback(scores, candidates, policy.feedback_step)
-    if policy.blend == "linear":
-        return linear(signals, _weights(candidates, policy))
-    if policy.blend == "minmax":
-        return minmaxed(signals, _weights(candidates, policy))
+        return bounded(candidates, signals, ages_hours, policy, temporal)
     if policy.blend == "product":
         return np.asarray(signals[SIMILARITY] + signals[IMPORTANCE] * signals[RECENCY])
     if policy.blend == "interpolated":
-        return interpolated(
-            reciprocal_ranks(candidates),
-            signals[IMPORTANCE],
-            ages_hours,
-            uses,
-            policy.interpolation,
-        )
-    return cosines(candidates)
-
-
-def cosines(candidates: Sequence[Candidate]) -> FloatArray:
-    """The store's own scores; a memory without one comes after all that have one."""
-    found = [(candidate.evidence.dense, candidate.evidence.relevance) for candidate in candidates]
-    return np.array([relevance - 3.0 if dense is None else dense for dense, relevance in found])
-
-
-def bounded(
-    base: FloatArray,
-    signals: FloatArray,
-    weights: FloatArray,
-    policy: RecallPolicy,
-    timing: tuple[str, BoolArray] | None,
-) -> FloatArray:
-    """Relevance x (1 + boosts): what is relevant is re-ordered, what is not is never rescued."""
-    boosts = weights[RECENCY : TRUST + 1] * signals[RECENCY : TRUST + 1]
-    if timing is not None:
-        mode, meant = timing
-        fresh = signals[RECENCY] if mode == "current" else 1.0 - signals[RECENCY]
-        raised = policy.current_recency * weights[RECENCY] * fresh
-        boosts[0] = raised if mode in ("current", "first") else policy.window_boost * meant
-    return np.asarray(base * (1.0 + boosts.sum(axis=0)))
-
-
-def apply_feedback(
-    scores: FloatArray, candidates: Sequence[Candidate], feedback_step: float
-) -> FloatArray:
-    """Scores moved by what came of using a memory: a step for each net outcome, within bounds."""
-    if not any(candidate.usage.merit for candidate in candidates):
-        return scores
-    merits = np.array([candidate.usage.merit for candidate in candidates])
-    return np.asarray(scores * (1.0 + feedback_step * merits))
-
-
-def linear(signals: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weighted mean of the signals."""
-    used = weights[: TRUST + 1]
-    total = used.sum(axis=0)
-    summed = (used * signals[: TRUST + 1]).sum(axis=0)
+        ranks = reciprocal_ranks(candidates)
+        return interpolated(ranks, signals[IMPORTANCE], ages_hours, uses, policy.interpolation)
+    if policy.blend == "similarity":
+        # The store's own scores; a memory without one comes after all that have one.
+        found = [(each.evidence.dense, each.evidence.relevance) for each in candidates]
+        return np.array([relevance - 3.0 if dense is None else dense for dense, relevance in found])
+    weights, signals = _weights(candidates, policy), signals[: TRUST + 1]
+    if policy.blend == "minmax":
+        return np.asarray((weights * min_max(signals)).sum(axis=0))
+    total, summed = weights.sum(axis=0), (weights * signals).sum(axis=0)
     return np.asarray(np.divide(summed, total, out=np.zeros_like(summed), where=total > 0))
 
 
-def minmaxed(signals: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weighted sum of signals stretched over the candidates; a constant one counts 0.5."""
-    return np.asarray((weights[: TRUST + 1] * min_max(signals[: TRUST + 1])).sum(axis=0))
+def bounded(
+    candidates: Sequence[Candidate],
+    signals: FloatArray,
+    ages_hours: FloatArray,
+    policy: RecallPolicy,
+    temporal: Temporal | None,
+) -> FloatArray:
+    """Relevance x (1 + boosts): what is relevant is re-ordered, what is not is never rescued."""
+    base = signals[RELEVANCE] if policy.ordering == "relevance" else reciprocal_ranks(candidates)
+    weights = _weights(candidates, policy)
+    boosts = weights[RECENCY:] * signals[RECENCY : TRUST + 1]
+    if temporal is not None and temporal.mode == "current":
+        fresh = recency_of_writing(candidates, ages_hours, policy)
+        boosts[0] = policy.current_recency * weights[RECENCY] * fresh
+    elif temporal is not None and temporal.mode == "first":
+        boosts[0] = policy.current_recency * weights[RECENCY] * (1.0 - signals[RECENCY])
+    elif temporal is not None:
+        meant = [_is_within(candidate, temporal) for candidate in candidates]
+        boosts[0] = policy.window_boost * np.array(meant)
+    scores = np.asarray(base * (1.0 + boosts.sum(axis=0)))
+    # What came of using a memory moves its score: a step for each net outcome, within bounds.
+    merits = [candidate.usage.merit for candidate in candidates]
+    return scores * (1.0 + policy.feedback_step * np.array(merits)) if any(merits) else scores
 
 
 def min_max(signals: FloatArray) -> FloatArray:
@@ -111,8 +80,8 @@ def min_max(signals: FloatArray) -> FloatArray:
     if not signals.shape[1]:
         return signals
     low = signals.min(axis=1, keepdims=True)
-    mmr_order = signals.max(axis=1, keepdims=True) - low
-    return np.where(mmr_order > 0, (signals - low) / np.where(mmr_order > 0, mmr_order, 1.0), 0.5)
+    span = signals.max(axis=1, keepdims=True) - low
+    return np.where(span > 0, (signals - low) / np.where(span > 0, span, 1.0), 0.5)
 
 
 def interpolated(
@@ -133,46 +102,25 @@ def interpolated(
 
 def reciprocal_ranks(candidates: Sequence[Candidate]) -> FloatArray:
     """RRF over the channels that ranked anything, as a share of the best sum possible."""
-    channels = [
+    sums, channels = np.zeros(len(candidates)), 0
+    for ranks in (
         [candidate.dense_rank for candidate in candidates],
         [candidate.lexical_rank for candidate in candidates],
-    ]
-    ranked = [ranks for ranks in channels if any(rank is not None for rank in ranks)]
-    best = len(ranked) / (RRF_K + 1)
-    sums = [
-        sum(1.0 / (RRF_K + ranks[i]) for ranks in ranked if ranks[i] is not None)  # type: ignore[operator]
-        for i in range(len(candidates))
-    ]
-    return np.array(sums) / best if ranked else np.zeros(len(candidates))
+    ):
+        if any(ranks):
+            sums += [0.0 if rank is None else 1.0 / (RRF_K + rank) for rank in ranks]
+            channels += 1
+    return sums / (channels / (RRF_K + 1)) if channels else sums
 
 
 def _weights(candidates: Sequence[Candidate], policy: RecallPolicy) -> FloatArray:
     """A weight per signal (row) and candidate (column); tiers by kind."""
-    if not policy.tiers:
-        return _row(policy.weights)[:, None]
-    rows = {kind: _row(weights) for kind, weights in policy.tiers.items()}
-    usual = _row(policy.weights)
-    columns = [rows.get(candidate.memory.kind, usual) for candidate in candidates]
-    return np.array(columns).T if columns else usual[:, None]
-
-
-def _row(weights: Weights) -> FloatArray:
-    row = np.zeros(TRUST + 1)
-    row[SIMILARITY] = weights.similarity
-    row[RECENCY] = weights.recency
-    row[IMPORTANCE] = weights.importance
-    row[STRENGTH] = weights.strength
-    row[TRUST] = weights.trust
-    return row
-
-
-def _timing(
-    candidates: Sequence[Candidate], temporal: Temporal | None
-) -> tuple[str, BoolArray] | None:
-    """What the cue says about time, and which candidates were written when it means."""
-    if temporal is None:
-        return None
-    return temporal.mode, np.array([_is_within(candidate, temporal) for candidate in candidates])
+    # In the order of the table's columns.
+    row = attrgetter("similarity", "recency", "importance", "strength", "trust")
+    if not policy.tiers or not candidates:
+        return np.array(row(policy.weights))[:, None]
+    tiers, usual = policy.tiers, policy.weights
+    return np.array([row(tiers.get(each.memory.kind, usual)) for each in candidates]).T
 
 
 def _is_within(candidate: Candidate, temporal: Temporal) -> bool:

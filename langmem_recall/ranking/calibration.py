@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
@@ -34,26 +37,37 @@ the wider OpenAI-like models. `doctor` says when it is in force."""
 MINIMUM_SD = 1e-4
 
 
+# Read with the module, not at first use: that would be a file opened on the event loop.
+PANELS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    language: tuple((question, statement) for question, statement in pairs)
+    for language, pairs in json.loads(
+        files("langmem_recall.ranking").joinpath("panels.json").read_text("utf-8")
+    ).items()
+}
+"""Questions and statements by language, because many embedders find any two texts of a language
+they hardly know alike. Pair i shares a topic, two different pairs do not."""
+
+
 def measure(questions: ArrayLike, statements: ArrayLike) -> NullDistribution | None:
     """The null distribution from a panel: vectors of question i and statement i share a topic.
 
     None when the vectors cannot be used (NaN, ragged, all zero, or all alike).
     """
-    asked, said = _unit(questions), _unit(statements)
-    if asked is None or said is None or asked.shape != said.shape or len(asked) < 2:
+    units: list[FloatArray] = []
+    for vectors in (questions, statements):
+        try:
+            matrix = np.asarray(vectors, dtype=np.float64)
+        except ValueError:
+            return None
+        if matrix.ndim != 2 or len(matrix) < 2 or not np.isfinite(matrix).all():
+            return None
+        norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+        if not (norms > 0).all():
+            return None
+        units.append(matrix / norms)
+    if units[0].shape != units[1].shape:
         return None
-    cosines = asked @ said.T
+    cosines = units[0] @ units[1].T
     unrelated = cosines[~np.eye(len(cosines), dtype=bool)]
     mean, sd = float(unrelated.mean()), float(unrelated.std())
     return NullDistribution(mean, sd) if sd > MINIMUM_SD and mean < 1.0 - MINIMUM_SD else None
-
-
-def _unit(vectors: ArrayLike) -> FloatArray | None:
-    try:
-        matrix = np.asarray(vectors, dtype=np.float64)
-    except ValueError:
-        return None
-    if matrix.ndim != 2 or not np.isfinite(matrix).all():
-        return None
-    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-    return matrix / norms if (norms > 0).all() else None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import calendar
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArray
+from langmem_recall.ranking.arrays import BoolArray, Column
 from langmem_recall.ranking.lexical import LexicalIndex
+from langmem_recall.ranking.threads import Links, ThreadOrder, lay_out, make_links
+from langmem_recall.text.temporal import MONTHS
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Memory, MemoryId, Namespace
 
@@ -19,15 +20,6 @@ TRAITS_VERSION = 2
 
 LARGEST_TURN = 2**53
 """Beyond it floats no longer tell neighbours apart."""
-EPISODE_GAP_S = 3600.0
-"""Memories without a thread that were written further apart are no neighbours."""
-COHERENT_FROM = 30
-"""Fewer pairs of neighbours do not show whether their order means anything."""
-COHERENCE_SAMPLE = 5_000
-COHERENT_SIGMAS = 5.0
-COHERENT_SURPLUS = 0.5
-"""Neighbours must share a word so much more often than chance: conversations do two to five times
-as often and by 7 sigmas and more, unrelated notes about as often and within 3 sigmas."""
 TIMED = 1
 NUMBERED = 2
 PINNED = 4
@@ -40,7 +32,6 @@ _MONTH = (
     # These two are also a verb and a walk.
     r"|(?:in|on|of|since|last|next|this)\s+(?:march|may)"
 )
-_MONTH_TERMS = frozenset(tokens(" ".join(calendar.month_name)))
 _SPAN = "night|morning|evening|week|weekend|month|year|summer|winter|spring|autumn|fall"
 _DIGITS = r"(?:19|20)\d\d|\d{1,2}:\d\d|\d{1,2}(?:st|nd|rd|th)"
 _TIME = re.compile(
@@ -53,7 +44,7 @@ _DIGIT_TIME = re.compile(rf"\b(?:{_DIGITS})\b")
 _TIME_HINTS = (
     *("day", "night", "morning", "evening", "week", "month", "year", "hour", "minute", "ago"),
     *("tomorrow", "recently", "summer", "winter", "spring", "autumn", "fall"),
-    *(name.lower() for name in calendar.month_name if name),
+    *MONTHS,
 )
 """A text with none of these speaks of a time in digits or not at all: looking for them is quicker
 than reading the text by the whole pattern."""
@@ -81,23 +72,27 @@ class Traits(NamedTuple):
 
 def traits_of(memory: Memory) -> Traits:
     """Digest a memory once, when it is written or first seen."""
+    text, when = memory.text[:WORDS_REACH], memory.written_at
+    # A memory is also found by its date, where it is declared, and by names and tags.
+    date = f"{when.day} {MONTHS[when.month - 1]} {when.year}" if memory.dated and when else ""
+    words = " ".join(part for part in (date, text, *memory.entities, *memory.tags) if part)
     superseded = [(memory.namespace, key) for key in memory.supersedes]
     if memory.status == "superseded":
         superseded.append(memory.id)
+    position = when.timestamp() if when else 0.0
+    if memory.thread_id is not None and isinstance(memory.turn, int):
+        position = float(min(max(memory.turn, -LARGEST_TURN), LARGEST_TURN))
     return Traits(
-        terms=tokens(lexical_text(memory)),
-        thread=thread_of(memory),
-        position=position_of(memory),
+        terms=tokens(words),
+        # With the namespace, so that equal thread names of two users stay apart.
+        thread=None if memory.thread_id is None else repr((memory.namespace, memory.thread_id)),
+        position=position,
         speaker=memory.speaker.casefold() if memory.speaker else None,
-        flags=_flags(memory),
+        flags=TIMED * is_timed(text)
+        | NUMBERED * bool(_NUMBER.search(text))
+        | PINNED * memory.pinned,
         supersedes=tuple(superseded),
     )
-
-
-def _flags(memory: Memory) -> int:
-    text = memory.text[:WORDS_REACH]
-    numbered = NUMBERED * bool(_NUMBER.search(text))
-    return TIMED * is_timed(text) | numbered | PINNED * memory.pinned
 
 
 def is_timed(text: str) -> bool:
@@ -109,81 +104,22 @@ def is_timed(text: str) -> bool:
     return bool(_TIME.search(text))
 
 
-def lexical_text(memory: Memory) -> str:
-    """The words a memory can be found by: its date, names and tags beside its text."""
-    when = memory.written_at
-    date = f"{when.day} {when:%B %Y}" if memory.dated and when else ""
-    text = memory.text[:WORDS_REACH]
-    return " ".join(part for part in (date, text, *memory.entities, *memory.tags) if part)
-
-
-def thread_of(memory: Memory) -> str | None:
-    """The thread within its namespace, so that equal thread names of two users stay apart."""
-    if memory.thread_id is None:
-        return None
-    return repr((memory.namespace, memory.thread_id))
-
-
-def position_of(memory: Memory) -> float:
-    """The turn of its thread where it is a number, else the time of writing."""
-    if memory.thread_id is not None and isinstance(memory.turn, int):
-        return float(min(max(memory.turn, -LARGEST_TURN), LARGEST_TURN))
-    return memory.written_at.timestamp() if memory.written_at else 0.0
-
-
-class ThreadOrder(NamedTuple):
-    """Live and dead rows laid out thread by thread, in the order of their turns."""
-
-    rows: IntArray
-    """Row at each place."""
-    place: IntArray
-    """Place of each row."""
-    thread: IntArray
-    """Thread number at each place; memories without a thread have one of their own."""
-    starts: IntArray
-    """Place where each thread begins."""
-    thread_at: IntArray
-    """Index into `starts` of the thread at each place."""
-    follows: BoolArray
-    """Whether the place before belongs to the same thread."""
-    implied: BoolArray
-    """Whether the place's thread is only known from the order of writing."""
-
-    @property
-    def has_neighbours(self) -> bool:
-        """Whether any thread has more than one memory."""
-        return len(self.starts) < len(self.rows)
-
-
-class Links(NamedTuple):
-    """What each place takes from the one before and the one after it, and what to divide by."""
-
-    before: FloatArray
-    after: FloatArray
-    scale: FloatArray
-
-
-def make_links(
-    follows: BoolArray, known: BoolArray | None, previous: float, following: float
-) -> Links:
-    """Links between neighbours of a thread, where they are known."""
-    linked = follows[1:]
-    before, after = np.zeros(len(follows)), np.zeros(len(follows))
-    before[1:] = previous * (linked if known is None else linked & known[:-1])
-    after[:-1] = following * (linked if known is None else linked & known[1:])
-    # Neighbours agree by a quarter even when nothing is asked, so their sum is scaled down by more.
-    scale = np.sqrt(1 + before**2 + after**2 + 0.5 * (before + after + before * after))
-    return Links(before, after, scale)
-
-
 class Catalog:
     """Rows of memories under one namespace prefix. Not thread-safe: the owner locks."""
 
     def __init__(self) -> None:
         self.lexical = LexicalIndex()
+        self.rows = 0
+        """Rows handed out, dead ones included."""
+        self.size = 0
+        """Live memories."""
+        self.version = 0
+        """Grows with every change."""
         self.speakers: dict[str, int] = {}
         self.speaker = Column(np.int32)
+        """Number of who speaks in each row; -1 where that is not known."""
         self.flags = Column(np.uint8)
+        """TIMED, NUMBERED, PINNED of each row."""
         self._ids: list[MemoryId] = []
         self._row_of: dict[MemoryId, int] = {}
         self._threads: dict[str, int] = {}
@@ -193,12 +129,9 @@ class Catalog:
         self._position = Column(np.float64)
         self._supersedes: dict[int, tuple[MemoryId, ...]] = {}
         self._superseders: dict[MemoryId, set[int]] = {}
-        self._order: ThreadOrder | None = None
         self._coherence: dict[str, tuple[int, bool]] = {}
-        """Whether the order of some rows tells anything, and of how many rows that was said."""
+        self._order: ThreadOrder | None = None
         self._links: tuple[tuple[float, float], Links] | None = None
-        self.version = 0
-        """Grows with every change."""
 
     @classmethod
     def from_columns(
@@ -214,41 +147,19 @@ class Catalog:
         """Load many memories at once; `lexical` holds them in the same order."""
         catalog = cls()
         catalog.lexical = lexical
-        catalog._ids = list(ids)
-        catalog._row_of = {memory_id: row for row, memory_id in enumerate(ids)}
-        catalog._thread.extend([_number(catalog._threads, name) for name in threads])
-        homes = catalog._homes
-        catalog._home.extend([homes.setdefault(home, len(homes)) for home, _ in ids])
-        catalog._position.extend(positions)
-        catalog.speaker.extend([_number(catalog.speakers, name) for name in speakers])
-        catalog.flags.extend(flags)
-        for row, superseded in supersedes:
-            catalog._supersede(row, superseded)
+        catalog._append(ids, threads, positions, speakers, flags, supersedes)
         return catalog
 
     @classmethod
     def of(cls, traits: Mapping[MemoryId, Traits]) -> Catalog:
         """Many memories at once, from their traits."""
-        held = list(traits.values())
+        if not traits:
+            return cls()
+        terms, threads, positions, speakers, flags, supersedes = zip(*traits.values(), strict=True)
+        lexical = LexicalIndex.from_documents(terms)
         return cls.from_columns(
-            list(traits),
-            LexicalIndex.from_documents(one.terms for one in held),
-            [one.thread for one in held],
-            [one.position for one in held],
-            [one.speaker for one in held],
-            [one.flags for one in held],
-            [(row, one.supersedes) for row, one in enumerate(held)],
+            list(traits), lexical, threads, positions, speakers, flags, enumerate(supersedes)
         )
-
-    @property
-    def rows(self) -> int:
-        """Rows handed out, dead ones included."""
-        return len(self._ids)
-
-    @property
-    def size(self) -> int:
-        """Live memories."""
-        return len(self._row_of)
 
     @property
     def alive(self) -> BoolArray:
@@ -270,17 +181,37 @@ class Catalog:
     def put(self, memory_id: MemoryId, traits: Traits) -> int:
         """Add a memory, or replace the one of that id; returns its new row."""
         self.remove(memory_id)
-        row = self.lexical.add(traits.terms)
-        self._ids.append(memory_id)
-        self._row_of[memory_id] = row
-        self._thread.append(_number(self._threads, traits.thread))
-        self._home.append(self._homes.setdefault(memory_id[0], len(self._homes)))
-        self._position.append(traits.position)
-        self.speaker.append(_number(self.speakers, traits.speaker))
-        self.flags.append(traits.flags)
-        self._supersede(row, traits.supersedes)
-        self._changed()
+        terms, thread, position, speaker, flags, supersedes = traits
+        row = self.lexical.add(terms)
+        self._append([memory_id], [thread], [position], [speaker], [flags], [(row, supersedes)])
         return row
+
+    def _append(
+        self,
+        ids: Sequence[MemoryId],
+        threads: Sequence[str | None],
+        positions: Sequence[float],
+        speakers: Sequence[str | None],
+        flags: Sequence[int],
+        supersedes: Iterable[tuple[int, tuple[MemoryId, ...]]],
+    ) -> None:
+        def numbers(known: dict[str, int], names: Sequence[str | None]) -> list[int]:
+            return [-1 if name is None else known.setdefault(name, len(known)) for name in names]
+
+        self._row_of.update(zip(ids, range(self.rows, self.rows + len(ids)), strict=True))
+        self._ids.extend(ids)
+        homes = self._homes
+        self._home.extend([homes.setdefault(home, len(homes)) for home, _ in ids])
+        self._thread.extend(numbers(self._threads, threads))
+        self._position.extend(positions)
+        self.speaker.extend(numbers(self.speakers, speakers))
+        self.flags.extend(flags)
+        for row, superseded in supersedes:
+            if superseded:
+                self._supersedes[row] = superseded
+            for memory_id in superseded:
+                self._superseders.setdefault(memory_id, set()).add(row)
+        self._changed()
 
     def remove(self, memory_id: MemoryId) -> bool:
         """Forget a memory; False when it was not there."""
@@ -294,6 +225,12 @@ class Catalog:
         self._thread.values[row] = -1
         self._changed()
         return True
+
+    def _changed(self) -> None:
+        self.rows, self.size = self.lexical.rows, self.lexical.size
+        self.version += 1
+        self._order = None
+        self._links = None
 
     def pinned(self) -> list[int]:
         """Live rows of the memories that are always recalled."""
@@ -315,36 +252,10 @@ class Catalog:
     def thread_order(self) -> ThreadOrder:
         """The layout by threads; computed on first use after a write."""
         if self._order is None:
-            thread = self._thread.values.copy()
-            loose = self._in_order(thread < 0, self._home.values)
-            runs = self._runs(loose)
-            # Who speaks in a thread takes part in a conversation; notes may have nothing in common.
-            noted = self._in_order((thread >= 0) & (self.speaker.values < 0), thread)
-            if not self._order_tells("noted", noted, thread[noted]):
-                thread[noted] = -1
-            tells = self._order_tells("loose", loose, runs)
-            self._order = _lay_out(thread, self._position.values, loose, runs if tells else None)
+            columns = (self._thread, self._home, self._position, self.speaker)
+            thread, home, position, speaker = (column.values for column in columns)
+            self._order = lay_out(thread, home, position, speaker, self.lexical, self._coherence)
         return self._order
-
-    def _in_order(self, chosen: BoolArray, groups: IntArray) -> IntArray:
-        """Live rows by group, then by position."""
-        rows = np.flatnonzero(chosen & self.alive).astype(np.int32)
-        return rows[np.lexsort((self._position.values[rows], groups[rows]))]
-
-    def _order_tells(self, sort: str, rows: IntArray, runs: IntArray) -> bool:
-        """Whether what is written in a row speaks of the same; judged anew as memories come."""
-        judged_at, tells = self._coherence.get(sort, (0, False))
-        if not judged_at or not 0.9 * judged_at < len(rows) < 1.1 * judged_at:
-            sample = slice(-COHERENCE_SAMPLE, None)
-            tells = is_coherent(self.lexical, rows[sample], runs[sample])
-            self._coherence[sort] = len(rows), tells
-        return tells
-
-    def _runs(self, loose: IntArray) -> IntArray:
-        """A number for each memory without a thread: the stretch of writing it belongs to."""
-        home, written = self._home.values[loose], self._position.values[loose]
-        breaks = (np.diff(home) != 0) | (np.diff(written) > EPISODE_GAP_S)
-        return np.concatenate([[0] * len(loose[:1]), np.cumsum(breaks)]).astype(np.int32)
 
     def links(self, previous: float, following: float) -> Links:
         """How much neighbours share when all are known; computed on first use after a write."""
@@ -352,66 +263,3 @@ class Catalog:
             follows = self.thread_order().follows
             self._links = (previous, following), make_links(follows, None, previous, following)
         return self._links[1]
-
-    def _changed(self) -> None:
-        self._order = None
-        self._links = None
-        self.version += 1
-
-    def _supersede(self, row: int, superseded: tuple[MemoryId, ...]) -> None:
-        if superseded:
-            self._supersedes[row] = superseded
-            for memory_id in superseded:
-                self._superseders.setdefault(memory_id, set()).add(row)
-
-
-def _number(names: dict[str, int], name: str | None) -> int:
-    return -1 if name is None else names.setdefault(name, len(names))
-
-
-def is_coherent(lexical: LexicalIndex, rows: IntArray, runs: IntArray) -> bool:
-    """Whether neighbours in this order share words clearly more often than chance has it.
-
-    Neighbours are rows of one run. Numbers and months do not count: a memory's date is among its
-    words, and neighbours in time share it whatever they speak of.
-    """
-    linked = np.diff(runs) == 0
-    if linked.sum() < COHERENT_FROM:
-        return False
-    terms, places = lexical.distinct_terms(rows)
-    told = ~np.isin(terms, _dates_among(lexical.vocabulary))
-    terms, places = terms[told], places[told]
-    order = np.lexsort((places, terms))
-    terms, places = terms[order], places[order]
-    shared = (np.diff(terms) == 0) & (np.diff(places) == 1) & linked[places[1:] - 1]
-    counts = np.bincount(terms).astype(np.float64)
-    by_chance = float((counts * (counts - 1)).sum() / len(rows) * linked.mean())
-    surplus = float(shared.sum()) - by_chance
-    return bool(surplus > max(COHERENT_SIGMAS * by_chance**0.5, COHERENT_SURPLUS * by_chance))
-
-
-def _dates_among(vocabulary: Sequence[str]) -> IntArray:
-    found = [i for i, term in enumerate(vocabulary) if term.isdigit() or term in _MONTH_TERMS]
-    return np.array(found, np.int32)
-
-
-def _lay_out(
-    thread: IntArray, position: FloatArray, loose: IntArray, runs: IntArray | None
-) -> ThreadOrder:
-    count = len(thread)
-    loners = thread < 0
-    first = int(thread.max()) + 1 if count else 0
-    # A memory without a thread is a thread of one, numbered past the real ones and the runs.
-    numbers = np.where(loners, np.arange(count) + first + len(loose), thread)
-    implied = np.zeros(count, np.bool_)
-    if runs is not None:
-        numbers[loose] = first + runs
-        implied[loose] = True
-    rows = np.lexsort((position, numbers)).astype(np.int32)
-    place = np.empty(count, np.int32)
-    place[rows] = np.arange(count, dtype=np.int32)
-    ordered = numbers[rows].astype(np.int32)
-    follows = np.diff(ordered, prepend=-1) == 0
-    thread_at = np.cumsum(~follows, dtype=np.int32) - 1
-    starts = np.flatnonzero(~follows).astype(np.int32)
-    return ThreadOrder(rows, place, ordered, starts, thread_at, follows, implied[rows])

@@ -20,35 +20,30 @@ def without_duplicates(
 ) -> tuple[list[int], list[Drop]]:
     """Indices of memories unlike every better one, and near-duplicates with their reason."""
     near = np.tril(likeness >= policy.duplicate_similarity, k=-1)
-    kept: list[int] = []
-    dropped: list[Drop] = []
+    distinct, dropped = list[int](), list[Drop]()
     for i, scored in enumerate(ranked):
-        alike = np.flatnonzero(near[i]).tolist() if near[i].any() else ()
-        twin = next((j for j in alike if j in kept and _same_particulars(scored, ranked[j])), None)
-        if twin is None or scored.memory.pinned:
-            kept.append(i)
+        better = (j for j in np.flatnonzero(near[i]).tolist() if j in distinct)
+        text = scored.memory.text
+        match = next((j for j in better if _same_particulars(text, ranked[j].memory.text)), None)
+        if match is None or scored.memory.pinned:
+            distinct.append(i)
         else:
-            reason = f"{likeness[i, twin]:.2f} like {ranked[twin].memory.key}"
-            dropped.append(Drop(scored, "duplicate", reason, ranked[twin].memory.id))
-    return kept, dropped
+            reason = f"{likeness[i, match]:.2f} like {ranked[match].memory.key}"
+            dropped.append(Drop(scored, "duplicate", reason, ranked[match].memory.id))
+    return distinct, dropped
 
 
-def _same_particulars(one: Scored, other: Scored) -> bool:
+def _same_particulars(text: str, other: str) -> bool:
     """Whether names and numbers agree: "budget 5,000" and "budget 7,000" are no duplicates."""
-    ours, theirs = _WORD.findall(one.memory.text), _WORD.findall(other.memory.text)
-    return _particulars(ours) <= _folded(theirs) and _particulars(theirs) <= _folded(ours)
+    words, particulars = list[set[str]](), list[set[str]]()
+    for found in (_WORD.findall(text), _WORD.findall(other)):
+        words.append({word.casefold() for word in found})
+        named = (word for word in found if word[0].isupper() or any(map(str.isdigit, word)))
+        particulars.append({word.casefold() for word in named} - STOP_WORDS)
+    return particulars[0] <= words[1] and particulars[1] <= words[0]
 
 
-def _particulars(words: Sequence[str]) -> set[str]:
-    named = (word for word in words if word[0].isupper() or any(map(str.isdigit, word)))
-    return {word.casefold() for word in named} - STOP_WORDS
-
-
-def _folded(words: Sequence[str]) -> set[str]:
-    return {word.casefold() for word in words}
-
-
-def mmr(scores: FloatArray, likeness: FloatArray, balance: float, count: int) -> list[int]:
+def mmr(scores: FloatArray, likeness: FloatArray, balance: float) -> list[int]:
     """Greedy maximal marginal relevance against what is selected: indices in order of choice.
 
     `balance` 1 is the order of the scores, 0 looks at novelty alone.
@@ -56,7 +51,7 @@ def mmr(scores: FloatArray, likeness: FloatArray, balance: float, count: int) ->
     left = np.ones(len(scores), bool)
     nearest = np.zeros(len(scores))
     chosen: list[int] = []
-    while len(chosen) < min(count, len(scores)):
+    while len(chosen) < len(scores):
         worth = np.where(left, balance * scores - (1.0 - balance) * nearest, -np.inf)
         pick = int(np.argmax(worth))
         chosen.append(pick)

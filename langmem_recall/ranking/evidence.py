@@ -6,31 +6,23 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from langmem_recall.policy import RelevanceModel
 from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArray
 from langmem_recall.ranking.calibration import NullDistribution
-from langmem_recall.ranking.catalog import (
-    NUMBERED,
-    TIMED,
-    Catalog,
-    Links,
-    ThreadOrder,
-    make_links,
-)
-from langmem_recall.ranking.lexical import Scan
-from langmem_recall.text.tokens import STOP_WORDS, tokens
+from langmem_recall.ranking.catalog import NUMBERED, TIMED, Catalog
+from langmem_recall.ranking.threads import Links, ThreadOrder, make_links
+from langmem_recall.text.tokens import STOP_WORDS, Word, read_words, tokens
 
 FLAT = 60.0
+"""Evidence beyond which relevance no longer changes, so that no exponential overflows."""
 COMMON_SHARE = 0.05
 COMMON_COUNT = 20
 """A name in more memories than both says nothing about which one is meant."""
 
-_WORD = re.compile(r"[^\W_]+(?:[-'\N{RIGHT SINGLE QUOTATION MARK}][^\W_]+)*")
-_POSSESSIVE = re.compile("['\N{RIGHT SINGLE QUOTATION MARK}]s?$")
 _WHEN = re.compile(r"\b(?:when|what (?:time|date|day|month|year)|how long ago)\b", re.IGNORECASE)
 _COUNT = re.compile(r"\bhow (?:many|much|often|old|long|far|tall|big)\b", re.IGNORECASE)
 
@@ -64,32 +56,6 @@ class LexicalMatch(NamedTuple):
     entity: FloatArray
 
 
-class Ground(Protocol):
-    """The rows that evidence is weighed on: a whole catalog, or a window of one."""
-
-    @property
-    def rows(self) -> int:
-        """How many there are, dead ones included."""
-
-    @property
-    def size(self) -> int:
-        """Live memories that were searched."""
-
-    @property
-    def speaker(self) -> Column:
-        """Who speaks in each; -1 where nobody knows."""
-
-    @property
-    def flags(self) -> Column:
-        """TIMED, NUMBERED, PINNED of each."""
-
-    def thread_order(self) -> ThreadOrder:
-        """The rows by threads."""
-
-    def links(self, previous: float, following: float) -> Links:
-        """How much neighbours share when all are known."""
-
-
 class EvidenceTable(NamedTuple):
     """Evidence for every row of a catalog, pooled over the parts of the cue."""
 
@@ -102,60 +68,90 @@ class EvidenceTable(NamedTuple):
     relevance: FloatArray
 
 
-class Word(NamedTuple):
-    """One word of a cue."""
+class Window:
+    """A few rows of a catalog with their whole threads: all that their evidence depends on.
 
-    text: str
-    start: int
-    folded: str
-    """Without a possessive ending, case-folded."""
-    is_capital: bool
-    """Capitalised, and not only because a sentence begins there."""
+    Stands in for the catalog: reading all of it for thirty memories of a hundred thousand pays
+    for the rest.
+    """
+
+    def __init__(self, catalog: Catalog, rows: Sequence[int]) -> None:
+        whole = catalog.thread_order()
+        places = np.unique(whole.place[np.array(rows, np.int32)])
+        if whole.has_neighbours:
+            threads = np.unique(whole.thread_at[places])
+            ends = np.append(whole.starts, len(whole.rows))
+            spans = [np.arange(ends[thread], ends[thread + 1]) for thread in threads.tolist()]
+            places = np.concatenate([*spans, np.zeros(0, np.int64)]).astype(np.int32)
+        self.catalog_rows: IntArray = whole.rows[places]
+        """The row of the catalog at each row of the window."""
+        self.rows = len(places)
+        self.size = catalog.size
+        self.speaker, self.flags = Column(np.int32), Column(np.uint8)
+        self.speaker.extend(catalog.speaker.values[self.catalog_rows])
+        self.flags.extend(catalog.flags.values[self.catalog_rows])
+        self._row_of = {row: place for place, row in enumerate(self.catalog_rows.tolist())}
+        own, follows = np.arange(len(places), dtype=np.int32), whole.follows[places]
+        self._order = ThreadOrder(
+            rows=own,
+            place=own,
+            thread=whole.thread[places],
+            starts=np.flatnonzero(~follows).astype(np.int32),
+            thread_at=np.cumsum(~follows, dtype=np.int32) - 1,
+            follows=follows,
+            implied=whole.implied[places],
+        )
+        self._places = places
+        self._catalog = catalog
+
+    def row(self, row: int) -> int:
+        """The window's row of a row of the catalog that it was made for."""
+        return self._row_of[row]
+
+    def wording(self, match: LexicalMatch) -> LexicalMatch:
+        """What words find, for these rows."""
+        return LexicalMatch._make(column[self.catalog_rows] for column in match)
+
+    def thread_order(self) -> ThreadOrder:
+        """The layout of the rows, which the window has in the order of their threads."""
+        return self._order
+
+    def links(self, previous: float, following: float) -> Links:
+        """How much neighbours share when all are known."""
+        links = self._catalog.links(previous, following)
+        return Links(*(column[self._places] for column in links))
 
 
 def read_part(text: str, catalog: Catalog, model: RelevanceModel, strip_names: bool) -> Part:
     """Read one part of a cue: its terms, names, speaker and what kind of answer it wants."""
-    words = [_read_word(match, text) for match in _WORD.finditer(text)]
-    mentions = _speaker_mentions(words, catalog)
-    named = {term for name in mentions.values() for term in tokens(name)}
-    names = {term for word in words if word.is_capital for term in tokens(word.text)}
+    words = read_words(text)
+    mentions = _speaker_mentions(words, catalog) if catalog.speakers else {}
+    speaker_terms = {term for name in mentions.values() for term in tokens(name)}
+    name_terms = {term for word in words if word.is_capital for term in tokens(word.text)}
     terms = tokens(text)
     # A speaker's name says whose memory is meant, not what it is about.
-    repeats = Counter(term for term in terms if term not in named) or Counter(terms)
-    marked = {term for term in repeats if term in names or _has_digit(term)}
+    repeats = Counter(term for term in terms if term not in speaker_terms) or Counter(terms)
+    names = [term for term in repeats if term in name_terms or any(map(str.isdigit, term))]
     speakers = set(mentions.values())
     return Part(
         text=text,
         dense_text=_without_common_names(text, words, mentions, catalog) if strip_names else text,
         repeats=repeats,
-        weights={term: model.name_weight if term in marked else 1.0 for term in repeats},
-        names=dict.fromkeys(marked, 1.0),
+        weights=dict.fromkeys(repeats, 1.0) | dict.fromkeys(names, model.name_weight),
+        names=dict.fromkeys(names, 1.0),
         speaker=catalog.speakers[speakers.pop()] if len(speakers) == 1 else None,
         flags=TIMED * bool(_WHEN.search(text)) | NUMBERED * bool(_COUNT.search(text)),
     )
 
 
-def _read_word(match: re.Match[str], text: str) -> Word:
-    word, start = match.group(), match.start()
-    folded = (word if word.isalnum() else _POSSESSIVE.sub("", word)).casefold()
-    return Word(word, start, folded, word[0].isupper() and not _begins_sentence(text, start))
-
-
-def _begins_sentence(text: str, start: int) -> bool:
-    before = text[max(start - 8, 0) : start].rstrip(" \t\n\"'([*-")
-    return before[-1:] in ("", ".", "!", "?", ":", "\n")
-
-
 def _speaker_mentions(words: Sequence[Word], catalog: Catalog) -> dict[str, str]:
-    """Words of the cue that name a known speaker, and whom they name."""
-    if not catalog.speakers:
-        return {}
+    """Words of the cue that name a known speaker, and the speaker they name."""
     firsts = {name.split(" ")[0]: name for name in catalog.speakers}
     lower = not any(word.text[0].isupper() for word in words)
     return {
         word.folded: firsts[word.folded]
         for word in words
-        # "Will" may be a speaker, "will" is not; who writes without capitals is taken at the word.
+        # "Will" may be a speaker, "will" is not; a cue without capitals is taken at its word.
         if word.folded in firsts
         and (
             word.is_capital or ((lower or word.text[0].isupper()) and word.folded not in STOP_WORDS)
@@ -163,30 +159,27 @@ def _speaker_mentions(words: Sequence[Word], catalog: Catalog) -> dict[str, str]
     }
 
 
-def _has_digit(term: str) -> bool:
-    return any(letter.isdigit() for letter in term)
-
-
 def _without_common_names(
     text: str, words: Sequence[Word], mentions: Mapping[str, str], catalog: Catalog
 ) -> str:
+    """The text without speakers' names and names that too many memories share."""
     common = max(COMMON_SHARE * catalog.size, COMMON_COUNT)
     surnames = {part for name in mentions.values() for part in name.split(" ")[1:]}
-    kept = text
+    frequency = catalog.lexical.document_frequency
+    stripped = text
     for word in reversed(words):
         if word.folded in mentions or (
             word.is_capital
-            and (word.folded in surnames or _frequency(word.folded, catalog) > common)
+            and (
+                word.folded in surnames
+                or min(map(frequency, tokens(word.folded)), default=0) > common
+            )
         ):
-            kept = kept[: word.start] + kept[word.start + len(word.text) :]
-    if kept is text:
+            stripped = stripped[: word.start] + stripped[word.start + len(word.text) :]
+    if stripped is text:
         return text
-    kept = " ".join(kept.split())
-    return kept if _WORD.search(kept) else text
-
-
-def _frequency(word: str, catalog: Catalog) -> int:
-    return min((catalog.lexical.document_frequency(term) for term in tokens(word)), default=0)
+    stripped = " ".join(stripped.split())
+    return stripped if read_words(stripped) else text
 
 
 def match_words(
@@ -200,18 +193,27 @@ def match_words(
     idfs = np.array([lexical.idf(term) for term in part.weights])
     masses = idfs * np.array(list(part.weights.values()))
     total = masses.sum()
-    found = lexical.scan(list(part.weights))
+    found = lexical.scan(part.weights)
     nothing = _zeros(catalog.rows)
     if not len(found.rows) or total <= 0:
         return LexicalMatch(nothing, nothing, nothing, nothing)
     shares = masses / total
     own: FloatArray = np.bincount(found.rows, shares[found.term_of], catalog.rows)  # type: ignore[assignment]
     coverage = own
-    if catalog.thread_order().has_neighbours:
-        coverage = _thread_coverage(catalog, found, shares, model)
+    order = catalog.thread_order()
+    if order.has_neighbours:
+        shifts, worths = _reach(model)
+        places = order.place[found.rows]
+        targets = np.minimum(np.maximum(places + shifts, 0), catalog.rows - 1)
+        near = order.thread[targets] == order.thread[places]
+        lent = np.zeros(len(shares) * catalog.rows)
+        # The worths rise, so where several occurrences lend, the worthiest is written last.
+        cells = (found.term_of * catalog.rows + targets)[near]
+        lent[cells] = worths.repeat(len(places)).reshape(targets.shape)[near]
+        coverage = (shares @ lent.reshape(len(shares), -1))[order.place]
     if not detailed:
         return LexicalMatch(own, coverage, nothing, nothing)
-    bm25 = lexical.bm25_of(found, idfs * np.array(list(part.repeats.values())))
+    bm25 = lexical.bm25(found, idfs * np.array(list(part.repeats.values())))
     entity = lexical.coverage(part.names) if part.names else nothing
     return LexicalMatch(own, coverage, bm25, entity)
 
@@ -224,32 +226,20 @@ def _zeros(count: int) -> FloatArray:
     return zeros
 
 
-def sigmoid(score: FloatArray) -> FloatArray:
-    """Any number to (0, 1); far out it is flat, so nothing overflows."""
-    return np.asarray(1.0 / (1.0 + np.exp(np.minimum(np.maximum(-score, -FLAT), FLAT))))
-
-
-def _thread_coverage(
-    catalog: Catalog, found: Scan, masses: FloatArray, model: RelevanceModel
-) -> FloatArray:
-    """IDF mass that each row has by its own words and, worth less, by those of its thread."""
-    order = catalog.thread_order()
-    shifts, worths = _reach(model)
-    places = order.place[found.rows]
-    targets = np.minimum(np.maximum(places + shifts, 0), catalog.rows - 1)
-    near = order.thread[targets] == order.thread[places]
-    cells = (found.term_of * catalog.rows + targets)[near]
-    lent = np.zeros(len(masses) * catalog.rows)
-    # The worths rise, so where several occurrences lend, the worthiest is written last.
-    lent[cells] = worths.repeat(len(places)).reshape(targets.shape)[near]
-    mass: FloatArray = masses @ lent.reshape(len(masses), -1)
-    return mass[order.place]
+@cache
+def _reach(model: RelevanceModel) -> tuple[IntArray, FloatArray]:
+    """How far a word reaches in its thread and what it is worth there, weakest first."""
+    distances = range(1, model.reach + 1)
+    lends = [(model.earlier**distance, distance) for distance in distances]
+    lends += [(model.later**distance, -distance) for distance in distances]
+    worths, shifts = zip(*sorted([*lends, (1.0, 0)]), strict=True)
+    return np.array(shifts, np.int32)[:, None], np.array(worths)[:, None]
 
 
 def score_evidence(
-    ground: Ground,
+    view: Catalog | Window,
     parts: Sequence[Part],
-    wordings: Sequence[LexicalMatch],
+    matches: Sequence[LexicalMatch],
     cosines: FloatArray | None,
     null: NullDistribution,
     model: RelevanceModel,
@@ -262,115 +252,94 @@ def score_evidence(
     """
     dense = [None] * len(parts) if cosines is None else list(cosines)
     tables = [
-        _weigh_part(ground, part, wording, cosine, null, model, unseen_cosine)
-        for part, wording, cosine in zip(parts, wordings, dense, strict=True)
+        _score_part(view, part, match, cosine, null, model, unseen_cosine)
+        for part, match, cosine in zip(parts, matches, dense, strict=True)
     ]
     if len(tables) == 1:
         return tables[0]
     best = np.argmax([table.relevance for table in tables], axis=0)[None, :]
     columns = (
-        np.take_along_axis(np.stack(held), best, axis=0)[0] for held in zip(*tables, strict=True)
+        np.take_along_axis(np.stack(column), best, axis=0)[0]
+        for column in zip(*tables, strict=True)
     )
     pooled = EvidenceTable(*columns)
-    return pooled if cosines is None else pooled._replace(dense=_nanmax(cosines))
+    if cosines is None:
+        return pooled
+    highest = np.where(np.isnan(cosines), -np.inf, cosines).max(axis=0)
+    return pooled._replace(dense=np.where(np.isneginf(highest), np.nan, highest))
 
 
-def _nanmax(cosines: FloatArray) -> FloatArray:
-    measured = np.where(np.isnan(cosines), -np.inf, cosines).max(axis=0)
-    return np.where(np.isneginf(measured), np.nan, measured)
-
-
-def _weigh_part(
-    ground: Ground,
+def _score_part(
+    view: Catalog | Window,
     part: Part,
-    wording: LexicalMatch,
+    match: LexicalMatch,
     cosine: FloatArray | None,
     null: NullDistribution,
     model: RelevanceModel,
     unseen_cosine: float | None,
 ) -> EvidenceTable:
-    own_dense, dense = _dense_evidence(ground, cosine, null, model, unseen_cosine)
-    own = own_dense + model.coverage * wording.own
-    lent = model.thread * _best_in_thread(ground, own)
-    score = dense + model.coverage * wording.coverage + lent
-    chance = model.bias + model.crowding * np.log(max(ground.size, 1))
+    """The formula: from the evidence for one part of a cue to relevance."""
+    own_dense, dense = _dense_evidence(view, cosine, null, model, unseen_cosine)
+    own = own_dense + model.coverage * match.own
+    best = own
+    order = view.thread_order()
+    if order.has_neighbours:
+        by_place = own[order.rows]
+        best = np.maximum.reduceat(by_place, order.starts)[order.thread_at]
+        # A stretch of writing has no bounds that mean anything: its best says nothing of the rest.
+        best = np.where(order.implied, by_place, best)[order.place]
+    score = dense + model.coverage * match.coverage + model.thread * best
+    penalty: FloatArray | float = 0.0
+    if part.speaker is not None:
+        speaker = view.speaker.values
+        penalty = model.other_speaker * ((speaker >= 0) & (speaker != part.speaker))
+    if part.flags:
+        # An answer of the wrong kind: no time, or no number, where one is asked for.
+        penalty = penalty + model.no_answer * ((view.flags.values & part.flags) != part.flags)
+    chance = model.bias + model.crowding * np.log(max(view.size, 1))
+    logit = (score - chance - penalty) / model.softness
     return EvidenceTable(
-        dense=np.full(ground.rows, np.nan) if cosine is None else cosine,
-        coverage=wording.coverage,
-        bm25=wording.bm25,
-        matched=wording.own > 0,
-        entity=wording.entity,
+        dense=np.full(view.rows, np.nan) if cosine is None else cosine,
+        coverage=match.coverage,
+        bm25=match.bm25,
+        matched=match.own > 0,
+        entity=match.entity,
         episode=score - own,
-        relevance=sigmoid((score - chance - _penalties(ground, part, model)) / model.softness),
+        relevance=1.0 / (1.0 + np.exp(np.minimum(np.maximum(-logit, -FLAT), FLAT))),
     )
 
 
-@cache
-def _reach(model: RelevanceModel) -> tuple[IntArray, FloatArray]:
-    """How far a word reaches in its thread and what it is worth there, weakest first."""
-    lends = [(model.earlier**distance, distance) for distance in range(1, model.reach + 1)]
-    lends += [(model.later**distance, -distance) for distance in range(1, model.reach + 1)]
-    worths, shifts = zip(*sorted([*lends, (1.0, 0)]), strict=True)
-    return np.array(shifts, np.int32)[:, None], np.array(worths)[:, None]
-
-
 def _dense_evidence(
-    ground: Ground,
+    view: Catalog | Window,
     cosine: FloatArray | None,
     null: NullDistribution,
     model: RelevanceModel,
     unseen_cosine: float | None,
 ) -> tuple[FloatArray, FloatArray]:
     """Standardised cosine above the neutral point: a memory's own, and with its neighbours'."""
-    if cosine is None or not ground.rows:
-        return np.zeros(ground.rows), np.zeros(ground.rows)
+    if cosine is None or not view.rows:
+        return _zeros(view.rows), _zeros(view.rows)
     neutral = model.neutral * null.cap
-    unseen = (
-        neutral if unseen_cosine is None else min(neutral, (unseen_cosine - null.mean) / null.sd)
-    )
+    unseen = neutral
+    if unseen_cosine is not None:
+        unseen = min(neutral, (unseen_cosine - null.mean) / null.sd)
     own = null.standardise(cosine)
     measured = ~np.isnan(own)
     own = np.where(measured, own, unseen)
-    order = ground.thread_order()
+    own_evidence = model.dense * (own - neutral)
+    order = view.thread_order()
     if not order.has_neighbours:
-        alone = model.dense * (own - neutral)
-        return alone, alone
+        return own_evidence, own_evidence
     if unseen_cosine is not None or measured.all():
         # What a full pool leaves unseen is known to be low.
-        links = ground.links(model.previous, model.following)
+        links = view.links(model.previous, model.following)
     else:
         known = measured[order.rows]
         links = make_links(order.follows, known, model.previous, model.following)
-    z = _with_neighbours(own[order.rows], links)
-    return model.dense * (own - neutral), model.dense * (z[order.place] - neutral)
-
-
-def _with_neighbours(z: FloatArray, links: Links) -> FloatArray:
-    """Each place's evidence with a share of what stands before and after it in its thread."""
-    total = z.copy()
-    total[1:] += links.before[1:] * z[:-1]
-    total[:-1] += links.after[:-1] * z[1:]
-    return np.asarray(total / links.scale)
-
-
-def _best_in_thread(ground: Ground, evidence: FloatArray) -> FloatArray:
-    if not ground.rows:
-        return evidence
-    order = ground.thread_order()
-    if not order.has_neighbours:
-        return evidence
-    own = evidence[order.rows]
-    best = np.maximum.reduceat(own, order.starts)[order.thread_at]
-    # A stretch of writing has no bounds that mean anything: its best says nothing of the rest.
-    return np.asarray(np.where(order.implied, own, best)[order.place])
-
-
-def _penalties(ground: Ground, part: Part, model: RelevanceModel) -> FloatArray:
-    """What is taken off for another speaker's words and for answers of the wrong kind."""
-    taken = np.zeros(ground.rows)
-    if part.speaker is not None:
-        speaker = ground.speaker.values
-        taken += model.other_speaker * ((speaker >= 0) & (speaker != part.speaker))
-    if part.flags:
-        taken += model.no_answer * ((ground.flags.values & part.flags) != part.flags)
-    return taken
+    # Each place's evidence with a share of what stands before and after it in its thread.
+    by_place = own[order.rows]
+    shared = by_place.copy()
+    shared[1:] += links.before[1:] * by_place[:-1]
+    shared[:-1] += links.after[:-1] * by_place[1:]
+    shared = (shared / links.scale)[order.place]
+    return own_evidence, model.dense * (shared - neutral)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Candidate, Drop, Memory, MemoryId, Namespace, Scored, View
+
+HARD_GATES = ("tenant", "status", "validity", "expired", "task")
+"""Applied to every read, in this order."""
 
 _WORDS = re.compile(r"\w+")
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -27,78 +30,32 @@ class GateContext(NamedTuple):
     """Statuses besides "active" that the reader asked for."""
 
 
-HardGate = Callable[[Candidate, GateContext], str | None]
-
-
-def outside_tenant(candidate: Candidate, moment: GateContext) -> str | None:
-    """A memory that is not below a namespace asked for, element by element."""
-    held = candidate.memory.namespace
-    for boundary in moment.boundaries:
-        if held[: len(boundary)] == boundary:
-            return None
-    return "outside the namespace asked for"
-
-
-def out_of_force(candidate: Candidate, moment: GateContext) -> str | None:
-    """Quarantined, superseded, or derived from something superseded, and not asked for."""
-    status = candidate.memory.status
-    if status != "active":
-        return None if status in moment.include else status
-    return None if "superseded" in moment.include else candidate.standing
-
-
-def outside_validity(candidate: Candidate, moment: GateContext) -> str | None:
-    """Not valid yet."""
-    start = candidate.memory.valid_from
-    return f"valid from {start:%Y-%m-%d}" if start and moment.now < start else None
-
-
-def expired(candidate: Candidate, moment: GateContext) -> str | None:
-    """No longer valid."""
-    end = candidate.memory.valid_until
-    return f"expired on {end:%Y-%m-%d}" if end and moment.now >= end else None
-
-
-def off_task(candidate: Candidate, moment: GateContext) -> str | None:
-    """Not tagged with the task at hand."""
-    if moment.task is None or moment.task in candidate.memory.tags:
-        return None
-    return f"not tagged {moment.task!r}"
-
-
-HARD_GATES: tuple[tuple[str, HardGate], ...] = (
-    ("tenant", outside_tenant),
-    ("status", out_of_force),
-    ("validity", outside_validity),
-    ("expired", expired),
-    ("task", off_task),
-)
-"""Applied to every read, in this order."""
-
-
-def hard_drop(candidate: Candidate, moment: GateContext) -> tuple[str, str] | None:
+def hard_drop(candidate: Candidate, context: GateContext) -> tuple[str, str] | None:
     """The first hard gate that rejects a candidate, with its reason."""
-    gates = HARD_GATES[:1] if _is_plain(candidate.memory, candidate, moment) else HARD_GATES
-    for gate, judge in gates:
-        reason = judge(candidate, moment)
-        if reason is not None:
-            return gate, reason
+    memory, standing = candidate.memory, candidate.standing
+    namespace, status = memory.namespace, memory.status
+    for boundary in context.boundaries:
+        # Element by element: a namespace that only begins with the same letters is another one.
+        if namespace[: len(boundary)] == boundary:
+            break
+    else:
+        return "tenant", "outside the namespace asked for"
+    if status != "active" and status not in context.include:
+        return "status", status
+    # Superseded, or derived from something superseded.
+    if status == "active" and standing is not None and "superseded" not in context.include:
+        return "status", standing
+    if memory.valid_from is not None and context.now < memory.valid_from:
+        return "validity", f"valid from {memory.valid_from:%Y-%m-%d}"
+    if memory.valid_until is not None and context.now >= memory.valid_until:
+        return "expired", f"expired on {memory.valid_until:%Y-%m-%d}"
+    if context.task is not None and context.task not in memory.tags:
+        return "task", f"not tagged {context.task!r}"
     return None
 
 
-def _is_plain(memory: Memory, candidate: Candidate, moment: GateContext) -> bool:
-    """Whether only the tenant boundary is to be judged, as for most memories."""
-    return (
-        memory.valid_from is None
-        and memory.valid_until is None
-        and memory.status == "active"
-        and candidate.standing is None
-        and moment.task is None
-    )
-
-
 def as_believed_at(candidates: Sequence[Candidate], as_of: datetime) -> list[Candidate]:
-    """The candidates as they stood at a time: later ones out of force, what they superseded in it.
+    """The candidates as they stood at a time: later ones inactive, what they superseded active.
 
     When a memory was superseded it says itself, or the candidate that superseded it does; where
     neither does, it counts as superseded all along.
@@ -112,43 +69,45 @@ def as_believed_at(candidates: Sequence[Candidate], as_of: datetime) -> list[Can
     for candidate in candidates:
         if candidate.memory.superseded_at is not None:
             since[candidate.memory.id] = candidate.memory.superseded_at
-    return [_as_it_stood(candidate, as_of, since) for candidate in candidates]
 
+    def as_it_stood(candidate: Candidate) -> Candidate:
+        memory = candidate.memory
+        if memory.written_at is not None and memory.written_at > as_of:
+            return candidate._replace(standing="written later")
+        if memory.status == "quarantined" or (
+            memory.status == "active" and candidate.standing is None
+        ):
+            return candidate
+        parents = ((memory.namespace, key) for key in memory.derived_from)
+        ends = [since[memory_id] for memory_id in (memory.id, *parents) if memory_id in since]
+        if not ends or min(ends) <= as_of:
+            return candidate
+        return candidate._replace(memory=replace(memory, status="active"), standing=None)
 
-def _as_it_stood(
-    candidate: Candidate, as_of: datetime, since: Mapping[MemoryId, datetime]
-) -> Candidate:
-    memory = candidate.memory
-    if memory.written_at is not None and memory.written_at > as_of:
-        return candidate._replace(standing="written later")
-    if memory.status == "quarantined" or (memory.status, candidate.standing) == ("active", None):
-        return candidate
-    parents = ((memory.namespace, key) for key in memory.derived_from)
-    ends = [since[memory_id] for memory_id in (memory.id, *parents) if memory_id in since]
-    if not ends or min(ends) <= as_of:
-        return candidate
-    return candidate._replace(memory=replace(memory, status="active"), standing=None)
+    return [as_it_stood(candidate) for candidate in candidates]
 
 
 def recall_gates(
     ranked: Sequence[Scored], policy: RecallPolicy, view: View | None = None
 ) -> tuple[list[Scored], list[Drop]]:
-    """Trigger, floor, already visible, composite floor; pinned memories need not be relevant."""
+    """Trigger, floor, composite floor, already visible; pinned memories need not be relevant."""
     best = max((scored.signals.relevance for scored in ranked), default=0.0)
-    seen = _visibility(view) if view else None
-    kept, dropped = [], []
+    conversation = " \n ".join(map(_plain_words, view.texts)) if view else ""
+    passed, dropped = list[Scored](), list[Drop]()
     for scored in ranked:
-        rejection = _soft_rejection(scored, best, policy)
-        if rejection is None and seen and (reason := seen(scored.memory)):
+        rejection = _relevance_rejection(scored, best, policy)
+        if rejection is None and view and (reason := _seen_in(view, conversation, scored.memory)):
             rejection = "visible", reason
         if rejection is None:
-            kept.append(scored)
+            passed.append(scored)
         else:
             dropped.append(Drop(scored, *rejection))
-    return kept, dropped
+    return passed, dropped
 
 
-def _soft_rejection(scored: Scored, best: float, policy: RecallPolicy) -> tuple[str, str] | None:
+def _relevance_rejection(
+    scored: Scored, best: float, policy: RecallPolicy
+) -> tuple[str, str] | None:
     relevance = scored.signals.relevance
     if scored.memory.pinned:
         return None
@@ -161,20 +120,15 @@ def _soft_rejection(scored: Scored, best: float, policy: RecallPolicy) -> tuple[
     return None
 
 
-def _visibility(view: View) -> Callable[[Memory], str | None]:
-    """Tells why a memory need not be shown again, or None."""
-    conversation = " \n ".join(map(_plain_words, view.texts))
-
-    def seen(memory: Memory) -> str | None:
-        if memory.id in view.ids:
-            return "in a block that is still in view"
-        here = memory.thread_id is not None and memory.thread_id == view.thread_id
-        if here and str(memory.turn) in view.turns:
-            return "noted in this conversation"
-        words = _plain_words(memory.text)
-        return "said in this conversation" if words.strip() and words in conversation else None
-
-    return seen
+def _seen_in(view: View, conversation: str, memory: Memory) -> str | None:
+    """Why a memory need not be shown again, or None."""
+    if memory.id in view.ids:
+        return "in a block that is still in view"
+    here = memory.thread_id is not None and memory.thread_id == view.thread_id
+    if here and str(memory.turn) in view.turns:
+        return "noted in this conversation"
+    words = _plain_words(memory.text)
+    return "said in this conversation" if words.strip() and words in conversation else None
 
 
 def _plain_words(text: str) -> str:

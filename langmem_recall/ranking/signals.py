@@ -9,7 +9,7 @@ import numpy as np
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.types import TRUST as TRUST_BY_SOURCE
-from langmem_recall.types import Candidate, Usage
+from langmem_recall.types import Candidate
 
 NEUTRAL = 0.5
 """What a signal says when nothing is known."""
@@ -38,44 +38,12 @@ def strength(uses: FloatArray) -> FloatArray:
     return uses / (uses + HALF_STRENGTH_USES)
 
 
-def _refreshed_at(usage: Usage) -> float | None:
-    """Under LRU-2 a lone use does not refresh: the one before it must be within 24 hours."""
-    if usage.last_used is None or usage.before is None:
-        return None
-    return usage.last_used if usage.last_used - usage.before <= LRU2_SECONDS else None
-
-
-def _seen_at(candidate: Candidate, policy: RecallPolicy) -> float:
-    """When a memory was last used, else written, in epoch seconds; NaN when unknown."""
-    usage = candidate.usage
-    used = _refreshed_at(usage) if policy.lru2 else usage.last_used
-    return candidate.memory.written_ts if used is None else used
-
-
-def is_lasting(candidate: Candidate, policy: RecallPolicy) -> bool:
-    """Whether time takes nothing from a memory."""
-    return candidate.memory.pinned or candidate.memory.kind in policy.durable_kinds
-
-
-def recency_of_writing(
-    candidates: Sequence[Candidate], ages_hours: FloatArray, policy: RecallPolicy
-) -> FloatArray:
-    """Recency by age since writing: what holds now was said last, not read last."""
-    idle = [
-        (_seen_at(candidate, policy) - candidate.memory.written_ts) / 3600.0
-        for candidate in candidates
-    ]
-    lasting = [is_lasting(candidate, policy) for candidate in candidates]
-    fresh = recency(ages_hours + np.array(idle), policy.half_life_hours)
-    return np.where(lasting, 1.0, fresh)
-
-
 def signal_table(
     candidates: Sequence[Candidate], policy: RecallPolicy, now: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Signals (a column per candidate), ages in hours and decayed uses."""
-    raw = np.array([_raw(candidate, policy) for candidate in candidates]).reshape(-1, 8).T
-    similarity, relevance, salience, trust, seen, decayed, used, lasting = raw
+    columns = _raw(candidates, policy)
+    similarity, relevance, salience, trust, seen, decayed, used, lasting = columns
     idle_days = np.nan_to_num(np.maximum(now - used, 0.0)) / 86_400.0
     uses = decayed * policy.count_fade_per_day**idle_days
     ages = (now - seen) / 3600.0
@@ -90,22 +58,37 @@ def signal_table(
     return table, ages, uses
 
 
-def _raw(candidate: Candidate, policy: RecallPolicy) -> tuple[float, ...]:
-    """What the signals of one candidate are made of; NaN for an unknown time."""
-    memory, evidence, usage = candidate[:3]
-    dense = evidence.dense
-    # Without a cosine the lexical evidence speaks, through relevance.
-    similarity = evidence.relevance if dense is None else min(max(dense, 0.0), 1.0)
-    seen = _seen_at(candidate, policy)
-    last = np.nan if usage.last_used is None else usage.last_used
-    lasting = is_lasting(candidate, policy)
-    return (
-        similarity,
-        evidence.relevance,
-        memory.salience,
-        TRUST_BY_SOURCE[memory.source],
-        seen,
-        usage.decayed,
-        last,
-        lasting,
-    )
+def recency_of_writing(
+    candidates: Sequence[Candidate], ages_hours: FloatArray, policy: RecallPolicy
+) -> FloatArray:
+    """Recency by age since writing: what holds now was said last, not read last."""
+    _, _, _, _, seen, _, _, lasting = _raw(candidates, policy)
+    written = np.array([candidate.memory.written_ts for candidate in candidates])
+    fresh = recency(ages_hours + (seen - written) / 3600.0, policy.half_life_hours)
+    return np.where(lasting, 1.0, fresh)
+
+
+def _raw(candidates: Sequence[Candidate], policy: RecallPolicy) -> FloatArray:
+    """What signals are made of, a column per candidate; NaN for an unknown time."""
+    rows = []
+    for memory, evidence, usage, *_ in candidates:
+        dense, seen = evidence.dense, usage.last_used
+        # Under LRU-2 a lone use does not refresh: the one before it must be within 24 hours.
+        if policy.lru2 and seen is not None:
+            is_refreshed = usage.before is not None and seen - usage.before <= LRU2_SECONDS
+            seen = seen if is_refreshed else None
+        rows.append(
+            (
+                # Without a cosine the lexical evidence speaks, through relevance.
+                evidence.relevance if dense is None else min(max(dense, 0.0), 1.0),
+                evidence.relevance,
+                memory.salience,
+                TRUST_BY_SOURCE[memory.source],
+                memory.written_ts if seen is None else seen,
+                usage.decayed,
+                np.nan if usage.last_used is None else usage.last_used,
+                # Time takes nothing from a pinned memory or a durable kind.
+                memory.pinned or memory.kind in policy.durable_kinds,
+            )
+        )
+    return np.array(rows).reshape(-1, 8).T

@@ -50,14 +50,14 @@ class Flusher:
         self._interval_s = interval_s
         self._lock = threading.Lock()
         self._turn: _ThreadTurn | _LoopTurn | None = None
-        self._is_asked_again = False
+        self._is_nudged_again = False
         _open_stores.add(owner)
 
     def nudge(self) -> None:
         """There is something to write."""
         with self._lock:
             if self._turn is not None and self._turn.is_alive:
-                self._is_asked_again = True
+                self._is_nudged_again = True
                 return
             try:
                 loop = asyncio.get_running_loop()
@@ -69,24 +69,17 @@ class Flusher:
     def stop(self) -> None:
         """Nothing more will be written behind."""
         with self._lock:
-            turn, self._turn, self._is_asked_again = self._turn, None, False
+            turn, self._turn, self._is_nudged_again = self._turn, None, False
         if turn is not None:
             turn.stop()
         owner = self._owner()
         if owner is not None:
             _open_stores.discard(owner)
 
-    def flush(self) -> None:
-        """Write what is pending, for as long as the store is referred to."""
-        owner = self._begin()
-        if owner is not None:
-            owner.flush()
-
-    async def aflush(self) -> None:
-        """The async twin of `flush`."""
-        owner = self._begin()
-        if owner is not None:
-            await owner.aflush()
+    def begin(self) -> Flushable | None:
+        """The store to flush now; None where nothing refers to it any more."""
+        self._is_nudged_again = False
+        return self._owner()
 
     def end(self, turn: _ThreadTurn | _LoopTurn) -> None:
         """A turn is over; what came in the meantime gets another one."""
@@ -94,13 +87,9 @@ class Flusher:
             if self._turn is not turn:
                 return
             self._turn = None
-            again, self._is_asked_again = self._is_asked_again, False
+            again, self._is_nudged_again = self._is_nudged_again, False
         if again:
             self.nudge()
-
-    def _begin(self) -> Flushable | None:
-        self._is_asked_again = False
-        return self._owner()
 
 
 class _ThreadTurn:
@@ -139,8 +128,9 @@ class _ThreadTurn:
         # In this order: a caller that stops it sees that it flushes, or it sees that it is stopped.
         self._is_flushing = True
         try:
-            if not self._stopped.is_set():
-                self._flusher.flush()
+            owner = None if self._stopped.is_set() else self._flusher.begin()
+            if owner is not None:
+                owner.flush()
         finally:
             self._is_flushing = False
 
@@ -176,9 +166,14 @@ class _LoopTurn:
 
     async def _run(self) -> None:
         try:
-            await self._tries(self._flusher.aflush)
+            await self._tries(self._try)
         finally:
             self._flusher.end(self)
+
+    async def _try(self) -> None:
+        owner = self._flusher.begin()
+        if owner is not None:
+            await owner.aflush()
 
 
 def _patience() -> wait_base:
@@ -189,9 +184,9 @@ def _patience() -> wait_base:
 
 
 def _say(state: RetryCallState) -> None:
-    fault = None if state.outcome is None else state.outcome.exception()
-    told = "" if fault is None else described(fault)
-    logger.warning("Usage could not be written; it stays pending: %s", told)
+    fault = state.outcome.exception() if state.outcome else None
+    reason = described(fault) if fault else ""
+    logger.warning("Usage could not be written; it stays pending: %s", reason)
 
 
 _open_stores: weakref.WeakSet[Any] = weakref.WeakSet()

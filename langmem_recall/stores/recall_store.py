@@ -6,12 +6,10 @@ import logging
 import secrets
 import threading
 import weakref
-from asyncio import to_thread
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from inspect import isawaitable
 from typing import Any, Literal, Self, TypedDict, TypeVar, cast
 
@@ -22,8 +20,6 @@ from langgraph.store.base import (
     GetOp,
     Item,
     ListNamespacesOp,
-    MatchCondition,
-    NamespacePath,
     NotProvided,
     Op,
     PutOp,
@@ -33,30 +29,25 @@ from langgraph.store.base import (
     TTLConfig,
     validate_op_namespace,
 )
-from langgraph.store.base.batch import AsyncBatchedBaseStore
 from typing_extensions import Unpack
 
 from langmem_recall.errors import ConfigurationError, InputError, described
-from langmem_recall.flows.effects import Call, Ops, Plan, arun, run
+from langmem_recall.flows.bookkeeping import Bookkeeper
+from langmem_recall.flows.effects import Call, Effect, Host, Ops, Plan, arun, run
+from langmem_recall.flows.quarantine import Quarantine
+from langmem_recall.flows.read import Namespaces, Reader, ReadOptions, quiet
 from langmem_recall.flows.rerank import Reranker
+from langmem_recall.flows.sweep import Sweeper, SweepRequest
+from langmem_recall.flows.usage import Ledger
+from langmem_recall.flows.write import Writer, Writing
 from langmem_recall.guard.judge import Guard, default_guard
 from langmem_recall.memory.sweep import STEPS, Forgotten, Step, SweepReport
 from langmem_recall.memory.value import check_value
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.bookkeeping import Bookkeeper
-from langmem_recall.stores.books import book_of, has_tables, make_tables, prepare
-from langmem_recall.stores.duplicates import DuplicateFinder
+from langmem_recall.stores.backend import backend_of, utc_now
 from langmem_recall.stores.flusher import Flusher
-from langmem_recall.stores.ledger import Ledger
-from langmem_recall.stores.policies import PolicyStore
-from langmem_recall.stores.postgres.host import explained, host_of
-from langmem_recall.stores.quarantine import Quarantine
-from langmem_recall.stores.reads import Knobs, Reader, embeddings_of, has_vectors
-from langmem_recall.stores.sweep import Sweeper, SweepRequest
-from langmem_recall.stores.writes import Writer, Writing
 from langmem_recall.types import (
     SIDECAR_ROOT,
-    STATUSES,
     Cue,
     Explanation,
     Kind,
@@ -70,26 +61,6 @@ from langmem_recall.types import (
 
 logger = logging.getLogger(__name__)
 
-
-_quiet: ContextVar[bool] = ContextVar("langmem_recall_quiet", default=False)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Reads within leave no trace: no usage, no refreshed time to live, no monitor."""
-    token = _quiet.set(True)
-    try:
-        yield
-    finally:
-        _quiet.reset(token)
-
-
-def is_quiet() -> bool:
-    """Whether the current context reads quietly."""
-    return _quiet.get()
-
-
-Namespaces = Namespace | Sequence[Namespace]
 
 SECRET = (SIDECAR_ROOT, "secret")
 
@@ -115,10 +86,6 @@ class MemoryFields(TypedDict, total=False):
 
 
 _adding_locks: weakref.WeakKeyDictionary[BaseStore, threading.Lock] = weakref.WeakKeyDictionary()
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +149,7 @@ class RecallStore(BaseStore):
         guard: Guard = default_guard,
         traces: Callable[[Recall], None] | None = None,
         reranker: BaseDocumentCompressor | Reranker | None = None,
-        clock: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], datetime] = utc_now,
         writing: Writing | None = None,
         caching: Caching | None = None,
         record: bool = True,
@@ -192,30 +159,40 @@ class RecallStore(BaseStore):
         super().__init__()
         self._inner = inner
         self._traces = traces
-        self._record = record
         self._clock = clock
         self._secret: bytes | None = None
         self.policy = policy or RecallPolicy.default()
         writing = _record_of(Writing, "writing", writing)
         caching = _record_of(Caching, "caching", caching)
         sidecar = caching.usage_store or inner
-        self._book = book_of(sidecar)
+        backend = backend_of(inner, clock, caching.index_limit, caching.max_age)
+        beside = backend if sidecar is inner else backend_of(sidecar)
+        self._backend, self._sidecar = backend, beside
+
+        def recover(effect: Effect, error: Exception) -> Plan[Any]:
+            is_beside = isinstance(effect, Ops) and effect.sidecar
+            return (beside if is_beside else backend).recover(effect, error)
+
+        self._host = Host(inner, sidecar, backend.embeddings, recover)
         adding = _adding_locks.setdefault(sidecar, threading.Lock())
-        self._ledger = Ledger(self._book, self.policy.count_fade_per_day, adding)
-        self._host = host_of(inner, sidecar, embeddings=embeddings_of(inner))
-        knobs = Knobs(caching.index_limit, caching.max_age, allow_empty_namespace)
+        self._ledger = Ledger(beside.usage, self.policy.count_fade_per_day, adding)
         self._quarantine = Quarantine(guard, caching.max_age)
-        rerank = reranker if isinstance(reranker, Reranker | None) else Reranker(reranker)
-        self._reader = Reader(inner, self._ledger, self._quarantine, clock, knobs, rerank)
         self._flusher = Flusher(self, caching.flush_interval)
-        indexes, words = self._reader.indexes, self._reader.words
-        stores = inner, sidecar
-        keeper = self._keeper = Bookkeeper(stores, clock, indexes, self._ledger, self._quarantine)
-        twins = DuplicateFinder(words, has_vectors(inner))
-        self._writer = Writer(keeper, twins, self._flusher.nudge, writing)
-        self._upkeep = Sweeper(keeper, twins, writing.merge_similarity)
-        self._stored_policies = stored_policies
-        self._policies = PolicyStore(clock, caching.max_age)
+        options = ReadOptions(
+            policy=self.policy,
+            max_age_s=caching.max_age,
+            allow_empty_namespace=allow_empty_namespace,
+            stored_policies=stored_policies,
+            record=record,
+            reranker=reranker if isinstance(reranker, Reranker | None) else Reranker(reranker),
+            traces=traces,
+        )
+        self._reader = Reader(
+            backend, self._ledger, self._quarantine, clock, self._flusher.nudge, options
+        )
+        keeper = Bookkeeper((backend, beside), clock, self._ledger, self._quarantine)
+        self._writer = Writer(keeper, self._flusher.nudge, writing)
+        self._upkeep = Sweeper(keeper, writing.merge_similarity)
 
     def __repr__(self) -> str:
         return f"RecallStore({self._inner!r}, policy={self.policy.name!r})"
@@ -232,10 +209,7 @@ class RecallStore(BaseStore):
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
         """Store an item, as the inner store does."""
-        run(self._before_puts([PutOp(namespace, key, cast(Any, value), index)]), self._host)
-        with explained():
-            self._inner.put(namespace, key, value, index, ttl=ttl)
-        self._reader.indexes.note_put(namespace, str(key), value, self._clock())
+        run(self._put(namespace, key, value, index, ttl), self._host)
 
     async def aput(
         self,
@@ -247,22 +221,15 @@ class RecallStore(BaseStore):
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
         """Store an item, as the inner store does."""
-        await arun(self._before_puts([PutOp(namespace, key, cast(Any, value), index)]), self._host)
-        with explained():
-            await self._inner.aput(namespace, key, value, index, ttl=ttl)
-        self._reader.indexes.note_put(namespace, str(key), value, self._clock())
+        await arun(self._put(namespace, key, value, index, ttl), self._host)
 
     def delete(self, namespace: Namespace, key: str) -> None:
         """Delete an item; its usage stays until `forget`."""
-        run(self._writer.forget_stand_ins([(namespace, key)]), self._host)
-        self._inner.delete(namespace, key)
-        self._reader.indexes.note_delete(namespace, key)
+        run(self._delete(namespace, key), self._host)
 
     async def adelete(self, namespace: Namespace, key: str) -> None:
         """Delete an item; its usage stays until `forget`."""
-        await arun(self._writer.forget_stand_ins([(namespace, key)]), self._host)
-        await self._inner.adelete(namespace, key)
-        self._reader.indexes.note_delete(namespace, key)
+        await arun(self._delete(namespace, key), self._host)
 
     def search(
         self,
@@ -284,7 +251,7 @@ class RecallStore(BaseStore):
         out unless `include` names it: "quarantined", "superseded" or both.
         """
         op = self._search_op(namespace_prefix, query, filter, limit, offset, refresh_ttl)
-        return run(self._search(op, policy, _included(include)), self._host)
+        return run(self._reader.search(op, policy, include), self._host)
 
     async def asearch(
         self,
@@ -301,36 +268,13 @@ class RecallStore(BaseStore):
     ) -> list[SearchItem]:
         """The async twin of `search`."""
         op = self._search_op(namespace_prefix, query, filter, limit, offset, refresh_ttl)
-        return await arun(self._search(op, policy, _included(include)), self._host)
-
-    def list_namespaces(
-        self,
-        *,
-        prefix: NamespacePath | None = None,
-        suffix: NamespacePath | None = None,
-        max_depth: int | None = None,
-        limit: int = 100,
-        offset: int = 0,
-    ) -> list[Namespace]:
-        """Namespaces of the inner store, without our side-car."""
-        op = _list_op(prefix, suffix, max_depth, limit, offset)
-        return run(self._reader.namespaces(op), self._host)
-
-    async def alist_namespaces(
-        self,
-        *,
-        prefix: NamespacePath | None = None,
-        suffix: NamespacePath | None = None,
-        max_depth: int | None = None,
-        limit: int = 100,
-        offset: int = 0,
-    ) -> list[Namespace]:
-        """The async twin of `list_namespaces`."""
-        op = _list_op(prefix, suffix, max_depth, limit, offset)
-        return await arun(self._reader.namespaces(op), self._host)
+        return await arun(self._reader.search(op, policy, include), self._host)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Several operations; reads come before writes, as in the stores this one wraps."""
+        """Several operations; reads come before writes, as in the stores this one wraps.
+
+        Lists of namespaces, here and from `list_namespaces`, leave our side-car out.
+        """
         return run(self._batch(list(ops)), self._host)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -422,7 +366,7 @@ class RecallStore(BaseStore):
         Returns:
             What was chosen, what was dropped and why, and the trace.
         """
-        return run(self._recall(namespace, cue, policy, view, record), self._host)
+        return run(self._reader.recall(namespace, cue, policy, view, record), self._host)
 
     async def arecall(
         self,
@@ -434,26 +378,26 @@ class RecallStore(BaseStore):
         record: bool = True,
     ) -> Recall:
         """The async twin of `recall`."""
-        return await arun(self._recall(namespace, cue, policy, view, record), self._host)
+        return await arun(self._reader.recall(namespace, cue, policy, view, record), self._host)
 
     def set_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> None:
         """Store a policy for a namespace and all below it; None takes it away.
 
         Stores made with `stored_policies=True` rank by it.
         """
-        run(self._policies.put(namespace, policy), self._host)
+        run(self._reader.set_policy(namespace, policy), self._host)
 
     async def aset_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> None:
         """The async twin of `set_policy`."""
-        await arun(self._policies.put(namespace, policy), self._host)
+        await arun(self._reader.set_policy(namespace, policy), self._host)
 
     def policy_for(self, namespace: Namespace) -> RecallPolicy:
         """The policy in force for a namespace when a call names none."""
-        return run(self._policy_at(namespace, None), self._host)
+        return run(self._reader.policy_at(namespace, None), self._host)
 
     async def apolicy_for(self, namespace: Namespace) -> RecallPolicy:
         """The async twin of `policy_for`."""
-        return await arun(self._policy_at(namespace, None), self._host)
+        return await arun(self._reader.policy_at(namespace, None), self._host)
 
     def memories(self, ids: Sequence[MemoryId]) -> list[Memory | None]:
         """Memories by namespace and key, None for one that is gone or barred; leaves no trace."""
@@ -465,15 +409,11 @@ class RecallStore(BaseStore):
 
     def secret(self) -> bytes:
         """Random bytes that the side-car keeps, for nonces that no writer of memories can know."""
-        if self._secret is None:
-            self._secret = run(_kept_secret(), self._host)
-        return self._secret
+        return run(self._kept_secret(), self._host)
 
     async def asecret(self) -> bytes:
         """The async twin of `secret`."""
-        if self._secret is None:
-            self._secret = await arun(_kept_secret(), self._host)
-        return self._secret
+        return await arun(self._kept_secret(), self._host)
 
     def explain(
         self,
@@ -484,7 +424,7 @@ class RecallStore(BaseStore):
         policy: RecallPolicy | None = None,
     ) -> Explanation:
         """Why a memory is, or is not, recalled for a cue; leaves no trace."""
-        return run(self._explain((namespace, key), _cue(cue), policy), self._host)
+        return run(self._reader.explain((namespace, key), cue, policy), self._host)
 
     async def aexplain(
         self,
@@ -495,17 +435,11 @@ class RecallStore(BaseStore):
         policy: RecallPolicy | None = None,
     ) -> Explanation:
         """The async twin of `explain`."""
-        return await arun(self._explain((namespace, key), _cue(cue), policy), self._host)
+        return await arun(self._reader.explain((namespace, key), cue, policy), self._host)
 
     def record_recall(self, recall: Recall, policy: RecallPolicy | None = None) -> None:
         """Count what a recall chose as used, and hand the recall to `traces`."""
-        self._note_use(recall.memories, policy or self.policy, refresh_ttl=True)
-        if self._traces and not is_quiet():
-            try:
-                self._traces(recall)
-            except Exception as fault:
-                # A sink must not break what it records.
-                logger.warning("A trace could not be handed on: %s", described(fault))
+        self._reader.record(recall, policy)
 
     # --- memories -----------------------------------------------------------------------------
 
@@ -621,14 +555,21 @@ class RecallStore(BaseStore):
         `traces` where that takes feedback.
         """
         self._writer.feedback(namespace, key, good)
-        forward_feedback(self._traces, namespace, key, good)
+        forward = getattr(self._traces, "feedback", None)
+        if forward is None:
+            return
+        try:
+            for name in [key] if isinstance(key, str) else key:
+                forward(namespace, name, good)
+        except Exception as fault:
+            # A fault of the sink stays there.
+            logger.warning("An outcome could not be handed to traces: %s", described(fault))
 
     async def afeedback(
         self, namespace: Namespace, key: str | Sequence[str], good: bool = True
     ) -> None:
         """The async twin of `feedback`."""
-        self._writer.feedback(namespace, key, good)
-        forward_feedback(self._traces, namespace, key, good)
+        self.feedback(namespace, key, good)
 
     def forget(self, namespace: Namespace, key: str, *, source: Source = "user_stated") -> bool:
         """Delete a memory with its history, vectors, words and usage.
@@ -725,26 +666,30 @@ class RecallStore(BaseStore):
 
         On Postgres also the tables of our own; to be awaited where the inner one is.
         """
-        prepared = prepare(self._inner)
-        if has_tables(self._book, self._inner):
+        set_up = getattr(self._inner, "setup", None)
+        prepared = self._host.perform(Call(set_up)) if set_up else None
+        if self._backend.makes_tables or self._sidecar.makes_tables:
             if isawaitable(prepared):
                 return self._finish_setup(prepared)
-            run(make_tables(self._book, self._inner), self._host)
+            run(self._make_tables(), self._host)
         return prepared
 
     async def asetup(self) -> Any:
         """The async twin of `setup`."""
-        return await self._finish_setup(await to_thread(prepare, self._inner))
+        set_up = getattr(self._inner, "setup", None)
+        return await self._finish_setup(await self._host.aperform(Call(set_up)) if set_up else None)
 
     async def _finish_setup(self, prepared: Any) -> Any:
-        done = await prepared if isawaitable(prepared) else prepared
-        await arun(make_tables(self._book, self._inner), self._host)
+        done = prepared
+        if isawaitable(prepared):
+            done = await self._host.aperform(Call(lambda: None, lambda: prepared))
+        await arun(self._make_tables(), self._host)
         return done
 
     @property
     def needs_loop(self) -> bool:
         """Whether usage can only be written while the store's event loop runs: then `aclose`."""
-        return isinstance(self._host.sidecar, AsyncBatchedBaseStore)
+        return self._sidecar.needs_loop
 
     def flush(self) -> int:
         """Write pending usage now; returns how many memories it concerned."""
@@ -766,24 +711,33 @@ class RecallStore(BaseStore):
 
     # --- plans ------------------------------------------------------------------------------
 
-    def _search(
+    def _put(
         self,
-        op: SearchOp,
-        policy: RecallPolicy | None = None,
-        include: frozenset[str] = frozenset(),
-    ) -> Plan[list[SearchItem]]:
-        # Callers write lists too, as the stores let them.
-        op = op._replace(namespace_prefix=tuple(op.namespace_prefix))
-        policy = yield from self._policy_at(op.namespace_prefix, policy)
-        is_ranked = bool(op.query) and policy.blend != "similarity"
-        if is_ranked:
-            items = yield from self._reader.search(op, policy, include)
-        else:
-            op = op._replace(refresh_ttl=op.refresh_ttl and not is_quiet())
-            items = yield from self._reader.plain_search(op, include)
-        if op.query:
-            self._note_use(items, policy, op.refresh_ttl and is_ranked)
-        return items
+        namespace: Namespace,
+        key: str,
+        value: Mapping[str, Any],
+        index: Literal[False] | list[str] | None,
+        ttl: float | NotProvided | None,
+    ) -> Plan[None]:
+        yield from self._before_puts([PutOp(namespace, key, cast(Any, value), index)])
+        yield Call(
+            lambda: self._inner.put(namespace, key, value, index, ttl=ttl),
+            lambda: self._inner.aput(namespace, key, value, index, ttl=ttl),
+        )
+        self._backend.note_put(namespace, str(key), value, self._clock())
+
+    def _delete(self, namespace: Namespace, key: str) -> Plan[None]:
+        yield from self._writer.forget_stand_ins([(namespace, key)])
+        yield Call(
+            lambda: self._inner.delete(namespace, key),
+            lambda: self._inner.adelete(namespace, key),
+        )
+        self._backend.note_delete(namespace, key)
+
+    def _make_tables(self) -> Plan[None]:
+        """What we keep in a database: usage, and whose vectors the memories have."""
+        yield from self._sidecar.usage.set_up()
+        yield from self._backend.set_up()
 
     def _batch(self, ops: Sequence[Op]) -> Plan[list[Result]]:
         for op in ops:
@@ -792,7 +746,7 @@ class RecallStore(BaseStore):
         rest = []
         for i, op in enumerate(ops):
             if isinstance(op, SearchOp):
-                results[i] = yield from self._search(op)
+                results[i] = yield from self._reader.search(op, None)
             elif isinstance(op, ListNamespacesOp):
                 results[i] = yield from self._reader.namespaces(op)
             else:
@@ -803,9 +757,9 @@ class RecallStore(BaseStore):
             for i, answer in zip(rest, answers, strict=True):
                 op, results[i] = ops[i], answer
                 if isinstance(op, PutOp) and op.value is None:
-                    self._reader.indexes.note_delete(op.namespace, op.key)
+                    self._backend.note_delete(op.namespace, op.key)
                 elif isinstance(op, PutOp) and op.value is not None:
-                    self._reader.indexes.note_put(op.namespace, op.key, op.value, self._clock())
+                    self._backend.note_put(op.namespace, op.key, op.value, self._clock())
         return results
 
     def _before_puts(self, puts: Sequence[PutOp]) -> Plan[None]:
@@ -813,24 +767,11 @@ class RecallStore(BaseStore):
             if op.value is not None:
                 check_value(op.value)
         if any(op.value is not None and op.index is not False for op in puts):
-            yield from self._keeper.check_vectors()
+            yield from self._backend.check_vectors()
         yield from self._writer.judge_puts(puts)
         deleted = [(op.namespace, op.key) for op in puts if op.value is None]
         if deleted:
             yield from self._writer.forget_stand_ins(deleted)
-
-    def _note_use(
-        self, used: Sequence[Memory | SearchItem], policy: RecallPolicy, refresh_ttl: bool
-    ) -> None:
-        if is_quiet() or not used:
-            return
-        ids = [(memory.namespace, memory.key) for memory in used]
-        if self._record:
-            self._ledger.record(ids, self._clock().timestamp(), policy.refresh_floor)
-        if refresh_ttl and self._inner.supports_ttl:
-            self._ledger.refresh_ttl(ids)
-        if self._ledger.has_pending:
-            self._flusher.nudge()
 
     def _search_op(
         self,
@@ -842,134 +783,53 @@ class RecallStore(BaseStore):
         refresh_ttl: bool | None,
     ) -> SearchOp:
         if refresh_ttl is None:
-            refresh_ttl = (self.ttl_config or {}).get("refresh_on_read", True)
+            refresh_ttl = (self._inner.ttl_config or {}).get("refresh_on_read", True)
         op = SearchOp(prefix, filter, limit, offset, query, refresh_ttl)
         validate_op_namespace(op)
         return op
 
-    def _policy_at(self, namespace: Namespace, given: RecallPolicy | None) -> Plan[RecallPolicy]:
-        """The call's policy, else the one stored for the namespace, else the store's own."""
-        if given is not None or not self._stored_policies:
-            return given or self.policy
-        return (yield from self._policies.at(namespace)) or self.policy
-
-    def _explain(
-        self, memory_id: MemoryId, cue: Cue, policy: RecallPolicy | None
-    ) -> Plan[Explanation]:
-        policy = yield from self._policy_at(memory_id[0], policy)
-        return (yield from self._reader.explain(memory_id, cue, policy))
-
-    def _recall(
-        self,
-        namespace: Namespaces,
-        cue: Cue | str,
-        policy: RecallPolicy | None,
-        view: View | None,
-        record: bool,
-    ) -> Plan[Recall]:
-        namespaces = _namespaces(namespace)
-        policy = yield from self._policy_at(namespaces[0] if namespaces else (), policy)
-        recall = yield from self._reader.recall(namespaces, _cue(cue), policy, view)
-        if record:
-            self.record_recall(recall, policy)
-        return recall
-
     def _forget(self, namespace: Namespace, key: str, source: Source) -> Plan[bool]:
         gone = yield from self._writer.forget(namespace, key, source)
         if gone is not None:
-            yield from erased(self._traces, namespace, key)
+            yield from self._erase_traces(namespace, key)
         return bool(gone)
 
     def _sweep(self, ask: SweepRequest) -> Plan[SweepReport]:
         ask.check()
-        policy = yield from self._policy_at(ask.namespace, None)
+        policy = yield from self._reader.policy_at(ask.namespace, None)
         return (yield from self._upkeep.sweep(ask, policy))
 
     def _forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
         forgotten = yield from self._upkeep.forget_namespace(namespace)
-        yield from erased(self._traces, namespace)
+        yield from self._erase_traces(namespace)
         return forgotten
 
+    def _erase_traces(self, *what: Any) -> Plan[None]:
+        """Recorded traces forget too, where they can."""
+        erase = getattr(self._traces, "erase", None)
+        if erase is not None:
+            yield Call(lambda: erase(*what))
 
-def _kept_secret() -> Plan[bytes]:
-    """The secret of the side-car, made when there is none; of two makers the last one wins."""
-    get = GetOp(SECRET, "nonce", refresh_ttl=False)
-    made = {"hex": secrets.token_hex(32)}
-    for _ in range(2):
-        (item,) = yield Ops([get], sidecar=True)
-        if item is not None:
-            return bytes.fromhex(item.value["hex"])
-        try:
-            yield Ops([PutOp(SECRET, "nonce", made, index=False)], sidecar=True)
-        except Exception as fault:
-            # What cannot be written can still be read; the secret is then this process's own.
-            told = described(fault)
-            logger.warning("The nonces' secret could not be kept in the store: %s", told)
-            break
-    return bytes.fromhex(made["hex"])
-
-
-def _cue(cue: Cue | str) -> Cue:
-    if isinstance(cue, Cue):
-        return cue
-    if isinstance(cue, str):
-        return Cue(cue)
-    raise InputError(f"A cue must be a text or a Cue, got {cue!r}.")
-
-
-def _namespaces(namespace: Namespaces) -> list[Namespace]:
-    """One namespace, or several."""
-    if isinstance(namespace, tuple) and all(isinstance(label, str) for label in namespace):
-        return [cast(Namespace, namespace)]
-    if isinstance(namespace, str):
-        raise InputError(f"A namespace must be a tuple of labels, got {namespace!r}.")
-    return [tuple(each) if isinstance(each, list) else each for each in namespace]  # type: ignore[misc]
-
-
-def erased(traces: Any, *what: Any) -> Plan[None]:
-    """Recorded traces forget too, where they can."""
-    erase = getattr(traces, "erase", None)
-    if erase is not None:
-        yield Call(lambda: erase(*what))
-
-
-def forward_feedback(
-    traces: Any, namespace: Namespace, key: str | Sequence[str], good: bool
-) -> None:
-    """Hand outcomes to a sink that takes them; a fault of the sink stays there."""
-    tell = getattr(traces, "feedback", None)
-    if tell is None:
-        return
-    try:
-        for name in [key] if isinstance(key, str) else key:
-            tell(namespace, name, good)
-    except Exception as fault:
-        logger.warning("An outcome could not be handed to traces: %s", described(fault))
-
-
-def _included(include: Collection[str] | str) -> frozenset[str]:
-    """The statuses that a search shows besides "active"."""
-    asked = frozenset([include] if isinstance(include, str) else include)
-    if unknown := asked - set(STATUSES):
-        raise InputError(
-            f"include names statuses: {', '.join(STATUSES)}; got {sorted(map(str, unknown))}. "
-            'Write include=("quarantined", "superseded").'
-        )
-    return asked
-
-
-def _list_op(
-    prefix: NamespacePath | None,
-    suffix: NamespacePath | None,
-    max_depth: int | None,
-    limit: int,
-    offset: int,
-) -> ListNamespacesOp:
-    starts = (MatchCondition("prefix", prefix),) if prefix else ()
-    ends = (MatchCondition("suffix", suffix),) if suffix else ()
-    op = ListNamespacesOp((*starts, *ends), max_depth, limit, offset)
-    validate_op_namespace(op)
-    return op
+    def _kept_secret(self) -> Plan[bytes]:
+        """The secret of the side-car, made when there is none; of two makers the last one wins."""
+        if self._secret is not None:
+            return self._secret
+        get = GetOp(SECRET, "nonce", refresh_ttl=False)
+        value = {"hex": secrets.token_hex(32)}
+        for _ in range(2):
+            (item,) = yield Ops([get], sidecar=True)
+            if item is not None:
+                value = item.value
+                break
+            try:
+                yield Ops([PutOp(SECRET, "nonce", value, index=False)], sidecar=True)
+            except Exception as fault:
+                # What cannot be written can still be read; the secret is then this process's own.
+                reason = described(fault)
+                logger.warning("The nonces' secret could not be kept in the store: %s", reason)
+                break
+        self._secret = bytes.fromhex(value["hex"])
+        return self._secret
 
 
 def _check_op(op: Any) -> None:

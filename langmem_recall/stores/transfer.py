@@ -16,6 +16,15 @@ import numpy as np
 from langgraph.store.base import PutOp
 
 from langmem_recall.errors import InputError, StoreError
+from langmem_recall.flows.quarantine import (
+    VERDICT,
+    Decision,
+    decide,
+    digest_of,
+    quarantined_value,
+)
+from langmem_recall.flows.read import POLICIES
+from langmem_recall.flows.write import WAITING
 from langmem_recall.guard.judge import Guard, allow_all, default_guard
 from langmem_recall.stores.local.rows import (
     Record,
@@ -28,15 +37,6 @@ from langmem_recall.stores.local.rows import (
 )
 from langmem_recall.stores.local.store import LocalStore, check_op
 from langmem_recall.stores.local.writer import Put, new_put
-from langmem_recall.stores.policies import POLICIES
-from langmem_recall.stores.quarantine import (
-    VERDICT,
-    Decision,
-    decide,
-    digest_of,
-    quarantined_value,
-)
-from langmem_recall.stores.writes import WAITING
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 
 FORMAT = "langmem-recall"
@@ -65,22 +65,29 @@ def export_jsonl(
     prefix = tuple(namespace or ())
     with store._file.loading() as connection, _opened(target, "w") as lines:
         if vectors:
-            lines.write(_line(_header(read_meta(connection))))
+            meta = read_meta(connection)
+            about = {name: meta.get(name) for name in ("dims", "embedder")}
+            lines.write(_line({"format": FORMAT, "version": VERSION, **about}))
         decisions = {
             (decode_namespace(record.namespace)[len(VERDICT) :], record.key): record.decoded()
             for record in _sorted_records(connection, (*VERDICT, *prefix))
         }
         count = 0
         for record in _sorted_records(connection, prefix):
-            home = decode_namespace(record.namespace)
+            home, key = record.memory_id
             # The secret of nonces and what the embedder measures stay with the store; decisions go
             # with the memories they are about.
             if home[:1] == (SIDECAR_ROOT,) and home[: len(POLICIES)] != POLICIES:
                 continue
-            told = _told(record) | _told_vectors(connection, record, vectors)
-            if decision := decisions.get((home, record.key)):
-                told["decision"] = decision
-            lines.write(_line(told))
+            fields = _fields_of(record)
+            if decision := decisions.get((home, key)):
+                fields["decision"] = decision
+            if vectors:
+                query = "SELECT vectors FROM vectors WHERE id = ?"
+                row = connection.execute(query, (record.id,)).fetchone()
+                if row and row[0]:
+                    fields["vectors"] = base64.b64encode(row[0]).decode()
+            lines.write(_line(fields))
             count += home[:1] != (SIDECAR_ROOT,)
     return count
 
@@ -116,26 +123,29 @@ def read_jsonl(
 ) -> dict[MemoryId, Put]:
     """What an import would write; InputError for a line that cannot be read."""
     dims: int | None = None
-    told: dict[MemoryId, tuple[int, dict[str, Any]]] = {}
+    records: dict[MemoryId, tuple[int, dict[str, Any]]] = {}
     with _opened(source, "r") as lines:
         for number, line in enumerate(lines, 1):
-            record = _parsed(line, number)
-            if number == 1 and record.get("format") == FORMAT:
-                dims = _accepted_dims(store, record)
-            elif record:
-                told[_id(record, number)] = number, record
+            with _reporting(number):
+                record = json.loads(line) if line.strip() else {}
+                if not isinstance(record, dict):
+                    raise TypeError(f"{type(record).__name__} instead of an object")
+                if number == 1 and record.get("format") == FORMAT:
+                    dims = _accepted_dims(store, record)
+                elif record:
+                    records[tuple(record["namespace"]), record["key"]] = number, record
     puts: dict[MemoryId, Put] = {}
-    for memory_id, (number, record) in told.items():
-        home, key = memory_id
+    for (home, key), (number, record) in records.items():
         if home[: len(VERDICT)] == VERDICT:
             continue
-        if home[:1] == (SIDECAR_ROOT,) and home[: len(POLICIES)] != POLICIES:
-            raise _malformed(number, f"{home!r} is the store's own and cannot be imported")
-        put = _read_put(record, number, dims)
-        puts[memory_id] = put
-        if home[:1] != (SIDECAR_ROOT,) and guard is not allow_all:
+        is_own = home[:1] == (SIDECAR_ROOT,)
+        with _reporting(number):
+            if is_own and home[: len(POLICIES)] != POLICIES:
+                raise ValueError(f"{home!r} is the store's own and cannot be imported")
+            put = puts[home, key] = _read_put(record, dims)
+        if not is_own and guard is not allow_all:
             # Version 0.1 wrote decisions as lines of their own.
-            _, apart = told.get(((*VERDICT, *home), key), (0, {}))
+            _, apart = records.get(((*VERDICT, *home), key), (0, {}))
             brought = record.get("decision", apart.get("value")) if decisions else None
             _judge(put, brought, guard, store, puts)
     return puts
@@ -156,19 +166,11 @@ def _judge(
         while (home := (put.namespace, f"{put.key}{WAITING}{number}")) in puts or store.get(*home):
             number += 1
         value = quarantined_value(put.value, decision.reasons, replaces=put.key)
-        waiting = new_put(PutOp(*home, value, False), put.updated_at)
-        waiting.is_import = True
-        puts[home] = waiting
+        puts[home] = new_put(PutOp(*home, value, False), put.updated_at)
+        puts[home].is_import = True
     elif decision.bars or brought is not None:
         op = PutOp((*VERDICT, *put.namespace), put.key, decision.to_dict(), False)
         puts[op.namespace, op.key] = new_put(op, put.updated_at)
-
-
-def _id(told: dict[str, Any], number: int) -> MemoryId:
-    try:
-        return tuple(told["namespace"]), told["key"]
-    except (KeyError, TypeError) as error:
-        raise _malformed(number, error) from error
 
 
 def _sorted_records(connection: sqlite3.Connection, prefix: Namespace) -> Iterator[Record]:
@@ -177,59 +179,31 @@ def _sorted_records(connection: sqlite3.Connection, prefix: Namespace) -> Iterat
         bounds(prefix),
     )
     # Sorted as labels: the encoded form has quotes in it, which sort differently.
-    named = ((decode_namespace(code), key, item_id) for code, key, item_id in rows)
-    names = sorted(named)
+    names = sorted((decode_namespace(code), key, item_id) for code, key, item_id in rows)
     for start in range(0, len(names), _CHUNK):
-        some = [name[2] for name in names[start : start + _CHUNK]]
+        some = [item_id for _, _, item_id in names[start : start + _CHUNK]]
         found = find_records(connection, some)
         yield from (found[item_id] for item_id in some)
 
 
-def _header(meta: dict[str, Any]) -> dict[str, Any]:
-    known = {name: meta.get(name) for name in ("dims", "embedder")}
-    return {"format": FORMAT, "version": VERSION, **known}
-
-
-def _told(record: Record) -> dict[str, Any]:
-    told: dict[str, Any] = {
+def _fields_of(record: Record) -> dict[str, Any]:
+    fields: dict[str, Any] = {
         "namespace": list(decode_namespace(record.namespace)),
         "key": record.key,
         "value": record.decoded(),
-        "created_at": to_datetime(record.created_at).isoformat(),
-        "updated_at": to_datetime(record.updated_at).isoformat(),
     }
-    if record.expires_at is not None:
-        told["expires_at"] = to_datetime(record.expires_at).isoformat()
+    for name in ("created_at", "updated_at", "expires_at"):
+        if (time := getattr(record, name)) is not None:
+            fields[name] = to_datetime(time).isoformat()
     if record.ttl_minutes is not None:
-        told["ttl_minutes"] = record.ttl_minutes
+        fields["ttl_minutes"] = record.ttl_minutes
     if record.indexed != "null":
-        told["index"] = json.loads(record.indexed)
-    return told
+        fields["index"] = json.loads(record.indexed)
+    return fields
 
 
-def _told_vectors(
-    connection: sqlite3.Connection, record: Record, is_wanted: bool
-) -> dict[str, str]:
-    if not is_wanted:
-        return {}
-    row = connection.execute("SELECT vectors FROM vectors WHERE id = ?", (record.id,)).fetchone()
-    return {"vectors": base64.b64encode(row[0]).decode()} if row and row[0] else {}
-
-
-def _line(told: dict[str, Any]) -> str:
-    return json.dumps(told, ensure_ascii=False, sort_keys=True) + "\n"
-
-
-def _parsed(line: str, number: int) -> dict[str, Any]:
-    if not line.strip():
-        return {}
-    try:
-        told = json.loads(line)
-    except ValueError as error:
-        raise _malformed(number, error) from error
-    if not isinstance(told, dict):
-        raise _malformed(number, f"got {type(told).__name__} instead of an object")
-    return told
+def _line(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def _accepted_dims(store: LocalStore, header: dict[str, Any]) -> int | None:
@@ -251,40 +225,37 @@ def _accepted_dims(store: LocalStore, header: dict[str, Any]) -> int | None:
     return dims
 
 
-def _read_put(told: dict[str, Any], number: int, dims: int | None) -> Put:
-    try:
-        op = PutOp(tuple(told["namespace"]), told["key"], told["value"], told.get("index"))
-        check_op(op)
-        put = new_put(op._replace(ttl=told.get("ttl_minutes")), now=0)
-        put.created_at = _moment(told["created_at"])
-        put.updated_at = _moment(told["updated_at"])
-        put.expires_at = _moment(told["expires_at"]) if "expires_at" in told else None
-        put.is_import = True
-        if dims and "vectors" in told:
-            put.dims = dims
-            put.vectors = _read_vectors(told["vectors"], dims)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise _malformed(number, error) from error
+def _read_put(record: dict[str, Any], dims: int | None) -> Put:
+    op = PutOp(tuple(record["namespace"]), record["key"], record["value"], record.get("index"))
+    check_op(op)
+    put = new_put(op._replace(ttl=record.get("ttl_minutes")), now=0)
+    put.created_at = _microseconds(record["created_at"])
+    put.updated_at = _microseconds(record["updated_at"])
+    put.expires_at = _microseconds(record["expires_at"]) if "expires_at" in record else None
+    put.is_import = True
+    if dims and "vectors" in record:
+        blob = base64.b64decode(record["vectors"], validate=True)
+        if not blob or len(blob) % (4 * dims) or not np.isfinite(np.frombuffer(blob, "<f4")).all():
+            raise ValueError(f"vectors must be finite float32 in multiples of {dims}")
+        put.dims, put.vectors = dims, blob
     return put
 
 
-def _moment(told: str) -> int:
-    moment = datetime.fromisoformat(told)
-    return to_microseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+def _microseconds(time: str) -> int:
+    parsed = datetime.fromisoformat(time)
+    return to_microseconds(parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC))
 
 
-def _read_vectors(told: str, dims: int) -> bytes:
-    blob = base64.b64decode(told, validate=True)
-    if not blob or len(blob) % (4 * dims) or not np.isfinite(np.frombuffer(blob, "<f4")).all():
-        raise ValueError(f"vectors must be finite float32 in multiples of {dims}")
-    return blob
-
-
-def _malformed(number: int, problem: object) -> InputError:
-    return InputError(
-        f"Line {number} cannot be read as a memory: {problem!r:.200}. Nothing was imported; "
-        "correct the line or leave it out."
-    )
+@contextmanager
+def _reporting(number: int) -> Iterator[None]:
+    """Name the line that something is wrong with."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"Line {number} cannot be read as a memory: {error!r:.200}. Nothing was imported; "
+            "correct the line or leave it out."
+        ) from error
 
 
 @contextmanager

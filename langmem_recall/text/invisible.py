@@ -1,4 +1,4 @@
-"""Characters that nobody sees: which they are, and which of them shape what is seen."""
+"""Characters that cannot be seen: which they are, and which of them shape what can."""
 
 from __future__ import annotations
 
@@ -39,41 +39,26 @@ def shaping(run: re.Match[str]) -> str:
     hidden = run.group()
     before, after = neighbours(run)
     if _EMOJI.match(before):
-        return _emoji_glue(hidden, before, after)
+        if before == _BLACK_FLAG and hidden.startswith(_FLAG_TAGS):
+            return hidden[: len(_FLAG_TAGS[0])]
+        style = hidden[0] if hidden[0] in (_TEXT_STYLE, _EMOJI_STYLE) else ""
+        return style + _ZWJ if _ZWJ in hidden and _EMOJI.match(after) else style
     if after == _KEYCAP and _EMOJI_STYLE in hidden and before in tuple("0123456789#*"):
         return _EMOJI_STYLE
     if _MONGOLIAN.match(before) and hidden[0] in _MONGOLIAN_SHAPES:
         return hidden[0]
-    return _joiner(hidden, before, after)
+    # The first joiner, between letters of a script that has joiners or after a virama.
+    joiner = next((char for char in hidden if char in (_ZWNJ, _ZWJ)), "")
+    if not joiner or not before:
+        return ""
+    if joiner == _ZWJ and unicodedata.combining(before) == _VIRAMA_CLASS:
+        return joiner
+    are_words = after and all(unicodedata.category(char)[0] in "LMN" for char in (before, after))
+    joins = _JOINING_SCRIPTS.match(before) or _JOINING_SCRIPTS.match(after)
+    return joiner if are_words and joins else ""
 
 
 def neighbours(match: re.Match[str]) -> tuple[str, str]:
     """The characters before and after a match; empty at the ends of the text."""
     start, end = match.span()
     return match.string[max(start - 1, 0) : start], match.string[end : end + 1]
-
-
-def _emoji_glue(hidden: str, before: str, after: str) -> str:
-    if before == _BLACK_FLAG and hidden.startswith(_FLAG_TAGS):
-        return hidden[: len(_FLAG_TAGS[0])]
-    style = hidden[0] if hidden[0] in (_TEXT_STYLE, _EMOJI_STYLE) else ""
-    return style + _ZWJ if _ZWJ in hidden and _EMOJI.match(after) else style
-
-
-def _joiner(hidden: str, before: str, after: str) -> str:
-    """The first joiner, between letters of a script that has joiners or after a virama."""
-    joiner = next((char for char in hidden if char in (_ZWNJ, _ZWJ)), "")
-    if not joiner or not before:
-        return ""
-    if joiner == _ZWJ and unicodedata.combining(before) == _VIRAMA_CLASS:
-        return joiner
-    joins = _is_joining(before) or _is_joining(after)
-    return joiner if joins and _is_word(before) and _is_word(after) else ""
-
-
-def _is_joining(char: str) -> bool:
-    return _is_word(char) and _JOINING_SCRIPTS.match(char) is not None
-
-
-def _is_word(char: str) -> bool:
-    return char != "" and unicodedata.category(char)[0] in "LMN"

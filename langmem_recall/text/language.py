@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-ENGLISH = "en"
-
 _SCRIPTS = (
     ("ko", re.compile("[\u1100-\u11ff\uac00-\ud7af]")),
     ("ja", re.compile("[\u3041-\u3096\u30a1-\u30fa]")),

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from langmem_recall.types import Temporal
 
 # Spelled out, because the calendar module speaks the language of the machine.
-_MONTHS = (
+MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 )
-_MONTH = "|".join(_MONTHS)
+_MONTH = "|".join(MONTHS)
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _NUMBERS = {
     **dict.fromkeys(("a", "an", "one"), 1),
@@ -91,125 +91,94 @@ _HINT = re.compile(
 Span = tuple[datetime, datetime]
 
 
-def _midnight(now: datetime) -> datetime:
-    return now.replace(hour=0, minute=0, second=0, microsecond=0)
-
-
-def _ago(match: re.Match[str], now: datetime) -> Span | None:
-    """N units ago, give or take half a unit (a day for days)."""
-    unit = _UNIT_DAYS[match["unit"].lower()]
-    count = _number(match["count"])
-    slack = max(unit / 2, 1.0)
-    return _between(now, count * unit + slack, max(count * unit - slack, 0.0))
-
-
-def _within_last(match: re.Match[str], now: datetime) -> Span | None:
-    return _between(now, _number(match["count"]) * _UNIT_DAYS[match["unit"].lower()], 0.0)
-
-
-def _between(now: datetime, from_days_ago: float, to_days_ago: float) -> Span | None:
+def _counted(match: re.Match[str], now: datetime) -> Span | None:
+    """The last N units, or N units ago, give or take half a unit (a day for days)."""
+    unit, word = _UNIT_DAYS[match["unit"].lower()], match["count"]
+    count = int(word) if word.isdigit() else _NUMBERS[" ".join(word.lower().split())]
+    first, last = count * unit, 0.0
+    if match["ago"]:
+        slack = max(unit / 2, 1.0)
+        first, last = first + slack, max(first - slack, 0.0)
     try:
-        return now - timedelta(days=from_days_ago), now - timedelta(days=to_days_ago)
+        return now - timedelta(days=first), now - timedelta(days=last)
     except OverflowError:
         return None
 
 
-def _number(word: str) -> int:
-    return int(word) if word.isdigit() else _NUMBERS[" ".join(word.lower().split())]
-
-
-def _day(match: re.Match[str], now: datetime) -> Span:
-    start = _midnight(now) - timedelta(days=match.group().lower() == "yesterday")
-    return start, start + timedelta(days=1)
-
-
 def _calendar(match: re.Match[str], now: datetime) -> Span:
-    """This or last week, month or year, by the calendar."""
-    unit, back = match["unit"].lower(), match["which"].lower() != "this"
-    today = _midnight(now)
+    """Today, yesterday, a weekday, or this or last week, month or year, by the calendar."""
+    named, today = match.groupdict(), _midnight(now)
+    if "day" in named:
+        back = (today.weekday() - _DAYS.index(named["day"].lower())) % 7 or 7
+        return _from(today - timedelta(days=back), "day")
+    if "which" not in named:
+        return _from(today - timedelta(days=match.group().lower() == "yesterday"), "day")
+    unit, back = named["unit"].lower(), named["which"].lower() != "this"
     if unit == "week":
-        start = today - timedelta(days=today.weekday() + 7 * back)
-        return start, start + timedelta(days=7)
-    if unit == "month":
-        first = today.replace(day=1)
-        return _month_of(first - timedelta(days=1) if back else first)
-    return _year_of(today.year - back, now)
+        return _from(today - timedelta(days=today.weekday() + 7 * back), unit)
+    if unit == "year":
+        return _from(today.replace(year=today.year - back, month=1, day=1), unit)
+    first = today.replace(day=1)
+    return _from((first - timedelta(days=1)).replace(day=1) if back else first, unit)
 
 
-def _weekday(match: re.Match[str], now: datetime) -> Span:
-    today = _midnight(now)
-    back = (today.weekday() - _DAYS.index(match["day"].lower())) % 7 or 7
-    start = today - timedelta(days=back)
-    return start, start + timedelta(days=1)
+def _date(match: re.Match[str], now: datetime) -> Span | None:
+    """The day, month or year that is named; a month without a year is the latest one begun."""
+    named, today = match.groupdict(), _midnight(now)
+    if not named.get("month"):
+        return _from(today.replace(year=int(named["year"]), month=1, day=1), "year")
+    month = MONTHS.index(named["month"].lower()) + 1
+    is_last = match.group().lower().startswith("last")
+    back = month >= now.month if is_last else month > now.month
+    year = int(named["year"]) if named["year"] else now.year - back
+    start = today.replace(year=year, month=month, day=1)
+    if not named.get("day"):
+        return _from(start, "month")
+    try:
+        return _from(start.replace(day=int(named["day"])), "day")
+    except ValueError:
+        return None
 
 
 def _since(match: re.Match[str], now: datetime) -> Span | None:
     """From the beginning of what is named until now."""
-    span = _date(match, now) if match["month"] else _named_year(match, now)
+    span = _date(match, now)
     return (span[0], now) if span and span[0] < now else None
 
 
-def _date(match: re.Match[str], now: datetime) -> Span | None:
-    """A day or a month that is named; a month without a year is the latest one begun."""
-    year = int(match["year"]) if match["year"] else None
-    month = _MONTHS.index(match["month"].lower()) + 1
-    if year is None:
-        is_last = match.group().lower().startswith("last")
-        year = now.year - (month >= now.month if is_last else month > now.month)
-    start = _midnight(now).replace(year=year, month=month, day=1)
-    day = match.groupdict().get("day")
-    if not day:
-        return _month_of(start)
-    try:
-        start = start.replace(day=int(day))
-    except ValueError:
-        return None
-    return start, start + timedelta(days=1)
+def _midnight(now: datetime) -> datetime:
+    return now.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _named_year(match: re.Match[str], now: datetime) -> Span:
-    return _year_of(int(match["year"]), now)
-
-
-def _month_of(moment: datetime) -> Span:
-    start = moment.replace(day=1)
-    return start, (start + timedelta(days=32)).replace(day=1)
-
-
-def _year_of(year: int, now: datetime) -> Span:
-    start = _midnight(now).replace(year=year, month=1, day=1)
-    return start, start.replace(year=year + 1)
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE | re.ASCII)
+def _from(start: datetime, unit: str) -> Span:
+    """The day, week, month or year that begins there."""
+    if unit == "year":
+        return start, start.replace(year=start.year + 1)
+    if unit == "month":
+        return start, (start + timedelta(days=32)).replace(day=1)
+    return start, start + timedelta(days=7 if unit == "week" else 1)
 
 
 _UNIT = r"(?P<unit>day|week|month|year)s?"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
-_WINDOWS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], Span | None]], ...] = (
-    (_compiled(rf"\bsince\s+(?P<month>{_MONTH})(?:,?\s+{_YEAR})?\b"), _since),
-    (_compiled(rf"\bsince\s+(?P<month>){_YEAR}\b"), _since),
-    (_compiled(rf"\b{_COUNT}\s+{_UNIT}\s+(?:ago|back|earlier)\b"), _ago),
-    (_compiled(rf"\b(?:last|past|previous)\s+{_COUNT}\s+{_UNIT}\b"), _within_last),
-    (_compiled(r"\b(?:yesterday|today)\b"), _day),
-    (_compiled(r"\b(?P<which>last|previous|this)\s+(?P<unit>week|month|year)\b"), _calendar),
-    (_compiled(rf"\b(?:last|on)\s+(?P<day>{'|'.join(_DAYS)})\b"), _weekday),
-    (
-        _compiled(
-            rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH}),?\s+{_YEAR}\b"
-        ),
-        _date,
-    ),
-    (
-        _compiled(rf"\b(?P<month>{_MONTH})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?,?\s+{_YEAR}\b"),
-        _date,
-    ),
-    (
-        _compiled(rf"\b(?:(?:in|during|of|last|this)\s+)?(?P<month>{_MONTH}),?\s+{_YEAR}\b"),
-        _date,
-    ),
-    (_compiled(rf"\b(?:in|during|last|this)\s+(?P<month>{_MONTH})\b(?P<year>)"), _date),
-    (_compiled(rf"\b(?:in|during)\s+{_YEAR}\b"), _named_year),
+_NTH = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
+_NAMED = rf"(?P<month>{_MONTH})"
+_WINDOWS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], Span | None]], ...]
+_WINDOWS = tuple(
+    (re.compile(pattern, re.IGNORECASE | re.ASCII), reader)
+    for pattern, reader in (
+        (rf"\bsince\s+{_NAMED}(?:,?\s+{_YEAR})?\b", _since),
+        (rf"\bsince\s+{_YEAR}\b", _since),
+        (rf"\b{_COUNT}\s+{_UNIT}\s+(?P<ago>ago|back|earlier)\b", _counted),
+        (rf"\b(?:last|past|previous)\s+{_COUNT}\s+{_UNIT}\b(?P<ago>)", _counted),
+        (r"\b(?:yesterday|today)\b", _calendar),
+        (r"\b(?P<which>last|previous|this)\s+(?P<unit>week|month|year)\b", _calendar),
+        (rf"\b(?:last|on)\s+(?P<day>{'|'.join(_DAYS)})\b", _calendar),
+        (rf"\b{_NTH}\s+(?:of\s+)?{_NAMED},?\s+{_YEAR}\b", _date),
+        (rf"\b{_NAMED}\s+{_NTH},?\s+{_YEAR}\b", _date),
+        (rf"\b(?:(?:in|during|of|last|this)\s+)?{_NAMED},?\s+{_YEAR}\b", _date),
+        (rf"\b(?:in|during|last|this)\s+{_NAMED}\b(?P<year>)", _date),
+        (rf"\b(?:in|during)\s+{_YEAR}\b", _date),
+    )
 )
 """Most specific first."""

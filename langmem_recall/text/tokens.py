@@ -1,11 +1,12 @@
-"""The lexical terms of a text; cues and memories go through the same function."""
+"""Words of a text and their lexical terms; cues and memories go through the same functions."""
 
 import re
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import chain, pairwise
+from typing import NamedTuple
 
 from snowballstemmer.english_stemmer import EnglishStemmer
 
@@ -29,7 +30,7 @@ please thanks thank hi hello hey ok okay yes yeah
 """
 STOP_WORDS = frozenset(_STOP_LINES.split())
 
-# Nobody asks for a word this long: it is a blob, and neither the stemmer nor the cache may pay.
+# A word this long is a blob, and neither the stemmer nor the cache may pay for it.
 LONGEST_WORD = 64
 # UAX #15 calls a text with at most this many marks in a row stream-safe.
 MOST_MARKS = 30
@@ -70,25 +71,46 @@ _INNER_JOINT = re.compile(r"[-_'&+#]+|\.(?!\d)|(?<!\d)\.")
 _RUN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+(?:\.\d+)*")
 _PLURAL_ACRONYM = re.compile(r"[A-Z]{2,}s")
 
+_WORD = re.compile(r"[^\W_]+(?:[-'\u2019][^\W_]+)*")
+_POSSESSIVE = re.compile("['\u2019]s?$")
+
 # Not by the factory, which takes another implementation where there is one: terms are stored.
 _stemmer = EnglishStemmer()
 _stemmer_lock = threading.Lock()
+
+
+class Word(NamedTuple):
+    """One word of a cue."""
+
+    text: str
+    start: int
+    folded: str
+    """Without a possessive ending, case-folded."""
+    is_capital: bool
+    """Capitalised, and not only because a sentence begins there."""
+
+
+def read_words(text: str) -> list[Word]:
+    """The words of a cue in order, with what tells names from other words."""
+    words = []
+    for match in _WORD.finditer(text):
+        word, start = match.group(), match.start()
+        folded = (word if word.isalnum() else _POSSESSIVE.sub("", word)).casefold()
+        before = text[max(start - 8, 0) : start].rstrip(" \t\n\"'([*-")
+        begins_sentence = before[-1:] in ("", ".", "!", "?", ":")
+        words.append(Word(word, start, folded, word[0].isupper() and not begins_sentence))
+    return words
 
 
 def tokens(text: str) -> list[str]:
     """The terms of a text in order, repeated as often as they occur."""
     if not text.isascii():
         text = _folded(text)
-    if text.isascii():
-        return list(_expanded(_ASCII_CHUNK.findall(text)))
-    return list(_expanded(_wide_chunk().findall(text)))
-
-
-def _expanded(chunks: list[str]) -> Iterable[str]:
-    """The terms of all chunks; a text with a blob in it does not enter the cache."""
+    chunks = (_ASCII_CHUNK if text.isascii() else _wide_chunk()).findall(text)
+    # A text with a blob in it does not enter the cache.
     longest = max(map(len, chunks), default=0)
     lookup = _cached_terms if longest <= LONGEST_WORD else _terms_of
-    return chain.from_iterable(map(lookup, chunks))
+    return list(chain.from_iterable(map(lookup, chunks)))
 
 
 def _terms_of(chunk: str) -> tuple[str, ...]:
@@ -96,27 +118,20 @@ def _terms_of(chunk: str) -> tuple[str, ...]:
     if chunk.lower() in STOP_WORDS:
         return ()
     if not chunk.isascii() and _CJK_RUN.search(chunk):
-        return tuple(_mixed_terms(chunk))
+        terms: list[str] = []
+        for place, part in enumerate(_CJK_RUN.split(chunk)):
+            if place % 2:
+                # Overlapping pairs of characters: these scripts put no spaces between words.
+                terms += [first + second for first, second in pairwise(part)] or [part]
+            else:
+                terms += _terms_of(part.strip(_JOINTS))
+        return tuple(terms)
     if chunk.isalnum():
         return tuple(_word_terms(chunk))
     return tuple(_compound_terms(_WEB_ADDRESS.sub("", chunk, count=1).replace(",", "")))
 
 
 _cached_terms = lru_cache(maxsize=65536)(_terms_of)
-
-
-def _mixed_terms(chunk: str) -> Iterator[str]:
-    """The bigrams of CJK runs and the terms of what stands between them."""
-    for place, part in enumerate(_CJK_RUN.split(chunk)):
-        if place % 2:
-            yield from _bigrams(part)
-        else:
-            yield from _terms_of(part.strip(_JOINTS))
-
-
-def _bigrams(run: str) -> list[str]:
-    """Overlapping pairs of characters: these scripts put no spaces between words."""
-    return [first + second for first, second in pairwise(run)] or [run]
 
 
 def _compound_terms(chunk: str) -> Iterator[str]:
@@ -144,30 +159,23 @@ def _word_terms(word: str) -> Iterator[str]:
     if pieces or not folded.isalpha():
         yield folded
     if folded.isalpha() and not (pieces and _stem(folded) == folded):
-        # Whoever writes "iphone" for "iPhone" asks for the stem.
+        # A cue with "iphone" for "iPhone" has the stem.
         yield _stem(folded)
     yield from (_stem(piece) for piece in pieces if piece not in STOP_WORDS)
 
 
 def _pieces(word: str) -> list[str]:
     """The folded parts of a mixed word; none for a plain word, a blob or a hash."""
-    if not word.isascii() or len(word) > LONGEST_WORD or _is_plain(word):
+    is_plain = word.isalpha() and (word.islower() or word.isupper() or word.istitle())
+    if not word.isascii() or len(word) > LONGEST_WORD or is_plain:
         return []
     runs = [run.lower() for run in _RUN.findall(word)]
     if word.isalpha():
         return runs
     words = runs[1:] if runs[0] == "v" else runs
-    return words if words != [word] and _are_words(words) else []
-
-
-def _is_plain(word: str) -> bool:
-    """Whether a word is only letters in one case, or letters with a capital at their head."""
-    return word.isalpha() and (word.islower() or word.isupper() or word.istitle())
-
-
-def _are_words(runs: list[str]) -> bool:
-    """Whether runs are few and long enough to be words and numbers, not shreds of a hash."""
-    return len(runs) <= MOST_RUNS and not any(len(run) == 1 and run.isalpha() for run in runs)
+    # Few and long enough to be words and numbers, not shreds of a hash.
+    is_hash = len(words) > MOST_RUNS or any(len(run) == 1 and run.isalpha() for run in words)
+    return [] if is_hash or words == [word] else words
 
 
 @lru_cache(maxsize=65536)

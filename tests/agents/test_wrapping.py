@@ -13,7 +13,7 @@ from langgraph.store.memory import InMemoryStore
 from langmem_recall.agents.wrapping import recall_store
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import ConfigurationError, StoreError
-from langmem_recall.sources import EvidenceSource
+from langmem_recall.stores.local.backend import LocalBackend
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
 
@@ -125,7 +125,7 @@ def test_threads_get_one_and_the_same_inside() -> None:
 def test_what_a_store_can_do_shows_through_the_wrapper() -> None:
     inner = LocalStore()
     wrapper = recall_store(None, inner)
-    assert isinstance(wrapper._host.store, EvidenceSource)
+    assert isinstance(wrapper._backend, LocalBackend)
     assert wrapper._host.embeddings is inner.embeddings
     assert wrapper.supports_ttl == inner.supports_ttl
     wrapper.remember(NS, "The invoice number is INV-4411")

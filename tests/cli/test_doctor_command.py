@@ -11,7 +11,7 @@ from command_line import ADA, OFF_TOPIC, ON_TOPIC, fill, run, write
 from langchain_core.embeddings import Embeddings
 
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.panel import PANELS
+from langmem_recall.ranking.calibration import PANELS
 from langmem_recall.stores.local.store import LocalStore
 
 

@@ -17,8 +17,8 @@ from langmem_recall.cli import stores
 from langmem_recall.cli.stores import open_store, shown
 from langmem_recall.errors import InputError, MissingExtraError, StoreError
 from langmem_recall.flows.candidates import memory_of
+from langmem_recall.flows.quarantine import decide
 from langmem_recall.guard.judge import Verdict
-from langmem_recall.stores.quarantine import decide
 
 
 def test_a_path_that_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:

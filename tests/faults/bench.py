@@ -31,9 +31,8 @@ from langmem_recall import (
 )
 from langmem_recall.agents import session, tools
 from langmem_recall.deadline import Deadline
-from langmem_recall.flows import rerank
+from langmem_recall.flows import rerank, write
 from langmem_recall.flows.rerank import Reranker
-from langmem_recall.stores import writes
 
 ADA = ("memories", "ada")
 MINE = ("memories", "{user_id}")
@@ -252,7 +251,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
     for module in (session, tools, rerank):
         monkeypatch.setattr(module, "Deadline", partial(Hurried, fault))
     # No knob: a summarizer that writes has ten seconds.
-    monkeypatch.setattr(writes, "summarise", partial(writes.summarise, seconds=SHORT_S))
+    monkeypatch.setattr(write, "SUMMARY_LIMIT", Deadline(SHORT_S, SHORT_S))
 
 
 def threads_left(before: Sequence[threading.Thread]) -> list[str]:

@@ -20,7 +20,7 @@ from langgraph.store.memory import InMemoryStore
 from pydantic import ConfigDict
 
 from langmem_recall import LocalEmbeddings, LocalStore
-from langmem_recall.stores.ledger import USAGE
+from langmem_recall.flows.usage import USAGE
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage, UsageDelta
 
 KINDS = ("raises", "hangs", "slow", "garbage", "nan", "dimensions", "limited")

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution, measure
-from langmem_recall.ranking.panel import PANEL
+from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution, measure
 
 EAST, NORTH, WEST = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]
 
@@ -95,9 +94,10 @@ def test_null_of_a_narrower_embedder_is_narrower_alike(share):
 
 
 def test_panel_has_thirty_two_pairs_of_distinct_texts():
-    texts = [text for pair in PANEL for text in pair]
+    pairs = PANELS["en"]
+    texts = [text for pair in pairs for text in pair]
 
-    assert len(PANEL) == 32
+    assert len(pairs) == 32
     assert len({text.casefold() for text in texts}) == 64
-    assert all(question.endswith("?") for question, _ in PANEL)
+    assert all(question.endswith("?") for question, _ in pairs)
     assert all(text.strip() == text and text for text in texts)

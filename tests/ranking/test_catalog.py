@@ -17,14 +17,12 @@ from langmem_recall.ranking.catalog import (
     TIMED,
     Catalog,
     Traits,
-    is_coherent,
     is_timed,
-    lexical_text,
-    position_of,
-    thread_of,
     traits_of,
 )
 from langmem_recall.ranking.lexical import LexicalIndex
+from langmem_recall.ranking.threads import is_coherent
+from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Memory, MemoryId
 
 MAY = datetime(2023, 5, 7, 9, 30, tzinfo=UTC)
@@ -145,7 +143,7 @@ def test_two_users_with_equal_thread_names_stay_apart():
     one = memory("a", thread_id="t", turn=1)
     other = memory("b", namespace=("v",), thread_id="t", turn=2)
 
-    assert thread_of(one) != thread_of(other)
+    assert traits_of(one).thread != traits_of(other).thread
     assert sorted(threads(catalog_of(one, other))) == [["a"], ["b"]]
 
 
@@ -234,8 +232,8 @@ def test_looking_for_hints_first_finds_the_same_times(pieces):
     ],
     ids=["text", "date not declared", "date declared", "names and tags"],
 )
-def test_lexical_text_holds_declared_date_names_and_tags(fields, expected):
-    assert lexical_text(memory(**fields)) == expected
+def test_terms_are_of_the_text_its_declared_date_names_and_tags(fields, expected):
+    assert traits_of(memory(**fields)).terms == tokens(expected)
 
 
 def test_speaker_is_folded():
@@ -255,11 +253,11 @@ def test_speaker_is_folded():
     ],
 )
 def test_position_is_the_turn_of_a_thread_or_else_the_time(fields, position):
-    assert position_of(memory(**fields)) == position
+    assert traits_of(memory(**fields)).position == position
 
 
 def test_turn_too_large_for_a_float_does_not_break_reading():
-    assert np.isfinite(position_of(memory(turn=10**400, thread_id="t")))
+    assert np.isfinite(traits_of(memory(turn=10**400, thread_id="t")).position)
 
 
 names = st.none() | st.sampled_from(["s", "t", "u"])

@@ -29,9 +29,9 @@ def test_mmr_is_greedy_against_what_is_selected():
     likeness = alike((0, 1, 0.9), (0, 2, 0.1), (1, 2, 0.3), count=3)
 
     # First the best, 0. Then 1: 0.5 x 0.8 - 0.5 x 0.9 = -0.05; 2: 0.5 x 0.7 - 0.5 x 0.1 = 0.30.
-    assert mmr(scores, likeness, 0.5, 3) == [0, 2, 1]
+    assert mmr(scores, likeness, 0.5) == [0, 2, 1]
     # At 0.9: 1: 0.72 - 0.09 = 0.63 against 2: 0.63 - 0.01 = 0.62.
-    assert mmr(scores, likeness, 0.9, 3) == [0, 1, 2]
+    assert mmr(scores, likeness, 0.9) == [0, 1, 2]
 
 
 def test_mmr_ignores_likeness_to_what_is_not_selected():
@@ -39,8 +39,8 @@ def test_mmr_ignores_likeness_to_what_is_not_selected():
     # 1 is like 3, which comes last whatever happens; it must not be punished for that.
     likeness = alike((1, 3, 1.0), count=4)
 
-    # 1: 0.25 - 0; 2: 0.225 - 0.
-    assert mmr(scores, likeness, 0.5, 2) == [0, 1]
+    # 1: 0.25 - 0; 2: 0.225 - 0; then 3: 0.05 - 0.5.
+    assert mmr(scores, likeness, 0.5) == [0, 1, 2, 3]
 
 
 def test_mmr_remembers_the_nearest_of_all_selected():
@@ -48,25 +48,20 @@ def test_mmr_remembers_the_nearest_of_all_selected():
     likeness = alike((0, 2, 0.8), (1, 3, 0.1), (1, 2, 0.0), (0, 3, 0.0), count=4)
 
     # After 0 and 1: 2: 0.4 - 0.4 = 0.0; 3: 0.35 - 0.05 = 0.30.
-    assert mmr(scores, likeness, 0.5, 4) == [0, 1, 3, 2]
-
-
-@pytest.mark.parametrize(("count", "expected"), [(0, []), (2, [0, 1]), (9, [0, 1, 2])])
-def test_mmr_chooses_as_many_as_wanted_and_there(count, expected):
-    assert mmr(np.array([3.0, 2.0, 1.0]), np.eye(3), 0.5, count) == expected
+    assert mmr(scores, likeness, 0.5) == [0, 1, 3, 2]
 
 
 def test_mmr_at_zero_looks_at_novelty_alone():
     # All start at 0; then what is least like the first.
     likeness = alike((0, 1, 0.9), (0, 2, 0.5), (1, 2, 0.1), count=3)
 
-    assert mmr(np.array([0.9, 0.8, 0.1]), likeness, 0.0, 3) == [0, 2, 1]
+    assert mmr(np.array([0.9, 0.8, 0.1]), likeness, 0.0) == [0, 2, 1]
 
 
 def test_unknown_likeness_counts_as_none():
     likeness = alike((0, 1, np.nan), count=2)
 
-    assert mmr(np.array([0.9, 0.8]), likeness, 0.5, 2) == [0, 1]
+    assert mmr(np.array([0.9, 0.8]), likeness, 0.5) == [0, 1]
     assert without_duplicates([scored("a"), scored("b")], likeness, POLICY) == ([0, 1], [])
 
 
@@ -75,8 +70,8 @@ def test_mmr_gives_every_index_once_and_at_one_the_order_of_scores(scores, balan
     held = np.array(scores)
     likeness = np.ones((len(held), len(held)))
 
-    assert sorted(mmr(held, likeness, balance, len(held))) == list(range(len(held)))
-    assert mmr(held, likeness, 1.0, len(held)) == np.argsort(-held).tolist()
+    assert sorted(mmr(held, likeness, balance)) == list(range(len(held)))
+    assert mmr(held, likeness, 1.0) == np.argsort(-held).tolist()
 
 
 def test_near_duplicate_of_a_better_memory_is_dropped_with_the_reason():
@@ -136,7 +131,7 @@ def test_same_names_and_numbers_in_other_words_are_duplicates(one, other):
     assert without_duplicates(pair, alike((0, 1, 0.99), count=2), POLICY)[0] == [0]
 
 
-def test_pinned_memory_is_never_dropped_and_its_twin_still_is():
+def test_pinned_memory_is_never_dropped_and_its_duplicate_is():
     ranked = [scored("tea"), scored("tea", pinned=True), scored("tea")]
     kept, dropped = without_duplicates(ranked, np.ones((3, 3)), POLICY)
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from langmem_recall.policy import RelevanceModel
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import Catalog, traits_of
-from langmem_recall.ranking.evidence import match_words, read_part, score_evidence
-from langmem_recall.ranking.window import Window
+from langmem_recall.ranking.evidence import Window, match_words, read_part, score_evidence
 from langmem_recall.types import Memory
 
 MODEL = RelevanceModel()
@@ -62,7 +61,7 @@ def test_a_window_weighs_its_rows_as_the_whole_catalog_does(unseen, is_dense, sc
     whole = score_evidence(catalog, parts, wordings, cosines, NULL, MODEL, unseen)
 
     window = Window(catalog, rows)
-    seen = None if cosines is None else cosines[:, window.held]
+    seen = None if cosines is None else cosines[:, window.catalog_rows]
     cut = [window.wording(wording) for wording in wordings]
     table = score_evidence(window, parts, cut, seen, NULL, MODEL, unseen)
 

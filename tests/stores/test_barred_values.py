@@ -19,11 +19,11 @@ from langgraph.store.sqlite import SqliteStore
 
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import RecallError
+from langmem_recall.flows.quarantine import decide
 from langmem_recall.guard.judge import default_guard
 from langmem_recall.memory.value import read_memory
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
-from langmem_recall.stores.quarantine import decide
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.stores.transfer import export_jsonl
 

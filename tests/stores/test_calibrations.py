@@ -8,9 +8,9 @@ from langgraph.store.base import Op, Result
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall import Caching
-from langmem_recall.ranking.panel import PANELS
-from langmem_recall.stores import calibrations
-from langmem_recall.stores.calibrations import CALIBRATION
+from langmem_recall.flows import calibrations
+from langmem_recall.flows.calibrations import CALIBRATION
+from langmem_recall.ranking.calibration import PANELS
 from langmem_recall.stores.recall_store import RecallStore
 
 NS = ("memories", "ada")

@@ -6,7 +6,7 @@ import pytest
 from conftest import Clock, CountingEmbeddings
 from langgraph.store.memory import InMemoryStore
 
-from langmem_recall.stores import index as index_module
+from langmem_recall.stores import backend as backend_module
 from langmem_recall.stores.recall_store import RecallStore
 
 
@@ -20,14 +20,14 @@ def store(embeddings: CountingEmbeddings, clock: Clock) -> RecallStore:
 
 
 def held(store: RecallStore) -> dict[str, int]:
-    indexes: Any = store._reader.indexes._indexes
+    indexes: Any = store._backend._indexes
     return {prefix[1]: index.catalog.size for prefix, index in indexes.items()}
 
 
 def test_indexes_searched_longest_ago_make_room_when_all_hold_too_much(
     store: RecallStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "MOST_MEMORIES", 20)
+    monkeypatch.setattr(backend_module, "MOST_MEMORIES", 20)
     for user in ("ann", "bob", "ann", "cat"):
         assert len(store.search(("memories", user), query="tea", limit=20)) == 10
     assert held(store) == {"ann": 10, "cat": 10}
@@ -36,7 +36,7 @@ def test_indexes_searched_longest_ago_make_room_when_all_hold_too_much(
 def test_one_index_may_hold_more_than_all_should(
     store: RecallStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "MOST_MEMORIES", 5)
+    monkeypatch.setattr(backend_module, "MOST_MEMORIES", 5)
     for user in ("ann", "bob"):
         store.search(("memories", user), query="tea")
     assert held(store) == {"bob": 10}

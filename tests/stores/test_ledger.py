@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from langmem_recall.flows.effects import Host, run
-from langmem_recall.stores.ledger import Ledger, TableBook
+from langmem_recall.flows.usage import Ledger
+from langmem_recall.stores.local.backend import LocalUsage
 from langmem_recall.stores.local.store import LocalStore
 
 TEA = (("memories", "ada"), "tea")
@@ -20,7 +21,7 @@ def local() -> LocalStore:
 def test_a_reading_from_before_a_flush_does_not_undo_what_the_flush_left(
     local: LocalStore,
 ) -> None:
-    ledger = Ledger(TableBook(local), 0.99, threading.Lock())
+    ledger = Ledger(LocalUsage(local), 0.99, threading.Lock())
     host = Host(local, local)
     ledger.record([TEA], 100.0, FLOOR_S)
     reading = ledger.usages(TEA[0], [TEA], 100.0, 30.0)

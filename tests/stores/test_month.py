@@ -13,7 +13,7 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall import Caching
-from langmem_recall.stores.ledger import USAGE
+from langmem_recall.flows.usage import USAGE
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Memory, MemoryId

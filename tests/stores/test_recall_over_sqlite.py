@@ -13,8 +13,8 @@ import pytest
 from conftest import Clock, CountingEmbeddings
 from langgraph.store.sqlite import AsyncSqliteStore, SqliteStore
 
+from langmem_recall.flows.usage import USAGE
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.ledger import USAGE
 from langmem_recall.stores.recall_store import RecallStore
 
 NS = ("memories", "ada")

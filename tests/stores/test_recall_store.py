@@ -16,9 +16,9 @@ from langgraph.store.memory import InMemoryStore
 
 from langmem_recall import Caching
 from langmem_recall.errors import InputError, RecallError
+from langmem_recall.flows.usage import USAGE
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.ledger import USAGE
 from langmem_recall.stores.recall_store import RecallStore, quiet
 from langmem_recall.types import SIDECAR_ROOT, Cue
 
@@ -654,7 +654,7 @@ def test_remember_keeps_provenance(store: RecallStore, clock: Clock, call: Call)
     clock.turn(days=7)
     late = call(store, "recall", NS, "which seats?")
     assert late.chosen == ()
-    assert late.dropped[0][1:] == ("expired", "expired on 2026-03-11")
+    assert late.dropped[0][1:3] == ("expired", "expired on 2026-03-11")
 
 
 def test_a_correction_takes_the_place_and_keeps_the_history(store: RecallStore, call: Call) -> None:
@@ -716,7 +716,7 @@ def test_the_guard_can_reject_and_quarantine(inner: InMemoryStore, call: Call) -
     assert call(store, "remember", NS, "odd seats", key="odd").status == "quarantined"
     recall = call(store, "recall", NS, "odd seats")
     assert recall.chosen == ()
-    assert recall.dropped[0][1:] == ("status", "quarantined")
+    assert recall.dropped[0][1:3] == ("status", "quarantined")
 
 
 @pytest.mark.parametrize("text", ["", "   ", None, 7])

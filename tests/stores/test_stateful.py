@@ -671,7 +671,7 @@ class Machine(RuleBasedStateMachine):
         """What is kept is what was used, to the last count."""
         ids = sorted({*self.model.uses, *self.model.merits, *self.model.values})
         for memory_id, usage in zip(
-            ids, run(self.store._book.read(ids), self.store._host), strict=True
+            ids, run(self.store._sidecar.usage.read(ids), self.store._host), strict=True
         ):
             told = (usage.uses, usage.last_used, usage.merit)
             assert told == (

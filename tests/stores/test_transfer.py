@@ -5,8 +5,8 @@ import pytest
 from langchain_core.embeddings import Embeddings
 
 from langmem_recall.errors import InputError, StoreError
+from langmem_recall.flows.calibrations import CALIBRATION
 from langmem_recall.guard.judge import Verdict, allow_all
-from langmem_recall.stores.calibrations import CALIBRATION
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import SECRET, RecallStore
 from langmem_recall.stores.transfer import export_jsonl, import_jsonl

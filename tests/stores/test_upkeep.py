@@ -16,9 +16,9 @@ from langgraph.store.sqlite import SqliteStore
 
 from langmem_recall import Caching
 from langmem_recall.errors import InputError, StoreError
+from langmem_recall.flows.usage import USAGE
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.ledger import USAGE
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import SIDECAR_ROOT, Usage

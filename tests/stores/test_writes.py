@@ -15,10 +15,11 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall import Caching, WritePolicy, Writing
+from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, InputError, RecallError
+from langmem_recall.flows.bookkeeping import UNINDEXED
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.bookkeeping import UNINDEXED
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import SIDECAR_ROOT, Cue, Source, Usage
@@ -457,7 +458,7 @@ def test_a_slow_summarizer_is_not_waited_for(
     release = threading.Event()
     model = Model("late")
     monkeypatch.setattr(model, "invoke", lambda *_: release.wait(30))
-    monkeypatch.setattr("langmem_recall.stores.writes.summarise.__defaults__", (0.01,))
+    monkeypatch.setattr("langmem_recall.flows.write.SUMMARY_LIMIT", Deadline(0.01, 0.01))
     store = RecallStore(make(), writing=Writing(summarizer=model))
     assert call(store, "remember", NS, PAGE, source="external").text == PAGE
     release.set()
@@ -877,7 +878,7 @@ def test_outcomes_are_exact_under_threads(make: Make, clock: Clock) -> None:
         store.close()
     later = RecallStore(inner, clock=clock)
     later.search(NS, query="seats")
-    assert later._ledger._kept[NS, "a"].merit == 4
+    assert later._ledger._known[NS, "a"].merit == 4
 
 
 # --- forget -----------------------------------------------------------------------------------

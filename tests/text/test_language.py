@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langmem_recall.ranking.panel import PANELS
+from langmem_recall.ranking.calibration import PANELS
 from langmem_recall.text.language import language_of
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from langgraph.store.base import Item
 
+from langmem_recall.deadline import loading
 from langmem_recall.errors import StoreError
 from langmem_recall.filters import check_filter, matches
-from langmem_recall.loading import loading
 from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray
 from langmem_recall.ranking.catalog import Catalog
 from langmem_recall.stores.local.embedder import Embedder

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from langgraph.store.base import PutOp
 
+from langmem_recall.deadline import loading
 from langmem_recall.errors import InputError
-from langmem_recall.loading import loading
 from langmem_recall.memory.value import check_value, read_memory
 from langmem_recall.ranking.catalog import TRAITS_VERSION, Traits, traits_of
 from langmem_recall.stores.local import rows

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
-from langgraph.store.base import BaseStore
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 
+from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Call, Plan
-from langmem_recall.types import MemoryId, Namespace
+from langmem_recall.types import SIDECAR_ROOT, Namespace
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
-UNDEFINED_TABLE = "42P01"
+UNDEFINED_TABLE, READ_ONLY, NO_RIGHT = "42P01", "25006", "42501"
 
 
 class Statement(NamedTuple):
@@ -57,7 +57,7 @@ class Database:
             yield Call(pipe.sync)
 
     def _run(self, statements: Sequence[Statement]) -> list[Rows]:
-        with self.store._cursor(pipeline=True) as lead:
+        with explained(), self.store._cursor(pipeline=True) as lead:
             cursors = [lead.connection.cursor(binary=True, row_factory=_tuples) for _ in statements]
             for cursor, statement in zip(cursors, statements, strict=True):
                 cursor.execute(statement.sql, statement.params)
@@ -67,14 +67,16 @@ class Database:
             ]
 
     async def _arun(self, statements: Sequence[Statement]) -> list[Rows]:
-        async with self.store._cursor(pipeline=True) as lead:
-            cursors = [lead.connection.cursor(binary=True, row_factory=_tuples) for _ in statements]
-            for cursor, statement in zip(cursors, statements, strict=True):
-                await cursor.execute(statement.sql, statement.params)
-            return [
-                await cursor.fetchall() if statement.returns else []
-                for cursor, statement in zip(cursors, statements, strict=True)
-            ]
+        with explained():
+            async with self.store._cursor(pipeline=True) as lead:
+                connection = lead.connection
+                cursors = [connection.cursor(binary=True, row_factory=_tuples) for _ in statements]
+                for cursor, statement in zip(cursors, statements, strict=True):
+                    await cursor.execute(statement.sql, statement.params)
+                return [
+                    await cursor.fetchall() if statement.returns else []
+                    for cursor, statement in zip(cursors, statements, strict=True)
+                ]
 
     def _run_elsewhere(self, statements: Sequence[Statement]) -> list[Rows]:
         """A sync call to an async store, from any thread but the one of its loop."""
@@ -90,20 +92,35 @@ class Database:
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
 
-def database_of(store: BaseStore) -> Database | None:
-    """The database behind a Postgres store; None for any other store."""
-    # Not imported for those who do not use it: without it there is no such store.
-    module = sys.modules.get("langgraph.store.postgres.base")
-    is_postgres = module is not None and isinstance(store, module.BasePostgresStore)
-    return Database(store) if is_postgres else None
+@contextmanager
+def explained() -> Iterator[None]:
+    """Say in our words what Postgres refuses for want of tables or rights."""
+    try:
+        yield
+    except Exception as error:
+        explanation = _explanation(error)
+        if explanation is None:
+            raise
+        raise StoreError(explanation) from error
 
 
-def ids_below(
-    database: Database, namespace: Namespace, offset: int, limit: int
-) -> Plan[list[MemoryId]]:
-    """Namespace and key of some items at or below a namespace, in the order of their names."""
-    (rows,) = yield database.ask(Statement(_IDS_BELOW, (*bounds(namespace), limit, offset)))
-    return [(namespace_of(path), key) for path, key in rows]
+def _explanation(error: Exception) -> str | None:
+    state = getattr(error, "sqlstate", None)
+    message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
+    if state == READ_ONLY:
+        return (
+            "This Postgres may only be read; nothing was written. Write through an address that "
+            "may be written to; RecallStore(record=False) counts no uses."
+        )
+    if state == NO_RIGHT:
+        return (
+            f"The role of this connection lacks a right in Postgres: {message}. Grant it, or let "
+            "an owner run setup() once; an extension is made by a superuser, with CREATE "
+            "EXTENSION vector."
+        )
+    if state == UNDEFINED_TABLE and SIDECAR_ROOT not in message:
+        return f"The database is not set up: {message}. Call setup() of the RecallStore once."
+    return None
 
 
 def is_missing_table(error: Exception) -> bool:
@@ -135,11 +152,6 @@ def below(column: str) -> str:
     and which an index can answer under any plan.
     """
     return f"({column} = %s OR ({column} ~>=~ %s AND {column} ~<~ %s))"
-
-
-_IDS_BELOW = f"""
-SELECT prefix, key FROM store WHERE {below("prefix")}
-ORDER BY prefix COLLATE "C", key COLLATE "C" LIMIT %s OFFSET %s"""
 
 
 def _tuples(cursor: Any) -> Any:

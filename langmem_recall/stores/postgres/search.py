@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
 
+from langmem_recall.deadline import loading
+from langmem_recall.flows.candidates import id_of
 from langmem_recall.flows.effects import Embed, Plan
-from langmem_recall.flows.search import Fetched, fetch_with_ops
+from langmem_recall.stores.backend import Fetched
 from langmem_recall.stores.postgres.database import (
     Database,
     Rows,
@@ -53,8 +55,8 @@ MOST_VERSIONS = 500_000
 _JOINED = "store s JOIN store_vectors sv ON s.prefix = sv.prefix AND s.key = sv.key"
 _HOMES = f"sv.prefix = ANY(ARRAY(SELECT DISTINCT prefix FROM store WHERE {below('prefix')}))"
 _GET = """
-SELECT {} FROM unnest(%s::text[], %s::text[]) AS asked (prefix, key)
-JOIN store s ON s.prefix = asked.prefix AND s.key = asked.key"""
+SELECT {} FROM unnest(%s::text[], %s::text[]) AS wanted (prefix, key)
+JOIN store s ON s.prefix = wanted.prefix AND s.key = wanted.key"""
 _COUNT = f"SELECT count(*) FROM (SELECT 1 FROM store WHERE {below('prefix')} LIMIT %s) AS counted"
 _SURVEY = """
 SELECT coalesce((SELECT reltuples FROM pg_class WHERE oid = to_regclass('store_vectors')), 0),
@@ -84,8 +86,8 @@ class Survey(NamedTuple):
         return max(EXACT_UP_TO, math.sqrt(count * max(self.vectors, 0)))
 
 
-Held = Callable[[MemoryId], Memory | None]
-"""What a process holds of a memory."""
+Known = Callable[[MemoryId], Memory | None]
+"""What a process knows of a memory without reading it."""
 
 
 class PostgresReads:
@@ -110,105 +112,113 @@ class PostgresReads:
         self._is_hnsw = ann.get("kind", "hnsw") == "hnsw"
         self._per_memory: int = max(1, config.get("__estimated_num_vectors", 1))
 
-    def look(
+    def can_search(self, searches: Sequence[SearchOp]) -> bool:
+        """Whether statements of our own can say the same as the store's, and better."""
+        return self._has_cosines and all(op.namespace_prefix for op in searches)
+
+    def fetch(
         self,
         searches: Sequence[SearchOp],
         gets: Sequence[GetOp],
         texts: Sequence[str] = (),
         *,
         size: int | None = None,
-        held: Held | None = None,
+        known: Known | None = None,
     ) -> Plan[Fetched]:
         """Pages, items, and items with rare words of the texts, in one round trip.
 
         A page is full whenever its namespace, which has `size` memories, can fill it: where an
-        index has lost some, a second round trip compares all the vectors. Values that `held`
-        has are not sent; those that turn out to have changed are fetched in another one.
+        index has lost some, a second round trip compares all the vectors. Values that are `known`
+        are not sent; those that turn out to have changed are fetched in another one.
         """
-        if not searches or not self._can_search(searches):
-            return (yield from fetch_with_ops(searches, gets, texts))
-        vectors: Sequence[Sequence[float]] = yield Embed(
-            [op.query or "" for op in searches], as_queries=False
-        )
-        survey = yield from self._surveyed()
+        ask, prefix, limit = self._database.ask, searches[0].namespace_prefix, searches[0].limit
+        vectors = yield Embed([op.query or "" for op in searches], as_queries=False)
+        survey = self._survey
+        if survey is None or self._clock() - survey.at > SURVEY_AGE_S:
+            (rows,) = yield ask(_SURVEY_STATEMENT)
+            survey = self._take_survey(rows)
         if size is None:
-            size = yield from self._sized(searches[0].namespace_prefix)
-        is_exact = size <= survey.exact_up_to(searches[0].limit)
+            size, counted_at = self._sizes.get(prefix, (0, -math.inf))
+            if self._clock() - counted_at > SURVEY_AGE_S:
+                (((size,),),) = yield ask(Statement(_COUNT, (*bounds(prefix), MOST_COUNTED)))
+                if len(self._sizes) >= MOST_SIZES:
+                    self._sizes.clear()
+                self._sizes[prefix] = size, self._clock()
+        is_exact = size <= survey.exact_up_to(limit)
         settings = [] if is_exact or not self._is_hnsw else self._settings(searches[0], survey)
-        make = partial(self._exact if is_exact else self._approximate, is_held=held is not None)
+        is_lean = known is not None
+        make = partial(self._exact if is_exact else self._approximate, is_lean=is_lean)
         asks = list(zip(searches, map(_literal, vectors), strict=True))
-        prefix = searches[0].namespace_prefix
-        words = self._rare.asked(prefix, texts) if survey.has_words else []
-        rest = [self._get_all([*map(_path, gets)], held is not None)] if gets else []
-        rest += [self._rare.statement(prefix, words, searches[0].limit)] if words else []
-        answers: list[Rows] = yield self._database.ask(
-            *settings, *(make(op, vector) for op, vector in asks), *rest
-        )
+        words = self._rare.pick(prefix, texts) if survey.has_words else []
+        rest = [self._get_all([*map(_path, gets)], is_lean)] if gets else []
+        rest += [self._rare.statement(prefix, words, limit)] if words else []
+        answers: list[Rows] = yield ask(*settings, *[make(*pair) for pair in asks], *rest)
         answers = answers[len(settings) :]
-        if held is not None:
-            lean = len(searches) + bool(gets)
-            answers[:lean] = yield from self._filled_in(answers[:lean], held)
+        worded = self._rare.items(prefix, words, answers.pop()) if words else []
+        if known is not None:
+            values, missing = self._known_values(answers, known)
+            if missing:
+                (rows,) = yield ask(self._get_all(missing, False))
+                self._note_versions(rows)
+                values |= {(path, key): tuple(value) for path, key, *value, _ in rows}
+            answers = _with_values(answers, values)
         pages = [self._page(rows) for rows in answers[: len(searches)]]
-        fetched = self._by_id(answers[len(searches)]) if gets else {}
-        worded = self._rare.items(prefix, words, answers[-1]) if words else []
-        yield from self._repair(pages, answers, asks, is_exact)
-        items = [fetched.get((op.namespace, op.key)) for op in gets]
-        return Fetched(pages, items, self._items(worded))
+        # Compare all vectors where a page is short of what the namespace may hold.
+        thin = [
+            place
+            for place, (op, _) in enumerate(asks)
+            if len(pages[place]) < op.limit
+            and (not is_exact or len(answers[place]) >= self._most_rows(op))
+        ]
+        if thin:
+            again = yield ask(*(self._exact(*asks[place], distinct=True) for place in thin))
+            for place, rows in zip(thin, again, strict=True):
+                pages[place] = self._page(rows)
+        for (op, _), page in zip(asks, pages, strict=True):
+            del page[op.limit :]
+        fetched = {id_of(item): item for item in self._items(answers[-1] if gets else [])}
+        items = {(op.namespace, op.key): fetched.get((op.namespace, op.key)) for op in gets}
+        return Fetched(pages, {**items, **{id_of(item): item for item in self._items(worded)}})
 
     def items(self, gets: Sequence[GetOp]) -> Plan[list[Item | None]]:
         """Items by namespace and key, without touching them."""
         if not gets:
             return []
         (rows,) = yield self._database.ask(self._get_all([*map(_path, gets)], False))
-        fetched = self._by_id(rows)
+        fetched = {id_of(item): item for item in self._items(rows)}
         return [fetched.get((op.namespace, op.key)) for op in gets]
 
-    def _filled_in(self, answers: list[Rows], held: Held) -> Plan[list[Rows]]:
-        """Rows that came without values, with those that are held or else with the store's.
-
-        What vanished meanwhile is left out.
-        """
-        known: dict[tuple[str, str], tuple[Any, ...]] = {}
-        asked: list[tuple[str, str]] = []
+    def _known_values(
+        self, answers: Sequence[Rows], known: Known
+    ) -> tuple[dict[tuple[str, str], tuple[Any, ...]], list[tuple[str, str]]]:
+        """Value and times of the rows that are known in their latest version, and the others."""
+        values: dict[tuple[str, str], tuple[Any, ...]] = {}
+        missing: list[tuple[str, str]] = []
         for path, key, _, created_at, updated_at, version, *_ in chain.from_iterable(answers):
-            memory = held((namespace_of(path), key))
+            memory = known((namespace_of(path), key))
             if (
                 memory is not None
                 and memory.updated_at == updated_at
                 and self._versions.get((path, key)) == version
             ):
-                # The very time that is held says that nothing has to be compared.
-                known[path, key] = memory.value, created_at, memory.updated_at
+                # The very time object that is known says that nothing has to be compared.
+                values[path, key] = memory.value, created_at, memory.updated_at
             else:
-                asked.append((path, key))
-        if asked:
-            (rows,) = yield self._database.ask(self._get_all(asked, False))
-            self._note_versions(rows)
-            known |= {(path, key): tuple(told) for path, key, *told, _ in rows}
-        return [
-            [
-                (path, key, *known[path, key], *rest)
-                for path, key, _, _, _, *rest in rows
-                if (path, key) in known
-            ]
-            for rows in answers
-        ]
+                missing.append((path, key))
+        return values, missing
 
     def _note_versions(self, rows: Rows) -> None:
         if len(self._versions) > MOST_VERSIONS:
             self._versions.clear()
         self._versions.update({(path, key): version for path, key, _, _, _, version in rows})
 
-    def settle(self) -> Plan[None]:
-        """Let the clock of the store's next statement be right."""
-        yield from self._database.settle()
-
     def listing(self, prefix: Namespace, most: int) -> Plan[list[Item]]:
         """Every item below a namespace, one more than `most` at most; and the survey."""
         sql = f"SELECT {_WHOLE} FROM store s WHERE {below('s.prefix')}{self._unexpired()} LIMIT %s"
-        rows, survey = yield self._database.ask(
-            Statement(sql, (*bounds(prefix), most + 1)), _SURVEY_STATEMENT
-        )
+        with loading():
+            rows, survey = yield self._database.ask(
+                Statement(sql, (*bounds(prefix), most + 1)), _SURVEY_STATEMENT
+            )
         self._take_survey(survey)
         self._note_versions(rows)
         return self._items(rows)
@@ -224,29 +234,6 @@ class PostgresReads:
         self._note_versions(rows)
         return self._items(rows), count
 
-    def _can_search(self, searches: Sequence[SearchOp]) -> bool:
-        """Whether statements of our own can say the same as the store's, and better."""
-        return self._has_cosines and all(op.namespace_prefix for op in searches)
-
-    def _sized(self, prefix: Namespace) -> Plan[int]:
-        """How many memories a namespace has, as far as it matters; kept for a while."""
-        known, at = self._sizes.get(prefix, (0, -math.inf))
-        if self._clock() - at <= SURVEY_AGE_S:
-            return known
-        (rows,) = yield self._database.ask(Statement(_COUNT, (*bounds(prefix), MOST_COUNTED)))
-        if len(self._sizes) >= MOST_SIZES:
-            self._sizes.clear()
-        size: int = rows[0][0]
-        self._sizes[prefix] = size, self._clock()
-        return size
-
-    def _surveyed(self) -> Plan[Survey]:
-        survey = self._survey
-        if survey is None or self._clock() - survey.at > SURVEY_AGE_S:
-            (rows,) = yield self._database.ask(_SURVEY_STATEMENT)
-            survey = self._take_survey(rows)
-        return survey
-
     def _take_survey(self, rows: Rows) -> Survey:
         ((vectors, version, has_words),) = rows
         major, minor, *_ = (*(int(part) for part in version.split(".")), 0)
@@ -255,44 +242,17 @@ class PostgresReads:
 
     def _settings(self, op: SearchOp, survey: Survey) -> list[Statement]:
         """Enough candidates for the page, which 40 as they come may not be."""
-        is_filtered = bool(op.filter)
-        wanted = FILTERED_LIST if is_filtered else self._most_rows(op)
-        size = max(LEAST_LIST, min(wanted, MOST_LIST))
+        wanted = FILTERED_LIST if op.filter else self._most_rows(op)
+        names = {"hnsw.ef_search": str(max(LEAST_LIST, min(wanted, MOST_LIST)))}
         # Few may pass a filter: then comparing those is quicker than scanning on for them.
-        # The strict order drops what a scan that goes on finds too late; we sort ourselves.
-        order = "relaxed_order" if survey.can_iterate and not is_filtered else None
-        names = {"hnsw.ef_search": str(size)}
-        if order:
-            names["hnsw.iterative_scan"] = order
+        if survey.can_iterate and not op.filter:
+            # The strict order drops what a scan that goes on finds too late; we sort ourselves.
+            names["hnsw.iterative_scan"] = "relaxed_order"
         calls = ", ".join("set_config(%s, %s, true)" for _ in names)
-        params = tuple(part for pair in names.items() for part in pair)
-        return [Statement(f"SELECT {calls}", params)]
-
-    def _repair(
-        self,
-        pages: list[list[SearchItem]],
-        answers: Sequence[Rows],
-        asks: Sequence[tuple[SearchOp, str]],
-        is_exact: bool,
-    ) -> Plan[None]:
-        """Compare all vectors where a page is short of what the namespace may hold."""
-        thin = [
-            place
-            for place, (op, _) in enumerate(asks)
-            if len(pages[place]) < op.limit
-            and (not is_exact or len(answers[place]) >= self._most_rows(op))
-        ]
-        if thin:
-            again: list[Rows] = yield self._database.ask(
-                *(self._exact(*asks[place], distinct=True) for place in thin)
-            )
-            for place, rows in zip(thin, again, strict=True):
-                pages[place] = self._page(rows)
-        for place, (op, _) in enumerate(asks):
-            del pages[place][op.limit :]
+        return [Statement(f"SELECT {calls}", tuple(chain.from_iterable(names.items())))]
 
     def _exact(
-        self, op: SearchOp, vector: str, *, is_held: bool = False, distinct: bool = False
+        self, op: SearchOp, vector: str, *, is_lean: bool = False, distinct: bool = False
     ) -> Statement:
         """The nearest of all vectors in a namespace; no index can serve a sum or a minimum."""
         distance = f"(sv.embedding <=> %s::{self._type})"
@@ -303,16 +263,16 @@ class PostgresReads:
 SELECT sv.prefix, sv.key, {score} AS distance FROM {source} WHERE {condition} {group}
 ORDER BY distance LIMIT %s"""
         most = op.limit if distinct else self._most_rows(op)
-        return _with_items(sql, (vector, *params, most), is_held)
+        return _with_items(sql, (vector, *params, most), is_lean)
 
-    def _approximate(self, op: SearchOp, vector: str, *, is_held: bool = False) -> Statement:
+    def _approximate(self, op: SearchOp, vector: str, *, is_lean: bool = False) -> Statement:
         """What the ANN index finds near."""
         distance = f"sv.embedding <=> %s::{self._type}"
         source, condition, params = self._place(op, below("sv.prefix"))
         sql = f"""
 SELECT sv.prefix, sv.key, {distance} AS distance FROM {source} WHERE {condition}
 ORDER BY {distance} LIMIT %s"""
-        return _with_items(sql, (vector, *params, vector, self._most_rows(op)), is_held)
+        return _with_items(sql, (vector, *params, vector, self._most_rows(op)), is_lean)
 
     def _place(self, op: SearchOp, here: str) -> tuple[str, str, tuple[Any, ...]]:
         """Tables, condition and parameters of what a search may see."""
@@ -334,8 +294,8 @@ ORDER BY {distance} LIMIT %s"""
                 params += operands
         return clauses, params
 
-    def _get_all(self, ids: Sequence[tuple[str, str]], is_held: bool) -> Statement:
-        columns = _STAMP if is_held else _WHOLE
+    def _get_all(self, ids: Sequence[tuple[str, str]], is_lean: bool) -> Statement:
+        columns = _STAMP if is_lean else _WHOLE
         paths, keys = [path for path, _ in ids], [key for _, key in ids]
         return Statement(_GET.format(columns) + self._unexpired(), (paths, keys))
 
@@ -363,21 +323,17 @@ ORDER BY {distance} LIMIT %s"""
                 )
         return list(page.values())
 
-    def _by_id(self, rows: Rows) -> dict[MemoryId, Item]:
-        return {(item.namespace, item.key): item for item in self._items(rows)}
-
     def _items(self, rows: Rows) -> list[Item]:
-        return [self._item(row) for row in rows]
-
-    def _item(self, row: Sequence[Any]) -> Item:
-        path, key, value, created_at, updated_at, *_ = row
-        return Item(
-            value=self._value(value),
-            key=key,
-            namespace=namespace_of(path),
-            created_at=created_at,
-            updated_at=updated_at,
-        )
+        return [
+            Item(
+                value=self._value(value),
+                key=key,
+                namespace=namespace_of(path),
+                created_at=created_at,
+                updated_at=updated_at,
+            )
+            for path, key, value, created_at, updated_at, *_ in rows
+        ]
 
     def _value(self, value: Any) -> dict[str, Any]:
         if isinstance(value, dict):
@@ -390,9 +346,23 @@ def _path(op: GetOp) -> tuple[str, str]:
     return path_of(op.namespace), op.key
 
 
-def _with_items(nearest: str, params: tuple[Any, ...], is_held: bool) -> Statement:
-    """The items of what was found, read after the rest was left out, and whose vectors told."""
-    columns = _STAMP if is_held else _WHOLE
+def _with_values(
+    answers: Sequence[Rows], values: Mapping[tuple[str, str], tuple[Any, ...]]
+) -> list[Rows]:
+    """Rows that came without values, with them; what vanished meanwhile is left out."""
+    return [
+        [
+            (path, key, *values[path, key], *rest)
+            for path, key, _, _, _, *rest in rows
+            if (path, key) in values
+        ]
+        for rows in answers
+    ]
+
+
+def _with_items(nearest: str, params: tuple[Any, ...], is_lean: bool) -> Statement:
+    """The items of what was found, read after the rest was left out, and whose vectors they are."""
+    columns = _STAMP if is_lean else _WHOLE
     sql = f"""
 SELECT {columns}, found.distance, {WHOSE} FROM ({nearest}) found
 JOIN store s ON s.prefix = found.prefix AND s.key = found.key ORDER BY found.distance"""

@@ -1,15 +1,16 @@
-"""The ledger's book in a Postgres table of its own: counts that stay exact across processes."""
+"""Usage in a Postgres table of its own: counts that stay exact across processes."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Plan
+from langmem_recall.flows.usage import SidecarUsage, UsageBatch
 from langmem_recall.memory.usage import MOST_MERIT, SECONDS_PER_DAY
-from langmem_recall.stores.ledger import SidecarBook, UsageBatch
 from langmem_recall.stores.postgres.database import (
     Database,
     Rows,
@@ -25,12 +26,14 @@ from langmem_recall.types import MemoryId, Namespace, Usage
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 MOST_ROWS = 50_000
 """Usage records of a namespace that are read at once; beyond it they are read by id."""
 VANISHED = 1e-150
 """A share or count this small is none; the server refuses what underflows."""
 MOST_DOUBT = "30 days"
-"""How long a lot that was written is known as such."""
+"""How long a batch that was written is known as such."""
 
 _RECORD = ", ".join(Usage._fields)
 _IDS = "unnest(%s::text[], %s::text[])"
@@ -105,12 +108,12 @@ DELETE FROM {LOTS_TABLE} WHERE ledger IN (
 )"""
 
 
-class PostgresBook:
+class PostgresUsage:
     """Usage in the table that `RecallStore.setup` makes; in the side-car where it was not made."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._sidecar = SidecarBook()
+        self._sidecar = SidecarUsage()
         self._is_missing = False
 
     def set_up(self) -> Plan[None]:
@@ -120,87 +123,82 @@ class PostgresBook:
 
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
         """Usage of these memories, one round trip."""
+        sidecar = self._sidecar.read(ids)
         if not ids:
-            return []
-        rows = yield from self._ask(Statement(_READ, _columns(ids)))
-        if rows is None:
-            return (yield from self._sidecar.read(ids))
-        return [Usage() if row[0] is None else Usage(*row) for row in rows]
+            return sidecar
+        return self._ask([Statement(_READ, _columns(ids))], _in_order, sidecar)
 
     def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
         """Usage of every memory below a namespace; None where that is too much to hold."""
-        if not prefix:
-            return None
-        rows = yield from self._ask(Statement(_READ_BELOW, (*bounds(prefix), MOST_ROWS + 1)))
-        if rows is None:
-            return (yield from self._sidecar.read_below(prefix))
-        return _by_id(rows) if len(rows) <= MOST_ROWS else None
+        # A table is not read as a whole.
+        most = MOST_ROWS + 1 if prefix else 0
+        statement = Statement(_READ_BELOW, (*bounds(prefix), most))
 
-    def add(self, lot: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
+        def found(rows: Rows) -> dict[MemoryId, Usage] | None:
+            return _by_id(rows) if len(rows) < most else None
+
+        return self._ask([statement], found, self._sidecar.read_below(prefix))
+
+    def add(self, batch: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
         """Add uses atomically and read the records as they then stand, one round trip.
 
-        The answer to a commit may be lost with the connection: a lot that is there is not added
+        The answer to a commit may be lost with the connection: a batch that is there is not added
         again.
         """
-        ids = sorted(lot.touches, key=lambda one: (path_of(one[0]), one[1]))
-        added = [lot.touches[memory_id] for memory_id in ids]
-        fade = (_most_days(fade_per_day), fade_per_day)
+        ids = sorted(batch.touches, key=lambda one: (path_of(one[0]), one[1]))
+        added = [batch.touches[memory_id] for memory_id in ids]
+        most_days = math.inf
+        if fade_per_day < 1:
+            # Days after which nothing is left of a count.
+            most_days = math.log(VANISHED) / math.log(fade_per_day) if fade_per_day > 0 else 0.0
+        fade = (most_days, fade_per_day)
         columns = (
             # Without a time of use there are only outcomes, and nothing is counted.
-            [0 if touch.last is None else touch.uses for touch in added],
-            [touch.last for touch in added],
-            [touch.before for touch in added],
-            [max(-2 * MOST_MERIT, min(touch.merit, 2 * MOST_MERIT)) for touch in added],
+            [0 if delta.last is None else delta.uses for delta in added],
+            [delta.last for delta in added],
+            [delta.before for delta in added],
+            [max(-2 * MOST_MERIT, min(delta.merit, 2 * MOST_MERIT)) for delta in added],
         )
-        params = (lot.ledger, lot.number, *_columns(ids), *columns, *fade, *fade)
+        params = (batch.ledger, batch.number, *_columns(ids), *columns, *fade, *fade)
         statements = [Statement(_ADD, params, returns=False)]
-        if lot.number == 1:
+        if batch.number == 1:
             statements.insert(0, Statement(_PRUNE, returns=False))
-        if any(abs(touch.merit) > MOST_MERIT for touch in added):
+        if any(abs(delta.merit) > MOST_MERIT for delta in added):
             statements.append(Statement(_BOUND_MERIT, _columns(ids), returns=False))
-        rows = yield from self._ask(*statements, Statement(_READ_AFTER, _columns(ids)))
-        if rows is None:
-            return (yield from self._sidecar.add(lot, fade_per_day))
-        return _by_id(rows)
+        statements.append(Statement(_READ_AFTER, _columns(ids)))
+        return self._ask(statements, _by_id, self._sidecar.add(batch, fade_per_day))
 
     def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Forget the usage of these memories."""
-        rows = yield from self._ask(Statement(_DROP, _columns(ids)))
-        if rows is None:
-            yield from self._sidecar.drop(ids)
+        statement = Statement(_DROP, _columns(ids))
+        return self._ask([statement], lambda _: None, self._sidecar.drop(ids))
 
     def drop_below(self, prefix: Namespace) -> Plan[int]:
         """Forget all usage at or below a namespace; returns of how many memories."""
-        rows = yield from self._ask(Statement(_DROP_BELOW, bounds(prefix)))
-        if rows is None:
-            return (yield from self._sidecar.drop_below(prefix))
-        count: int = rows[0][0]
-        return count
+        statement = Statement(_DROP_BELOW, bounds(prefix))
+        return self._ask([statement], _count, self._sidecar.drop_below(prefix))
 
-    def _ask(self, *statements: Statement) -> Plan[Rows | None]:
-        """The rows of the last statement; None where there is no table."""
-        if self._is_missing:
-            return None
-        try:
-            answers: list[Rows] = yield self._database.ask(*statements)
-        except Exception as error:
-            if not is_missing_table(error):
-                raise
-            # The first table that is missing is named; there may be none at all.
-            if LOTS_TABLE in str(error) and (yield from self._has_usage_table()):
-                raise StoreError(
-                    f"The tables for usage are of an older version: there is no {LOTS_TABLE}. "
-                    "Call RecallStore.setup again."
-                ) from error
+    def _ask(
+        self, statements: Sequence[Statement], read: Callable[[Rows], T], sidecar: Plan[T]
+    ) -> Plan[T]:
+        """What the last statement gives; what the side-car does where there is no table."""
+        if not self._is_missing:
+            try:
+                answers: list[Rows] = yield self._database.ask(*statements)
+                return read(answers[-1])
+            except Exception as error:
+                if not is_missing_table(error):
+                    raise
+                # The first table that is missing is named; there may be none at all.
+                exists = Statement("SELECT to_regclass(%s) IS NOT NULL", (USAGE_TABLE,))
+                if LOTS_TABLE in str(error) and (yield self._database.ask(exists))[0][0][0]:
+                    raise StoreError(
+                        f"The tables for usage are of an older version: there is no {LOTS_TABLE}. "
+                        "Call RecallStore.setup again."
+                    ) from error
             self._is_missing = True
             logger.info("No table for usage yet, it goes to the side-car: call RecallStore.setup.")
-            return None
-        return answers[-1]
-
-    def _has_usage_table(self) -> Plan[bool]:
-        statement = Statement("SELECT to_regclass(%s) IS NOT NULL", (USAGE_TABLE,))
-        answers: list[Rows] = yield self._database.ask(statement)
-        return bool(answers[0][0][0])
+        return (yield from sidecar)
 
 
 def _columns(ids: Sequence[MemoryId]) -> tuple[list[str], list[str]]:
@@ -211,8 +209,9 @@ def _by_id(rows: Rows) -> dict[MemoryId, Usage]:
     return {(namespace_of(path), key): Usage(*record) for path, key, *record in rows}
 
 
-def _most_days(fade_per_day: float) -> float:
-    """Days after which nothing is left of a count."""
-    if fade_per_day >= 1:
-        return math.inf
-    return math.log(VANISHED) / math.log(fade_per_day) if fade_per_day > 0 else 0.0
+def _in_order(rows: Rows) -> list[Usage]:
+    return [Usage() if row[0] is None else Usage(*row) for row in rows]
+
+
+def _count(rows: Rows) -> int:
+    return int(rows[0][0])

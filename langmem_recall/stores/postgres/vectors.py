@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from langgraph.store.base import get_text_at_path, tokenize_path
 
 from langmem_recall.embeddings import embedder_identity
 from langmem_recall.errors import StoreError
+from langmem_recall.flows.backend import OnProgress
 from langmem_recall.flows.effects import Embed, Plan
 from langmem_recall.stores.postgres.database import Database, Rows, Statement
 from langmem_recall.types import SIDECAR_ROOT
-
-Progress = Callable[[int, int], None]
-"""Told after each batch how many are done and how many there are."""
 
 MARK = f"{SIDECAR_ROOT} embedder: "
 """What the comment on a table of vectors begins with; the table and its maker change as one."""
@@ -35,7 +32,7 @@ _MARKS = f"""
 SELECT obj_description(to_regclass('store_vectors'), 'pg_class'),
     obj_description(to_regclass('{NEW}'), 'pg_class')"""
 WHOSE = "(SELECT obj_description('store_vectors'::regclass, 'pg_class'))"
-"""Whose vectors the table holds; NULL where nobody has noted it."""
+"""Whose vectors the table holds; NULL where that was not noted."""
 _SWAP = f"""
 DO $$ BEGIN
     LOCK TABLE store, store_vectors, {NEW} IN SHARE ROW EXCLUSIVE MODE;
@@ -45,15 +42,6 @@ DO $$ BEGIN
     ALTER INDEX {NEW}_pkey RENAME TO store_vectors_pkey;
     IF to_regclass('{NEW_ANN}') IS NOT NULL THEN ALTER INDEX {NEW_ANN} RENAME TO {ANN}; END IF;
 END $$"""
-
-
-class _Stale(NamedTuple):
-    """A vector that the new embedder has still to make."""
-
-    id: tuple[str, str, str]
-    text: str | None
-    """None where the value no longer has what was embedded."""
-    written_at: datetime
 
 
 def mark_of(store: Any) -> str | None:
@@ -73,24 +61,17 @@ def check_mark(mark: str | None, own: str | None) -> None:
         )
 
 
-def claim(database: Database) -> Plan[None]:
-    """Note whose vectors the table holds, where nobody has; refuse another's."""
+def check_owner(database: Database, claim: bool = False) -> Plan[None]:
+    """Refuse vectors of another embedder; `claim` notes whose they are where that is not known."""
     own = mark_of(database.store)
-    if own is None:
-        return
-    rows: list[Rows] = yield database.ask(Statement(_MARKS))
-    check_mark(rows[0][0][0], own)
-    if rows[0][0][0] is None:
-        yield database.ask(_comment("store_vectors", own))
+    if own is not None:
+        (((mark, _),),) = yield database.ask(Statement(_MARKS))
+        check_mark(mark, own)
+        if claim and mark is None:
+            yield database.ask(_comment("store_vectors", own))
 
 
-def check_owner(database: Database) -> Plan[None]:
-    """Refuse to add vectors of one embedder to those of another."""
-    rows: list[Rows] = yield database.ask(Statement(_MARKS))
-    check_mark(rows[0][0][0], mark_of(database.store))
-
-
-def embed_anew(database: Database, progress: Progress | None, batch: int) -> Plan[int]:
+def embed_anew(database: Database, progress: OnProgress | None, batch: int) -> Plan[int]:
     """Make all vectors with the configured embedder beside the old ones, then put them in place.
 
     Until then the old ones serve their own embedder. Stopped at any point, it goes on from there
@@ -105,14 +86,17 @@ def embed_anew(database: Database, progress: Progress | None, batch: int) -> Pla
             Statement(_NEXT, (batch,)), Statement(_COUNT)
         )
         if rows:
-            made += yield from _embed(database, [_stale(row) for row in rows])
+            made += yield from _embed(database, rows)
             if progress:
                 progress(total - waiting + len(rows), total)
         elif not is_indexed:
             yield from _index(database)
             is_indexed = True
-        elif (yield from _swapped(database, own)):
-            return made
+        else:
+            # Put in place, unless something was written meanwhile.
+            *_, marks = yield database.ask(Statement(_SWAP, returns=False), Statement(_MARKS))
+            if marks[0] == (own, None):
+                return made
 
 
 def _begin(database: Database, own: str) -> Plan[None]:
@@ -143,31 +127,33 @@ END $$"""
     yield database.ask(Statement(make, returns=False), _comment(NEW, own))
 
 
-def _embed(database: Database, stale: Sequence[_Stale]) -> Plan[int]:
-    told = [one for one in stale if one.text]
-    gone = [one.id for one in stale if not one.text]
+def _embed(database: Database, rows: Rows) -> Plan[int]:
+    """Make these vectors; one whose text is no longer in the value goes."""
+    texts = [_text_at(value, field) for _, _, field, value, _ in rows]
+    known = [(row, text) for row, text in zip(rows, texts, strict=True) if text]
+    gone = [row[:3] for row, text in zip(rows, texts, strict=True) if not text]
     vectors: Sequence[Sequence[float]] = []
-    if told:
-        vectors = yield Embed([one.text or "" for one in told], as_queries=False)
+    if known:
+        vectors = yield Embed([text for _, text in known], as_queries=False)
     statements = [
         Statement(
             f"""INSERT INTO {NEW} ({_ID}, embedding, updated_at) VALUES (%s, %s, %s, %s, %s)
             ON CONFLICT ({_ID}) DO UPDATE
             SET embedding = excluded.embedding, updated_at = excluded.updated_at""",
-            (*one.id, str([float(x) for x in vector]), one.written_at),
+            (*row[:3], str([float(x) for x in vector]), row[4]),
             returns=False,
         )
-        for one, vector in zip(told, vectors, strict=True)
+        for (row, _), vector in zip(known, vectors, strict=True)
     ]
     if gone:
         columns = tuple(list(column) for column in zip(*gone, strict=True))
         statements.append(Statement(_DROP_STALE, columns, returns=False))
     yield database.ask(*statements)
-    return len(told)
+    return len(known)
 
 
 def _index(database: Database) -> Plan[None]:
-    """The same ANN index as the old vectors have, before anyone waits for it."""
+    """The same ANN index as the old vectors have, before a reader waits for it."""
     (rows,) = yield database.ask(
         Statement("SELECT pg_get_indexdef(to_regclass(%s)), to_regclass(%s)::text", (ANN, NEW_ANN))
     )
@@ -176,17 +162,6 @@ def _index(database: Database) -> Plan[None]:
         _, _, how = definition.partition(" USING ")
         sql = f"CREATE INDEX {NEW_ANN} ON {NEW} USING {how}"
         yield database.ask(Statement(sql, returns=False))
-
-
-def _swapped(database: Database, own: str) -> Plan[bool]:
-    """Put the new vectors in place, unless something was written meanwhile."""
-    rows: list[Rows] = yield database.ask(Statement(_SWAP, returns=False), Statement(_MARKS))
-    return rows[-1][0] == (own, None)
-
-
-def _stale(row: Sequence[Any]) -> _Stale:
-    prefix, key, field, value, written_at = row
-    return _Stale((prefix, key, field), _text_at(value, field), written_at)
 
 
 def _text_at(value: Any, field: str) -> str | None:

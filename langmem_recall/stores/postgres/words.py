@@ -30,18 +30,18 @@ class RareWords:
         self._clock = clock
         self._common: dict[tuple[Namespace, str], float] = {}
 
-    def asked(self, prefix: Namespace, texts: Iterable[str]) -> list[str]:
+    def pick(self, prefix: Namespace, texts: Iterable[str]) -> list[str]:
         """The words that may be rare, those with digits, marks and capitals first."""
         now = self._clock()
-        found = (word for text in texts for word in _WORD.findall(text))
+        found = [word for text in texts for word in _WORD.findall(text)]
         words = {word.casefold(): word for word in found if word.casefold() not in STOP_WORDS}
-        told = [
+        unknown = [
             word
             for folded, word in words.items()
             if now - self._common.get((prefix, folded), -COMMON_AGE_S) >= COMMON_AGE_S
         ]
-        plain = [word for word in told if word.isalpha() and word == word.casefold()]
-        marked = [word for word in told if word not in plain]
+        plain = [word for word in unknown if word.isalpha() and word == word.casefold()]
+        marked = [word for word in unknown if word not in plain]
         return [*marked[:MOST_MARKED], *sorted(plain, key=len, reverse=True)[:MOST_PLAIN]]
 
     def statement(self, prefix: Namespace, words: Sequence[str], most: int) -> Statement:
@@ -50,14 +50,14 @@ class RareWords:
         WHERE {WORDS} @@ phraseto_tsquery('simple', %s) AND {below("prefix")} LIMIT {RARE + 1})"""
         sql = f"""
 WITH hits AS ({" UNION ALL ".join([one] * len(words))}),
-told AS (SELECT *, count(*) OVER (PARTITION BY word) AS frequency FROM hits)
+counted AS (SELECT *, count(*) OVER (PARTITION BY word) AS frequency FROM hits)
 SELECT NULL::integer, {_ITEM} FROM (
-    SELECT prefix, key, sum(1.0 / frequency) AS worth FROM told WHERE frequency <= {RARE}
+    SELECT prefix, key, sum(1.0 / frequency) AS worth FROM counted WHERE frequency <= {RARE}
     GROUP BY prefix, key ORDER BY worth DESC LIMIT %s
 ) found JOIN store s ON s.prefix = found.prefix AND s.key = found.key
 UNION ALL
 SELECT DISTINCT word, NULL, NULL, NULL::jsonb, NULL::timestamptz, NULL::timestamptz
-FROM told WHERE frequency > {RARE}"""
+FROM counted WHERE frequency > {RARE}"""
         params = [
             part for place, word in enumerate(words) for part in (place, word, *bounds(prefix))
         ]

@@ -18,7 +18,8 @@ from langgraph.store.base import (
 
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import InputError, MissingExtraError, StoreError
-from langmem_recall.sources import EvidenceSource, UsageTable
+from langmem_recall.stores.backend import backend_of
+from langmem_recall.stores.local.backend import LocalBackend, LocalUsage
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.types import Usage, UsageDelta
 
@@ -90,8 +91,9 @@ def keys(items):
 
 
 def test_store_offers_all_its_evidence_and_a_usage_table(store):
-    assert isinstance(store, EvidenceSource)
-    assert isinstance(store, UsageTable)
+    backend = backend_of(store)
+    assert isinstance(backend, LocalBackend)
+    assert isinstance(backend.usage, LocalUsage)
     assert bool(store)
 
 
@@ -313,7 +315,7 @@ def test_text_is_kept_when_the_embedder_fails_and_embedded_when_it_works_again(s
     assert [(i.key, i.score) for i in call(store, "search", NS, query="cat")] == [("k", None)]
     view = store.shelf(NS)
     with view.lock:
-        assert view.catalog.lexical.matches(["cat"]).tolist() == [True]
+        assert view.catalog.lexical.scan(["cat"]).rows.tolist() == [0]
     store.embeddings.breaks = False
     assert call(store, "search", NS, query="cat")[0].score == pytest.approx(1.0)
     assert store.embeddings.embedded == ["cat"]
@@ -491,7 +493,7 @@ def test_traits_of_another_version_are_derived_anew(tmp_path, monkeypatch):
             connection.execute("DELETE FROM vocabulary")
         view = opened.shelf(NS)
         with view.lock:
-            assert view.catalog.lexical.matches(["purpl", "purple"]).tolist() == [True]
+            assert view.catalog.lexical.document_frequency("purpl") == 1
 
 
 def test_expired_memory_shows_until_swept_unless_omitted(clock, call):

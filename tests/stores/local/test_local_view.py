@@ -249,7 +249,9 @@ def _contents(store):
         catalog = view.catalog
         rows = [catalog.row(memory_id) for memory_id in sorted(catalog.ids())]
         dense = view.cosines([[1.0, 2.0, 0.0]])[0]
-        bm25 = catalog.lexical.bm25(["x", "blue", "paint", "fenc"])
+        terms = ["x", "blue", "paint", "fenc"]
+        idfs = np.array([catalog.lexical.idf(term) for term in terms])
+        bm25 = catalog.lexical.bm25(catalog.lexical.scan(terms), idfs)
         speakers = {number: name for name, number in catalog.speakers.items()}
         return [
             (

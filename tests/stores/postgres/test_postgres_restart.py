@@ -32,8 +32,8 @@ from langmem_recall.agents.node import recall_node
 from langmem_recall.agents.records import RecallState
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import StoreError
+from langmem_recall.flows.usage import USAGE
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.ledger import USAGE
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.postgres.database import Database
 from langmem_recall.stores.postgres.schema import LOTS_TABLE, USAGE_TABLE

@@ -93,7 +93,7 @@ def reads_of(store: PostgresStore) -> PostgresReads:
 
 def look(store: PostgresStore, op: SearchOp, size: int | None) -> list[str]:
     host = Host(store, store, store.embeddings)
-    looked = run(reads_of(store).look([op], [], size=size), host)
+    looked = run(reads_of(store).fetch([op], [], size=size), host)
     return [item.key for item in looked.pages[0]]
 
 
@@ -313,13 +313,13 @@ def test_rare_words_are_found_where_no_words_are_kept_in_process(
 
 def test_common_words_are_not_looked_up_twice() -> None:
     words = RareWords(clock=lambda: 0.0)
-    asked = words.asked(NS, ["Does the deploy of jazz fail with ERR-7?", "jazz"])
+    asked = words.pick(NS, ["Does the deploy of jazz fail with ERR-7?", "jazz"])
     assert asked == ["ERR-7", "deploy", "jazz", "fail"]
     item = ("memories.ada", "k", {}, None, None)
     rows = [(None, *item), (2, None, None, None, None, None)]
     assert words.items(NS, asked, rows) == [item]
-    assert words.asked(NS, ["jazz and tea"]) == ["tea"]
-    assert words.asked(("other",), ["jazz and tea"]) == ["jazz", "tea"]
+    assert words.pick(NS, ["jazz and tea"]) == ["tea"]
+    assert words.pick(("other",), ["jazz and tea"]) == ["jazz", "tea"]
 
 
 def test_rulings_come_along_with_the_listing_or_from_their_own_store(

@@ -16,9 +16,9 @@ from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Host, run
+from langmem_recall.flows.usage import USAGE, UsageBatch
 from langmem_recall.memory.usage import pooled, reinforced
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.ledger import USAGE, UsageBatch
 from langmem_recall.stores.postgres.database import Database
 from langmem_recall.stores.postgres.schema import (
     LOTS_TABLE,
@@ -26,7 +26,7 @@ from langmem_recall.stores.postgres.schema import (
     VERSIONS,
     VERSIONS_TABLE,
 )
-from langmem_recall.stores.postgres.usage import PostgresBook
+from langmem_recall.stores.postgres.usage import PostgresUsage
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Usage, UsageDelta
 
@@ -50,7 +50,7 @@ class Book:
     def __init__(self, inner: PostgresStore) -> None:
         RecallStore(inner).setup()
         self.host = Host(inner, inner)
-        self.plans = PostgresBook(Database(inner))
+        self.plans = PostgresUsage(Database(inner))
 
     def add(self, touches: dict[Any, UsageDelta], fade_per_day: float) -> Any:
         return run(self.plans.add(UsageBatch(touches), fade_per_day), self.host)

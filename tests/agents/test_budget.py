@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langmem_recall.ranking.budget import Packing, pack
+from langmem_recall.agents.block import Packing, pack
 
 
 def used(packing, whole):

@@ -7,19 +7,19 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from langgraph.store.base import GetOp, Item, PutOp, validate_op_namespace
 
 from langmem_recall.errors import described
-from langmem_recall.flows.candidates import memory_of
+from langmem_recall.flows.candidates import listing
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.guard.judge import ACTIONS, Guard, RuleGuard, Verdict, allow_all
 from langmem_recall.memory.value import DEEPEST, content_of, labels_of, read_memory
-from langmem_recall.stores.ledger import listing
 from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace
 
 logger = logging.getLogger(__name__)
@@ -54,8 +54,8 @@ class Decision(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """As a store and an export keep it."""
-        told = {"action": self.action, "reasons": list(self.reasons), "digest": self.digest}
-        return told | ({"former": self.former} if self.former else {})
+        record = {"action": self.action, "reasons": list(self.reasons), "digest": self.digest}
+        return record | ({"former": self.former} if self.former else {})
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Decision:
@@ -73,11 +73,11 @@ class Decision(NamedTuple):
 Decisions = dict[MemoryId, Decision]
 
 
-class _Known(NamedTuple):
+class _CachedDecision(NamedTuple):
     """A decision as this process knows it."""
 
     decision: Decision
-    at: float
+    read_at: float
     words: tuple[Any, ...]
     """What it is about: compared faster than digests are made."""
 
@@ -94,70 +94,76 @@ class Quarantine:
     """
 
     def __init__(self, guard: Guard, max_age_s: float) -> None:
-        self._guard = None if guard is allow_all else guard
+        self._guard = guard
+        self.is_on = guard is not allow_all
+        """Whether there is a guard, and its decisions bar."""
         # Rules say the same again at no cost; what a model has said is kept.
         self._keeps_all = not isinstance(guard, RuleGuard)
         self._max_age_s = max_age_s
         self._lock = threading.Lock()
-        self._known: dict[MemoryId, _Known] = {}
+        self._cache: dict[MemoryId, _CachedDecision] = {}
         self._reviewed: OrderedDict[MemoryId, str] = OrderedDict()
 
-    @property
-    def is_on(self) -> bool:
-        """Whether there is a guard, and its decisions bar."""
-        return self._guard is not None
-
-    def of_text(self, text: str) -> Plan[Verdict]:
-        """What the guard says of a text; off the event loop, because it may ask a model."""
-        guard = self._guard
-        if guard is None:
+    def verdict_on(self, text: str, labels: str = "") -> Plan[Verdict]:
+        """What the guard says of a new text and of the labels that go with it."""
+        if not self.is_on:
             return Verdict()
-        verdict: Verdict = yield Call(lambda: judge_text(guard, text))
-        return verdict
 
-    def of_memory(self, memory: Memory) -> Plan[Verdict]:
-        """What the guard says of a new memory: of its text, else of its labels."""
-        verdict = yield from self.of_text(memory.text)
-        labels = labels_of(memory)
-        if verdict.action != "allow" or not labels:
+        def judge() -> Verdict:
+            verdict, _ = _ask(self._guard, text)
+            if verdict.action == "allow" and labels:
+                on_labels, _ = _ask(self._guard, labels)
+                if on_labels.action != "allow":
+                    # The text itself is not to be lost for what is said beside it.
+                    return Verdict("quarantine", on_labels.reasons, verdict.text)
             return verdict
-        of_labels = yield from self.of_text(labels)
-        if of_labels.action == "allow":
-            return verdict
-        # The text itself is not to be lost for what is said beside it.
-        return Verdict("quarantine", of_labels.reasons, verdict.text)
+
+        # Off the event loop, because a guard may ask a model.
+        verdict: Verdict = yield Call(judge)
+        return verdict
 
     def barred(self, memories: Iterable[Memory], now: float) -> Plan[Decisions]:
         """Decisions about those of some memories that no reader may see."""
-        if self._guard is None:
+        if not self.is_on:
             return {}
-        decisions, unknown = self._look_up(memories, now)
+        decisions: Decisions = {}
+        unknown: dict[MemoryId, Memory] = {}
+        for memory in memories:
+            cached = self._cache.get(memory.id)
+            if (
+                cached is None
+                or cached.words != _words_of(memory)
+                # It may have been approved since.
+                or (cached.decision.bars and now - cached.read_at >= self._max_age_s)
+            ):
+                unknown[memory.id] = memory
+            else:
+                decisions[memory.id] = cached.decision
         if unknown:
             decisions |= yield from self._decide(unknown, now)
-        return {memory_id: one for memory_id, one in decisions.items() if one.bars}
+        return {memory_id: decision for memory_id, decision in decisions.items() if decision.bars}
 
     def judge(self, puts: Iterable[PutOp]) -> Plan[tuple[Decisions, Decisions]]:
-        """Decisions about values that are about to be put, and those kept about the same names.
+        """Decisions about values that are about to be put, and those stored about the same names.
 
         A text that was approved stays so; what is put stays as it is.
         """
-        judged = {
-            (op.namespace, str(op.key)): _checked_memory(op)
-            for op in puts
-            if isinstance(op.value, Mapping) and op.namespace[:1] != (SIDECAR_ROOT,)
-        }
-        if self._guard is None or not judged:
+        memories: dict[MemoryId, Memory] = {}
+        for op in puts:
+            if isinstance(op.value, Mapping) and op.namespace[:1] != (SIDECAR_ROOT,):
+                # The put will refuse a malformed namespace, so nothing may be kept of it either.
+                validate_op_namespace(op)
+                memory = read_memory(op.namespace, str(op.key), op.value)
+                memories[memory.id] = memory
+        if not self.is_on or not memories:
             return {}, {}
-        kept = yield from self.kept(judged)
-        said: dict[MemoryId, tuple[Decision, bool]] = yield Call(
-            lambda: self._judge_all(judged.values())
-        )
-        decisions = {memory_id: decision for memory_id, (decision, _) in said.items()}
-        for memory_id, before in kept.items():
-            is_meant = before.digest == decisions[memory_id].digest
-            if before.action == "approve" and is_meant:
+        stored = yield from self.stored(memories)
+        judged = yield from self._judge(memories.values())
+        decisions = {memory_id: decision for memory_id, (decision, _) in judged.items()}
+        for memory_id, before in stored.items():
+            if before.action == "approve" and before.digest == decisions[memory_id].digest:
                 decisions[memory_id] = before
-        return decisions, kept
+        return decisions, stored
 
     def is_lasting(self, decision: Decision, before: Decision | None) -> bool:
         """Whether a decision is to be written down: what rules allow they allow again.
@@ -167,10 +173,10 @@ class Quarantine:
         is_approved = before is not None and before.action == "approve"
         return decision.bars or (self._keeps_all and not is_approved)
 
-    def kept(self, ids: Iterable[MemoryId]) -> Plan[Decisions]:
+    def stored(self, ids: Iterable[MemoryId]) -> Plan[Decisions]:
         """Decisions about these items as the side-car has them, whatever text they are about."""
         wanted = sorted(ids)
-        gets = [GetOp((*VERDICT, *one[0]), one[1], refresh_ttl=False) for one in wanted]
+        gets = [GetOp((*VERDICT, *namespace), key, refresh_ttl=False) for namespace, key in wanted]
         items: list[Item | None] = yield Ops(gets, sidecar=True)
         return {
             memory_id: Decision.from_dict(item.value)
@@ -186,33 +192,23 @@ class Quarantine:
             for item in items
         }
 
-    def write(self, decisions: Decisions) -> Plan[None]:
-        """Keep decisions for good, and for every worker."""
+    def write(self, decisions: Mapping[MemoryId, Decision | None]) -> Plan[None]:
+        """Keep decisions for good and for every worker; None drops the one about an item."""
         # Sorted, because unsorted batches dead-lock on Postgres.
         puts = [
-            PutOp((*VERDICT, *namespace), key, decisions[namespace, key].to_dict(), index=False)
-            for namespace, key in sorted(decisions)
+            PutOp((*VERDICT, *namespace), key, decision and decision.to_dict(), index=False)
+            for (namespace, key), decision in sorted(decisions.items(), key=itemgetter(0))
         ]
         if puts:
             yield Ops(puts, sidecar=True)
-        self._drop(decisions)
-
-    def forget(self, ids: Sequence[MemoryId]) -> Plan[None]:
-        """Drop the decisions about these items."""
-        ops = [PutOp((*VERDICT, *namespace), key, None) for namespace, key in sorted(ids)]
-        yield Ops(ops, sidecar=True)
-        self._drop(ids)
-
-    def _drop(self, ids: Iterable[MemoryId]) -> None:
-        """Look these up anew from now on."""
         with self._lock:
-            for memory_id in ids:
-                self._known.pop(memory_id, None)
+            for memory_id in decisions:
+                self._cache.pop(memory_id, None)
 
     def reset(self) -> None:
         """Look every decision up anew from now on."""
         with self._lock:
-            self._known.clear()
+            self._cache.clear()
 
     def show_to_reviewer(self, memories: Iterable[Memory]) -> None:
         """Note which texts were listed for review: no other text may be approved in their place."""
@@ -227,67 +223,60 @@ class Quarantine:
         """Whether a text is the one that was listed for review; also where none was listed."""
         return self._reviewed.get(memory.id, digest := digest_of(memory)) == digest
 
-    def _look_up(
-        self, memories: Iterable[Memory], now: float
-    ) -> tuple[Decisions, dict[MemoryId, Memory]]:
-        """What is known here, and what is not; somebody may have approved what is barred."""
-        decisions: Decisions = {}
-        unknown: dict[MemoryId, Memory] = {}
-        for memory in memories:
-            known = self._known.get(memory.id)
-            if (
-                known is None
-                or known.words != _words_of(memory)
-                or (known.decision.bars and now - known.at >= self._max_age_s)
-            ):
-                unknown[memory.id] = memory
-            else:
-                decisions[memory.id] = known.decision
-        return decisions, unknown
-
     def _decide(self, unknown: Mapping[MemoryId, Memory], now: float) -> Plan[Decisions]:
-        """Decisions from the side-car; the guard judges what nobody has judged before.
+        """Decisions from the side-car; the guard judges what it has not judged before.
 
-        Rules are asked first, and the side-car whether somebody approved what they bar: what they
-        allow costs no round trip.
+        Rules go first, and the side-car is read for approvals of what they bar: what they allow
+        costs no round trip.
         """
-        said: dict[MemoryId, tuple[Decision, bool]] = {}
+        judged: dict[MemoryId, tuple[Decision, bool]] = {}
         if not self._keeps_all:
-            said = yield Call(lambda: self._judge_all(unknown.values()))
-        asked = [one for one in unknown if one not in said or said[one][0].bars]
+            judged = yield from self._judge(unknown.values())
+        wanted = [
+            memory_id
+            for memory_id in unknown
+            if memory_id not in judged or judged[memory_id][0].bars
+        ]
         try:
-            kept = yield from self.kept(asked)
+            stored = yield from self.stored(wanted)
         except Exception as error:
             # Judged here and now nothing is shown that should not be; approvals have to wait.
             logger.warning("The guard's decisions cannot be read (%s).", described(error))
-            kept = {}
-        known = {one: kept[one] for one in kept if kept[one].digest == digest_of(unknown[one])}
-        missing = [unknown[one] for one in asked if one not in known]
-        if self._keeps_all and missing:
-            said = yield Call(lambda: self._judge_all(missing))
-        lasting = {
-            memory.id: said[memory.id][0]._replace(former=kept[memory.id].former)
-            if memory.id in kept
-            else said[memory.id][0]
-            for memory in missing
-            # A guard that failed has decided nothing: the next reader asks it again.
-            if not said[memory.id][1] and self.is_lasting(said[memory.id][0], kept.get(memory.id))
+            stored = {}
+        valid = {
+            memory_id: decision
+            for memory_id, decision in stored.items()
+            if decision.digest == digest_of(unknown[memory_id])
         }
+        missing = [unknown[memory_id] for memory_id in wanted if memory_id not in valid]
+        if self._keeps_all and missing:
+            judged = yield from self._judge(missing)
+        lasting: Decisions = {}
+        for memory in missing:
+            (decision, has_failed), before = judged[memory.id], stored.get(memory.id)
+            # A guard that failed has decided nothing: it is tried again at the next read.
+            if not has_failed and self.is_lasting(decision, before):
+                lasting[memory.id] = decision._replace(former=before and before.former)
         try:
             yield from self.write(lasting)
         except Exception as error:
             logger.warning("The guard's decisions cannot be kept (%s).", described(error))
-        decided = {one: decision for one, (decision, _) in said.items()} | lasting | known
+        fresh = {memory_id: decision for memory_id, (decision, _) in judged.items()}
+        decisions = fresh | lasting | valid
         with self._lock:
-            if len(self._known) > MOST_DECISIONS:
-                self._known.clear()
-            for memory_id, decision in decided.items():
-                self._known[memory_id] = _Known(decision, now, _words_of(unknown[memory_id]))
-        return decided
+            if len(self._cache) > MOST_DECISIONS:
+                self._cache.clear()
+            for memory_id, decision in decisions.items():
+                words = _words_of(unknown[memory_id])
+                self._cache[memory_id] = _CachedDecision(decision, now, words)
+        return decisions
 
-    def _judge_all(self, memories: Iterable[Memory]) -> dict[MemoryId, tuple[Decision, bool]]:
-        guard = self._guard or allow_all
-        return {memory.id: decide(guard, memory) for memory in memories}
+    def _judge(self, memories: Collection[Memory]) -> Plan[dict[MemoryId, tuple[Decision, bool]]]:
+        """What the guard decides about each memory, and whether it only failed."""
+        judged: dict[MemoryId, tuple[Decision, bool]] = yield Call(
+            lambda: {memory.id: decide(self._guard, memory) for memory in memories}
+        )
+        return judged
 
 
 def withheld(memory: Memory) -> Memory:
@@ -305,26 +294,15 @@ def withheld(memory: Memory) -> Memory:
     )
 
 
-def judge_text(guard: Guard, text: str) -> Verdict:
-    """The guard's verdict; a guard that fails quarantines, because nobody has looked."""
-    return _ask(guard, text)[0]
-
-
-def judge_memory(guard: Guard, memory: Memory) -> tuple[Verdict, bool]:
-    """The guard's verdict on what a store holds, and whether the guard failed."""
+def decide(guard: Guard, memory: Memory) -> tuple[Decision, bool]:
+    """The decision about a memory, and whether it is only that the guard failed."""
     if _has_constructor(memory.value, DEEPEST):
         # LangChain's loader would take it for an object to construct.
-        return Verdict("quarantine", ("serialised object",)), False
+        return Decision("quarantine", ("serialised object",), digest_of(memory)), False
     verdict, has_failed = _ask(guard, memory.text)
     labels = labels_of(memory)
     if verdict.action == "allow" and labels:
-        return _ask(guard, labels)
-    return verdict, has_failed
-
-
-def decide(guard: Guard, memory: Memory) -> tuple[Decision, bool]:
-    """The decision about a memory, and whether it is only that the guard failed."""
-    verdict, has_failed = judge_memory(guard, memory)
+        verdict, has_failed = _ask(guard, labels)
     return Decision(verdict.action, verdict.reasons, digest_of(memory)), has_failed
 
 
@@ -341,15 +319,15 @@ def digest_of(memory: Memory) -> str:
 def quarantined_value(
     value: Mapping[str, Any], reasons: Sequence[str], **pending: Any
 ) -> dict[str, Any]:
-    """A value that waits for a person's word, with the reasons and what it would change."""
-    held = {"reasons": list(reasons), **{name: one for name, one in pending.items() if one}}
-    return {**value, "status": "quarantined", QUARANTINE: held}
+    """A value that waits for approval, with the reasons and what it would change."""
+    changes = {name: change for name, change in pending.items() if change}
+    return {**value, "status": "quarantined", QUARANTINE: {"reasons": list(reasons), **changes}}
 
 
 def pending_of(memory: Memory) -> Mapping[str, Any]:
     """What a quarantined memory's value says of why it waits and what it would change."""
-    held = memory.value.get(QUARANTINE)
-    return held if isinstance(held, Mapping) else {}
+    pending = memory.value.get(QUARANTINE)
+    return pending if isinstance(pending, Mapping) else {}
 
 
 def _ask(guard: Guard, text: str) -> tuple[Verdict, bool]:
@@ -364,46 +342,34 @@ def _ask(guard: Guard, text: str) -> tuple[Verdict, bool]:
     return Verdict("quarantine", (f"the guard failed ({problem:.100})",)), True
 
 
-def _checked_memory(op: PutOp) -> Memory:
-    # The put will refuse a malformed namespace, so nothing may be kept of it either.
-    validate_op_namespace(op)
-    return read_memory(op.namespace, str(op.key), op.value or {})
-
-
-def memories_at(ids: Sequence[MemoryId]) -> Plan[dict[MemoryId, Memory]]:
-    """The memories that a store has under these names."""
-    items: list[Item | None] = yield Ops([GetOp(*one, refresh_ttl=False) for one in ids])
-    return {(item.namespace, item.key): memory_of(item) for item in items if item is not None}
-
-
-def _has_constructor(held: Any, depth: int) -> bool:
+def _has_constructor(value: Any, depth: int) -> bool:
     """Whether some part has the mark of a serialised object."""
-    if not depth:
+    if not depth or not isinstance(value, Mapping | list | tuple):
         return False
-    if isinstance(held, Mapping):
-        return "lc" in held or any(_has_constructor(part, depth - 1) for part in held.values())
-    if isinstance(held, list | tuple):
-        return any(_has_constructor(part, depth - 1) for part in held)
-    return False
+    if isinstance(value, Mapping) and "lc" in value:
+        return True
+    parts = value.values() if isinstance(value, Mapping) else value
+    return any(_has_constructor(part, depth - 1) for part in parts)
 
 
-def _canonical(held: Any, depth: int) -> Any:
+def _canonical(value: Any, depth: int) -> Any:
     """A value as every store gives it back: jsonb re-orders keys and rewrites numbers."""
-    if not depth or held is None or isinstance(held, bool | str):
-        return held if depth else "…"
-    if isinstance(held, float) and held - held == 0:
-        number = Decimal(repr(held))
-        return hex(int(number)) if number == number.to_integral_value() else repr(held)
-    if isinstance(held, int):
+    if not depth or value is None or isinstance(value, bool | str):
+        return value if depth else "…"
+    if isinstance(value, float) and value - value == 0:
+        number = Decimal(repr(value))
+        return hex(int(number)) if number == number.to_integral_value() else repr(value)
+    if isinstance(value, int):
         # In hexadecimal, because Python refuses to write out very long numbers otherwise.
-        return hex(held)
-    if isinstance(held, Mapping):
-        return {_json_name(name): _canonical(part, depth - 1) for name, part in held.items()}
-    if isinstance(held, list | tuple):
-        return [_canonical(part, depth - 1) for part in held]
-    return str(held)
-
-
-def _json_name(name: Any) -> str:
-    """The name that JSON gives a key."""
-    return name if isinstance(name, str) else json.dumps(name, default=str)
+        return hex(value)
+    if isinstance(value, Mapping):
+        # Named as JSON names them.
+        return {
+            name if isinstance(name, str) else json.dumps(name, default=str): _canonical(
+                part, depth - 1
+            )
+            for name, part in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_canonical(part, depth - 1) for part in value]
+    return str(value)

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from langgraph.store.base import (
-    BaseStore,
     GetOp,
     InvalidNamespaceError,
-    Item,
     PutOp,
-    SearchItem,
     SearchOp,
     validate_op_namespace,
 )
 
 from langmem_recall.errors import InputError, RecallError, described
+from langmem_recall.flows.backend import Backend
 from langmem_recall.flows.effects import Ops, Plan
+from langmem_recall.flows.quarantine import Quarantine
+from langmem_recall.flows.usage import Ledger
 from langmem_recall.memory.value import cleaned, text_of
-from langmem_recall.stores.index import IndexCache
-from langmem_recall.stores.ledger import Ledger
-from langmem_recall.stores.postgres.database import database_of
-from langmem_recall.stores.postgres.vectors import check_owner
-from langmem_recall.stores.quarantine import Quarantine
-from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
+from langmem_recall.types import SIDECAR_ROOT, MemoryId
 
 logger = logging.getLogger(__name__)
 
@@ -50,42 +45,42 @@ class Bookkeeper:
 
     def __init__(
         self,
-        stores: tuple[BaseStore, BaseStore],
+        backends: tuple[Backend, Backend],
         clock: Callable[[], datetime],
-        indexes: IndexCache,
         ledger: Ledger,
         quarantine: Quarantine,
     ) -> None:
-        self.inner, self.sidecar = stores
+        self.backend, self.sidecar = backends
         self.clock = clock
-        self.indexes = indexes
         self.ledger = ledger
         self.quarantine = quarantine
         # Another process may have left some behind.
         self._may_wait = True
-        database = database_of(self.inner)
-        self._unchecked = database if database and database.store.embeddings else None
-
-    def check_vectors(self) -> Plan[None]:
-        """Before the first write: whether the vectors that are there are of the same embedder."""
-        if self._unchecked is not None:
-            yield from check_owner(self._unchecked)
-            self._unchecked = None
 
     def put(self, writes: Sequence[Write]) -> Plan[None]:
         """Store memories; where the embedder fails, without vectors until it works again."""
-        ttl = (self.inner.ttl_config or {}).get("default_ttl")
-        ops = [
-            PutOp(*write.id, dict(write.value), index=None if write.indexed else False, ttl=ttl)
-            for write in writes
-        ]
-        for op in ops:
-            check_namespace(op.namespace)
-        yield from self.check_vectors()
-        for some in _distinct(ops):
-            yield from self._put(some)
-            for op in some:
-                self.indexes.note_put(op.namespace, op.key, op.value or {}, self.clock())
+        ttl = (self.backend.store.ttl_config or {}).get("default_ttl")
+        # InMemoryStore cannot embed a text twice in a batch.
+        batches: list[dict[str, PutOp]] = []
+        for write in writes:
+            check_namespace(write.id[0])
+            text = text_of(write.value)
+            batch = next((batch for batch in batches if text not in batch), None)
+            if batch is None:
+                batches.append(batch := {})
+            op = PutOp(*write.id, dict(write.value), ttl=ttl)
+            batch[text] = op if write.indexed else op._replace(index=False)
+        yield from self.backend.check_vectors()
+        for batch in batches:
+            ops = list(batch.values())
+            try:
+                yield Ops(ops, as_batch=True)
+            except RecallError:
+                raise
+            except Exception as error:
+                yield from self._put_unindexed(ops, error)
+            for op in ops:
+                self.backend.note_put(op.namespace, op.key, op.value or {}, self.clock())
 
     def remove(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Delete memories with their vectors, words, usage and decisions."""
@@ -94,42 +89,34 @@ class Bookkeeper:
         # Sorted, because unsorted batches dead-lock on Postgres.
         yield Ops([PutOp(*memory_id, None) for memory_id in sorted(ids)], as_batch=True)
         for memory_id in ids:
-            self.indexes.note_delete(*memory_id)
+            self.backend.note_delete(*memory_id)
         yield from self.ledger.forget(ids)
-        yield from self.quarantine.forget(ids)
+        yield from self.quarantine.write(dict.fromkeys(ids))
 
     def catch_up(self) -> Plan[list[MemoryId]]:
         """Index some of the memories that an embedder failed on; returns which."""
         if not self._may_wait:
             return []
         (marks,) = yield Ops([SearchOp(UNINDEXED, limit=BATCH, refresh_ttl=False)], sidecar=True)
-        waiting = [_id_of(mark) for mark in marks if mark.namespace[: len(UNINDEXED)] == UNINDEXED]
-        done: list[MemoryId] = []
-        for memory_id in waiting:
+        indexed: list[MemoryId] = []
+        for mark in marks:
+            if mark.namespace[: len(UNINDEXED)] != UNINDEXED:
+                continue
+            memory_id = (mark.namespace[len(UNINDEXED) :], mark.key)
             (item,) = yield Ops([GetOp(*memory_id, refresh_ttl=False)])
-            try:
-                yield from self._index_now(item)
-            except Exception as error:
-                told = described(error)
-                logger.warning("The embedder still fails; memories wait for it: %s", told)
-                return done
+            if item is not None:
+                ttl = (self.backend.store.ttl_config or {}).get("default_ttl")
+                put = PutOp(*memory_id, dict(item.value), ttl=ttl)
+                try:
+                    yield Ops([put], as_batch=True)
+                except Exception as error:
+                    reason = described(error)
+                    logger.warning("The embedder still fails; memories wait for it: %s", reason)
+                    return indexed
+                indexed.append(memory_id)
             yield Ops([_mark(memory_id, None)], sidecar=True)
-            done += [memory_id] if item is not None else []
         self._may_wait = len(marks) == BATCH
-        return done
-
-    def _index_now(self, item: Item | None) -> Plan[None]:
-        if item is not None:
-            ttl = (self.inner.ttl_config or {}).get("default_ttl")
-            yield Ops([PutOp(item.namespace, item.key, dict(item.value), ttl=ttl)], as_batch=True)
-
-    def _put(self, ops: Sequence[PutOp]) -> Plan[None]:
-        try:
-            yield Ops(ops, as_batch=True)
-        except RecallError:
-            raise
-        except Exception as error:
-            yield from self._put_unindexed(ops, error)
+        return indexed
 
     def _put_unindexed(self, ops: Sequence[PutOp], error: Exception) -> Plan[None]:
         """Without vectors it may go: then it was the embedder, and nothing is lost but time."""
@@ -169,23 +156,6 @@ def check_namespace(namespace: Any) -> None:
         validate_op_namespace(PutOp(namespace, "key", {}))
     except InvalidNamespaceError as error:
         raise InputError(f"{error} Nothing was stored.") from error
-
-
-def _distinct(ops: Iterable[PutOp]) -> list[list[PutOp]]:
-    """Batches without repeated texts, which InMemoryStore cannot embed together."""
-    batches: list[dict[str, PutOp]] = []
-    for op in ops:
-        text = text_of(op.value or {})
-        batch = next((batch for batch in batches if text not in batch), None)
-        if batch is None:
-            batches.append(batch := {})
-        batch[text] = op
-    return [list(batch.values()) for batch in batches]
-
-
-def _id_of(mark: SearchItem) -> MemoryId:
-    namespace: Namespace = mark.namespace[len(UNINDEXED) :]
-    return namespace, mark.key
 
 
 def _mark(memory_id: MemoryId, value: dict[str, Any] | None) -> PutOp:

@@ -1,0 +1,118 @@
+"""What an engine gives the flows; `stores.backend` makes one of any store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from langchain_core.embeddings import Embeddings
+from langgraph.store.base import BaseStore, Item
+
+from langmem_recall.errors import InputError
+from langmem_recall.flows.candidates import (
+    NamespaceView,
+    ReadRequest,
+    ReadResult,
+    id_of,
+    listing,
+)
+from langmem_recall.flows.effects import Effect, Plan
+from langmem_recall.flows.usage import UsageBackend
+from langmem_recall.ranking.calibration import NullDistribution
+from langmem_recall.types import MemoryId, Namespace
+
+OnProgress = Callable[[int, int], None]
+"""Called after each batch with how many are done and how many there are."""
+
+
+class Backend(Protocol):
+    """One engine: a store, and what is done with it in another way than with any other store.
+
+    What has a body here is how any store does it.
+    """
+
+    store: BaseStore
+    usage: UsageBackend
+    """Where usage is kept when this is the store of the side-car."""
+    has_vectors: bool
+    """Whether it can search by meaning, as far as it tells."""
+    needs_loop: bool
+    """Whether it answers only while its event loop runs."""
+    queries_as_documents: bool = True
+    """Whether it embeds queries as if they were documents, as most stores do."""
+    holds_words: bool = False
+    """Whether it has the words of a namespace of any size."""
+    makes_tables: bool = False
+    """Whether `set_up`, of itself or of its usage, has anything to do."""
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """The embedder that the store has now, where it shows one."""
+
+    def view(self, prefix: Namespace) -> Plan[NamespaceView]:
+        """The words of a namespace and, where they are held, its vectors."""
+
+    def find(self, request: ReadRequest, view: Any, null: NullDistribution) -> Plan[ReadResult]:
+        """Candidates with evidence; `view` is what `view` gave, None where words cannot be read."""
+
+    def note_put(
+        self, namespace: Namespace, key: str, value: Mapping[str, Any], now: datetime
+    ) -> None:
+        """An item was written through this process."""
+
+    def note_delete(self, namespace: Namespace, key: str) -> None:
+        """An item was deleted through this process."""
+
+    def items_below(
+        self, prefix: Namespace, offset: int, limit: int
+    ) -> Plan[tuple[list[Item], int]]:
+        """Some items at or below a namespace by name, and how many places they took."""
+        items: list[Item] = yield from listing(prefix)
+        page = sorted(items, key=id_of)[offset : offset + limit]
+        return page, len(page)
+
+    def settle(self) -> Plan[None]:
+        """Let the clock of the store's next statement be right."""
+        yield from ()
+
+    def check_vectors(self) -> Plan[None]:
+        """Before the first write: whether the vectors that are there are of the same embedder."""
+        yield from ()
+
+    def without_vectors(
+        self, prefix: Namespace, probe: Sequence[float]
+    ) -> Plan[list[MemoryId] | None]:
+        """Memories that no vector is kept of; None where a store does not tell."""
+        yield from ()
+        return None
+
+    def reindex(self, progress: OnProgress | None, batch: int) -> Plan[int]:
+        """Make every vector anew; returns how many were made."""
+        raise InputError(
+            "reindex knows LocalStore and LangGraph's Postgres stores, got "
+            f"{type(self.store).__name__}. Put its memories into a new store instead, which "
+            "embeds them."
+        )
+
+    def set_up(self) -> Plan[None]:
+        """Make what is kept in the store besides its items, after its own `setup`."""
+        yield from ()
+
+    def is_set_up(self) -> Plan[bool | None]:
+        """Whether `set_up` has been done in the newest version; None where it does nothing."""
+        yield from ()
+        return None
+
+    def erase(self, prefix: Namespace) -> Plan[int | None]:
+        """Delete all below a namespace, expired items too; None where that goes item by item."""
+        yield from ()
+        return None
+
+    def compact(self) -> bool:
+        """Rewrite the store without what was deleted; False where it cannot, or not now."""
+        return False
+
+    def recover(self, effect: Effect, error: Exception) -> Plan[Any]:
+        """Another way to an effect that failed; raises what callers are to see."""
+        raise error

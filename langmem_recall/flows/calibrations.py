@@ -1,0 +1,105 @@
+"""Null distributions of the embedder: measured once, shared where vectors take long."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from time import perf_counter
+
+from langchain_core.embeddings import Embeddings
+from langgraph.store.base import GetOp, PutOp
+
+from langmem_recall.deadline import loading
+from langmem_recall.embeddings import embedder_identity
+from langmem_recall.flows.effects import Embed, Ops, Plan
+from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution, measure
+from langmem_recall.types import SIDECAR_ROOT
+
+CALIBRATION = (SIDECAR_ROOT, "calibration")
+SLOW_S = 0.02
+"""An embedder that takes longer for one text is asked as little as possible: what another process
+measured is read from the side-car. A quicker one is measured sooner than that is read."""
+PROBE = 8
+"""Numbers of one text's vector by which an embedder is known again, whatever it calls itself."""
+PROBE_ERROR = 1e-3
+
+
+class Calibrations:
+    """Null distributions by language, of the embedder that a store has now."""
+
+    def __init__(self) -> None:
+        self._embeddings: Embeddings | None = None
+        self._nulls: dict[str, NullDistribution] = {}
+
+    def at(
+        self, embeddings: Embeddings | None, language: str, queries_as_documents: bool
+    ) -> Plan[NullDistribution]:
+        """The null distribution in a language; an assumed one where nothing can be measured."""
+        if embeddings is None:
+            return DEFAULT_NULL
+        if self._embeddings is not embeddings:
+            self._embeddings, self._nulls = embeddings, {}
+        null = self._nulls.get(language)
+        if null is not None:
+            return null
+        try:
+            probe, seconds = yield from _probe(language, as_queries=not queries_as_documents)
+        except Exception:
+            return DEFAULT_NULL
+        is_slow = seconds >= SLOW_S
+        # Another panel gives other numbers.
+        parts = (embedder_identity(embeddings), queries_as_documents, PANELS[language])
+        key = f"{language}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
+        if is_slow:
+            null = yield from _shared(key, probe)
+        if null is None:
+            null = yield from calibrate(language, queries_as_documents)
+            if null is None:
+                return DEFAULT_NULL
+            if is_slow:
+                start = [float(number) for number in probe[:PROBE]]
+                value = {"mean": null.mean, "sd": null.sd, "probe": start}
+                # A process that cannot share it has measured it all the same.
+                with suppress(Exception):
+                    yield Ops([PutOp(CALIBRATION, key, value, index=False)], sidecar=True)
+        self._nulls[language] = null
+        return null
+
+
+def _probe(language: str, as_queries: bool) -> Plan[tuple[Sequence[float], float]]:
+    """The vector of one text, and how long it took."""
+    # Once more where the first takes long: then perhaps a model was loaded.
+    for question, _ in PANELS[language][:2]:
+        began = perf_counter()
+        (probe,) = yield Embed([question], as_queries=as_queries)
+        seconds = perf_counter() - began
+        if seconds < SLOW_S:
+            break
+    return probe, seconds
+
+
+def calibrate(language: str, queries_as_documents: bool) -> Plan[NullDistribution | None]:
+    """Measure the embedder on a language's panel; None when it gives nothing usable."""
+    questions, statements = zip(*PANELS[language], strict=True)
+    as_queries = not queries_as_documents
+    try:
+        first = yield Embed(questions[:1], as_queries=as_queries)
+        # An embedder that has answered once is measured, not hanging.
+        with loading():
+            rest = yield Embed(questions[1:], as_queries=as_queries)
+            said = yield Embed(statements, as_queries=False)
+    except Exception:
+        return None
+    return measure([*first, *rest], said)
+
+
+def _shared(key: str, probe: Sequence[float]) -> Plan[NullDistribution | None]:
+    """What another process measured with the same embedder, where it can be read."""
+    with suppress(Exception):
+        (item,) = yield Ops([GetOp(CALIBRATION, key, refresh_ttl=False)], sidecar=True)
+        near = [] if item is None else zip(item.value["probe"], probe[:PROBE], strict=True)
+        if item and all(math.isclose(one, other, abs_tol=PROBE_ERROR) for one, other in near):
+            return NullDistribution(float(item.value["mean"]), float(item.value["sd"]))
+    return None

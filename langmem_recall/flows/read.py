@@ -1,0 +1,603 @@
+"""How a store is read: pages of a ranking, recalls and explanations, each as a plan."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from time import perf_counter
+from typing import Any, cast
+
+import numpy as np
+from langgraph.store.base import (
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    PutOp,
+    SearchItem,
+    SearchOp,
+    validate_op_namespace,
+)
+
+from langmem_recall.errors import InputError, RecallError, described
+from langmem_recall.filters import check_filter
+from langmem_recall.flows.backend import Backend
+from langmem_recall.flows.calibrations import Calibrations
+from langmem_recall.flows.candidates import (
+    ReadRequest,
+    ReadResult,
+    id_of,
+    memories_at,
+    memory_of,
+)
+from langmem_recall.flows.effects import Ops, Plan
+from langmem_recall.flows.quarantine import Decisions, Quarantine, withheld
+from langmem_recall.flows.rerank import Reranker
+from langmem_recall.flows.usage import NEVER, Ledger
+from langmem_recall.memory.conflicts import conflicts
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.ranking.arrays import FloatArray
+from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drop
+from langmem_recall.ranking.pipeline import Likeness, mmr_order, rank, select
+from langmem_recall.text.language import language_of
+from langmem_recall.text.temporal import read_as_of, read_temporal
+from langmem_recall.types import (
+    SIDECAR_ROOT,
+    STATUSES,
+    Candidate,
+    Cue,
+    Explanation,
+    Memory,
+    MemoryId,
+    Namespace,
+    Recall,
+    Scored,
+    Signals,
+    Trace,
+    View,
+)
+
+logger = logging.getLogger(__name__)
+
+Namespaces = Namespace | Sequence[Namespace]
+
+POLICIES = (SIDECAR_ROOT, "policy")
+POLICY_KEY = "policy"
+MOST_POLICIES = 10_000
+"""Namespaces whose policy is held in memory before the reading starts afresh."""
+MOST_RANKINGS = 256
+RANKING_SECONDS = 60.0
+"""How long the order behind a first page is remembered."""
+
+_quiet: ContextVar[bool] = ContextVar("langmem_recall_quiet", default=False)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Reads within leave no trace: no usage, no refreshed time to live, no monitor."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
+class RankedItem(SearchItem):
+    """A `SearchItem` with what its score is made of."""
+
+    __slots__ = ("signals", "similarity")
+
+    similarity: float | None
+    """Cosine of the literal query, or None where it was not measured."""
+    signals: Signals | None
+    """The signals behind the score; None beyond the re-ranked head."""
+
+
+@dataclass(slots=True)
+class _ServedRanking:
+    ranked: Sequence[Scored]
+    since: float
+    pages: list[range] = field(default_factory=list)
+
+
+class PageKeeper:
+    """Remembers the order behind the first page asked for, so that the next one continues it.
+
+    A page that overlaps one already served starts a new ranking: a caller that asks again
+    wants to see what has changed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._served: OrderedDict[Hashable, _ServedRanking] = OrderedDict()
+
+    def continued(
+        self, key: Hashable, page: range, ranked: list[Scored], now: float
+    ) -> list[Scored]:
+        """The ranking in the order its earlier pages had; memories new since then come last."""
+        with self._lock:
+            served = self._served.get(key)
+            if (
+                served is None
+                or now - served.since > RANKING_SECONDS
+                or any(page.start < one.stop and one.start < page.stop for one in served.pages)
+            ):
+                self._served[key] = _ServedRanking(ranked, now, [page])
+                self._served.move_to_end(key)
+                while len(self._served) > MOST_RANKINGS:
+                    self._served.popitem(last=False)
+                return ranked
+            served.pages.append(page)
+        place = {scored.memory.id: i for i, scored in enumerate(served.ranked)}
+        return sorted(ranked, key=lambda scored: place.get(scored.memory.id, len(place)))
+
+
+@dataclass(slots=True, kw_only=True)
+class ReadOptions:
+    """What a `RecallStore` is told about reading."""
+
+    policy: RecallPolicy
+    max_age_s: float
+    """Seconds after which usage and stored policies are read again."""
+    allow_empty_namespace: bool = False
+    stored_policies: bool = False
+    record: bool = True
+    reranker: Reranker | None = None
+    traces: Callable[[Recall], None] | None = None
+
+
+class Reader:
+    """The reading half of a `RecallStore`; plans only, carried out by its owner."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        ledger: Ledger,
+        quarantine: Quarantine,
+        clock: Callable[[], datetime],
+        nudge: Callable[[], None],
+        options: ReadOptions,
+    ) -> None:
+        self._backend = backend
+        self._ledger = ledger
+        self._quarantine = quarantine
+        self._clock = clock
+        self._nudge = nudge
+        self._options = options
+        self._pages = PageKeeper()
+        self._calibrations = Calibrations()
+        self._policies: dict[Namespace, tuple[RecallPolicy | None, float]] = {}
+        """The policy read for a namespace, None where none is stored, and when it was read."""
+        self._degraded: tuple[str, ...] = ()
+
+    def search(
+        self, op: SearchOp, policy: RecallPolicy | None, include: Collection[str] | str = ()
+    ) -> Plan[list[SearchItem]]:
+        """One page: of the ranking where there is a query, else of the store's own listing."""
+        shown = _statuses(include) if include else frozenset[str]()
+        # Callers write lists too, as the stores let them.
+        op = op._replace(namespace_prefix=tuple(op.namespace_prefix))
+        policy = yield from self.policy_at(op.namespace_prefix, policy)
+        if not op.query or policy.blend == "similarity":
+            op = op._replace(refresh_ttl=op.refresh_ttl and not _quiet.get())
+            items = yield from self._plain_search(op, shown)
+            if op.query:
+                self._note_use(items, policy, refresh_ttl=False)
+            return items
+        _check_search(op)
+        self._check_prefix(op.namespace_prefix)
+        if not op.limit:
+            return []
+        now = self._clock()
+        cue = Cue(op.query, temporal=read_temporal(op.query, now))
+        prefix, end = op.namespace_prefix, op.offset + op.limit
+        request = ReadRequest(prefix, cue, policy, now, op.filter, end, include=shown)
+        request = request._replace(detailed=policy.fuses_ranks)
+        while True:
+            found, candidates = yield from self._gather(request)
+            ranked = rank(cue, candidates, policy, now, (prefix,), shown).ranked
+            moment = GateContext(now, (prefix,), include=shown)
+            rest = [one for one in found.tail if hard_drop(one, moment) is None]
+            if len(ranked) + len(rest) >= end or found.exhausted:
+                break
+            request = request._replace(wanted=2 * request.wanted + policy.pool)
+        degraded = found.degraded
+        if self._options.reranker is not None:
+            ranked, failed = yield from self._options.reranker.reordered(ranked, cue)
+            degraded = (*degraded, *failed)
+        # A search has no trace, so the log says what it did without; once, while that lasts.
+        if degraded and degraded != self._degraded:
+            logger.warning("A search went without a part: %s", "; ".join(degraded))
+        self._degraded = degraded
+        filter = json.dumps(op.filter, sort_keys=True, default=repr)
+        ordered = self._pages.continued(
+            (prefix, op.query, filter, policy),
+            range(op.offset, end),
+            mmr_order(ranked, policy, found.likeness),
+            now.timestamp(),
+        )
+        places: list[tuple[Candidate, Scored | None]] = [
+            *((scored.candidate, scored) for scored in ordered),
+            *((candidate, None) for candidate in rest),
+        ]
+        page: list[SearchItem] = [
+            _ranked_item(found.items[candidate.memory.id], candidate, scored)
+            for candidate, scored in places[op.offset : end]
+        ]
+        self._note_use(page, policy, op.refresh_ttl)
+        return page
+
+    def recall(
+        self,
+        namespace: Namespaces,
+        cue: Cue | str,
+        policy: RecallPolicy | None = None,
+        view: View | None = None,
+        record: bool = True,
+        required: tuple[MemoryId, ...] = (),
+    ) -> Plan[Recall]:
+        """The whole read path over one or several namespaces."""
+        namespaces, cue = _checked_namespaces(namespace), _checked_cue(cue)
+        policy = yield from self.policy_at(namespaces[0], policy)
+        for prefix in namespaces:
+            self._check_prefix(prefix)
+        now = cue.at or self._clock()
+        as_of = cue.as_of or read_as_of(cue.words, now)
+        temporal = cue.temporal or read_temporal(cue.words, now)
+        if as_of or temporal:
+            cue = replace(cue, as_of=as_of, temporal=temporal)
+            as_of = cue.as_of
+        began = perf_counter()
+        finds: list[ReadResult] = []
+        candidates: dict[MemoryId, Candidate] = {}
+        for prefix in namespaces:
+            request = ReadRequest(prefix, cue, policy, now, required=required, with_pinned=True)
+            found, gathered = yield from self._gather(request)
+            finds.append(found)
+            candidates |= {candidate.memory.id: candidate for candidate in gathered}
+        found_at = perf_counter()
+        admitted = list(candidates.values())
+        if as_of is not None:
+            admitted = as_believed_at(admitted, as_of)
+        ranking = rank(cue, admitted, policy, as_of or now, tuple(namespaces))
+        ranked, failed = ranking.ranked, list[str]()
+        best = max((scored.signals.relevance for scored in ranked), default=0.0)
+        if self._options.reranker is not None and best >= policy.trigger:
+            ranked, failed = yield from self._options.reranker.reordered(ranked, cue)
+        ranked_at = perf_counter()
+        likeness = finds[0].likeness if len(finds) == 1 else _joint_likeness(finds)
+        chosen, dropped = select(ranked, policy, likeness, view)
+        conflicting = _conflicts(chosen, likeness)
+        channels: Counter[str] = Counter()
+        for found in finds:
+            channels.update(found.channels)
+        notes = dict.fromkeys(note for found in finds for note in found.degraded)
+        trace = Trace(
+            cue=cue,
+            namespaces=tuple(namespaces),
+            policy=f"{policy.name} {policy.fingerprint}",
+            at=now,
+            searched=sum(found.searched for found in finds),
+            channels=dict(channels),
+            degraded=(*notes, *failed),
+            knobs=policy.to_dict(),
+            timings={
+                "find": found_at - began,
+                "rank": ranked_at - found_at,
+                "select": perf_counter() - ranked_at,
+            },
+            conflicts=conflicting,
+        )
+        recall = Recall(tuple(chosen), (*ranking.dropped, *dropped), trace)
+        if record:
+            self.record(recall, policy)
+        return recall
+
+    def explain(
+        self, memory_id: MemoryId, cue: Cue | str, policy: RecallPolicy | None
+    ) -> Plan[Explanation]:
+        """Why a memory is or is not recalled for a cue."""
+        namespace, key = memory_id
+        plan = self.recall([namespace], cue, policy, record=False, required=(memory_id,))
+        recall = yield from plan
+        for place, scored in enumerate(recall.chosen, start=1):
+            if scored.memory.id == memory_id:
+                signals = scored.signals
+                reason = (
+                    f"ranked {place} with score {scored.score:.2f} "
+                    f"(relevance {signals.relevance:.2f}, recency {signals.recency:.2f}, "
+                    f"importance {signals.importance:.2f})"
+                )
+                return Explanation(key, True, reason, place, scored)
+        for drop in recall.dropped:
+            if drop.memory.id == memory_id:
+                return Explanation(key, False, f"{drop.gate}: {drop.reason}", scored=drop.scored)
+        return Explanation(key, False, "no such memory in this namespace")
+
+    def record(self, recall: Recall, policy: RecallPolicy | None) -> None:
+        """Count what a recall chose as used, and hand the recall to `traces`."""
+        self._note_use(recall.memories, policy or self._options.policy, refresh_ttl=True)
+        if self._options.traces and not _quiet.get():
+            try:
+                self._options.traces(recall)
+            except Exception as fault:
+                # A sink must not break what it records.
+                logger.warning("A trace could not be handed on: %s", described(fault))
+
+    def memories(self, ids: Sequence[MemoryId]) -> Plan[list[Memory | None]]:
+        """Memories by their names; None for one that is gone, or that no reader may see."""
+        found = yield from memories_at(ids)
+        barred = yield from self._barred(found.values())
+        readable = (None if one in barred else found.get(one) for one in ids)
+        return [one if one is None or one.status != "quarantined" else None for one in readable]
+
+    def namespaces(self, op: ListNamespacesOp) -> Plan[list[Namespace]]:
+        """Namespaces as the inner store lists them, without our side-car."""
+        end, fetch = op.offset + op.limit, op.offset + op.limit + 1
+        while True:
+            (found,) = yield Ops([op._replace(offset=0, limit=fetch)])
+            visible = [namespace for namespace in found if namespace[:1] != (SIDECAR_ROOT,)]
+            if len(visible) >= end or len(found) < fetch:
+                return visible[op.offset : end]
+            fetch = 2 * fetch + len(found) - len(visible)
+
+    def policy_at(self, namespace: Namespace, given: RecallPolicy | None) -> Plan[RecallPolicy]:
+        """The call's policy, else the nearest one stored at or above, else the store's own."""
+        if given is not None or not self._options.stored_policies:
+            return given or self._options.policy
+        now = self._clock().timestamp()
+        stored, read_at = self._policies.get(namespace, (None, -math.inf))
+        if not 0 <= now - read_at < self._options.max_age_s:
+            above = [namespace[:depth] for depth in range(len(namespace), 0, -1)]
+            gets = [GetOp((*POLICIES, *home), POLICY_KEY, refresh_ttl=False) for home in above]
+            items = yield Ops(gets, sidecar=True)
+            nearest = next((item for item in items if item is not None), None)
+            stored = None if nearest is None else RecallPolicy.from_dict(nearest.value)
+            if len(self._policies) >= MOST_POLICIES:
+                self._policies.clear()
+            self._policies[namespace] = stored, now
+        return stored or self._options.policy
+
+    def set_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> Plan[None]:
+        """Store a policy for a namespace and all below it; None takes it away."""
+        value = None if policy is None else policy.to_dict()
+        op = PutOp((*POLICIES, *namespace), POLICY_KEY, value, index=False)
+        validate_op_namespace(op._replace(namespace=namespace))
+        yield Ops([op], sidecar=True)
+        self._policies.clear()
+
+    def _plain_search(self, op: SearchOp, include: frozenset[str]) -> Plan[list[SearchItem]]:
+        """The inner store's own answer, without our side-car and what no reader may see."""
+        prefix, end = op.namespace_prefix, op.offset + op.limit
+        self._check_prefix(prefix)
+        if op.refresh_ttl:
+            yield from self._backend.settle()
+        fetch, shown = end, {"active", *include}
+        # Earlier pages are fetched again to count what is left out; they must not live longer.
+        refresh = op.refresh_ttl and not op.offset
+        while True:
+            (items,) = yield Ops([op._replace(offset=0, limit=fetch, refresh_ttl=refresh)])
+            # Element by element, whatever the store returned.
+            inside = [
+                item
+                for item in items
+                if item.namespace[: len(prefix)] == prefix and item.namespace[0] != SIDECAR_ROOT
+            ]
+            memories = [memory_of(item) for item in inside]
+            barred = yield from self._barred(memories)
+            visible = [
+                item
+                for item, memory in zip(inside, memories, strict=True)
+                if ("quarantined" if memory.id in barred else memory.status) in shown
+            ]
+            if len(visible) >= end or len(items) < fetch:
+                break
+            fetch = 2 * fetch + len(items) - len(visible)
+        page = visible[op.offset : end]
+        if op.refresh_ttl and not refresh and page:
+            yield Ops([GetOp(*one, refresh_ttl=True) for one in sorted(map(id_of, page))])
+        return page
+
+    def _gather(self, request: ReadRequest) -> Plan[tuple[ReadResult, list[Candidate]]]:
+        """Candidates with evidence and usage, as they stand; and the rest of what was found."""
+        backend, notes = self._backend, list[str]()
+        language = language_of(request.cue.words)
+        null = yield from self._calibrations.at(
+            backend.embeddings, language, backend.queries_as_documents
+        )
+        try:
+            view = yield from backend.view(request.prefix)
+        except RecallError:
+            raise
+        except Exception as error:
+            view = None
+            notes.append(f"words cannot be read ({described(error)}); dense only")
+        found = yield from backend.find(request, view, null)
+        notes += found.degraded
+        head, now = found.candidates, self._clock().timestamp()
+        ids = [candidate.memory.id for candidate in head]
+        max_age_s = self._options.max_age_s
+        try:
+            usages = yield from self._ledger.usages(request.prefix, ids, now, max_age_s)
+            head = [
+                candidate if usage == NEVER else candidate._replace(usage=usage)
+                for candidate, usage in zip(head, usages, strict=True)
+            ]
+        except Exception as error:
+            notes.append(f"usage cannot be read ({described(error)}); ranked without it")
+        candidates = [*head, *found.tail]
+        memories = {candidate.memory.id: candidate.memory for candidate in candidates}
+        blockers = {one for candidate in candidates for one in candidate.blockers}
+        if unknown := sorted(blockers - memories.keys()):
+            memories |= yield from memories_at(unknown)
+        barred = yield from self._barred(memories.values())
+        judged = _judged(candidates, memories, barred, request.include)
+        rest = found._replace(tail=judged[len(head) :], degraded=tuple(notes))
+        return rest, judged[: len(head)]
+
+    def _barred(self, memories: Iterable[Memory]) -> Plan[Decisions]:
+        unjudged = [memory for memory in memories if memory.status != "quarantined"]
+        return self._quarantine.barred(unjudged, self._clock().timestamp())
+
+    def _note_use(
+        self, used: Sequence[Memory | SearchItem], policy: RecallPolicy, refresh_ttl: bool
+    ) -> None:
+        if _quiet.get() or not used:
+            return
+        ids = [(memory.namespace, memory.key) for memory in used]
+        if self._options.record:
+            self._ledger.record(ids, self._clock().timestamp(), policy.refresh_floor)
+        if refresh_ttl and self._backend.store.supports_ttl:
+            self._ledger.refresh_ttl(ids)
+        if self._ledger.has_pending:
+            self._nudge()
+
+    def _check_prefix(self, prefix: Namespace) -> None:
+        """Refuse to read all tenants at once, unless the store was made for that."""
+        if not prefix and not self._options.allow_empty_namespace:
+            raise InputError(
+                "The empty namespace means every tenant's memories. Name a namespace, or make "
+                "the store with allow_empty_namespace=True."
+            )
+
+
+def _check_search(op: SearchOp) -> None:
+    validate_op_namespace(op)
+    for name, number in (("limit", op.limit), ("offset", op.offset)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise InputError(f"{name} must be a whole number of at least 0, got {number!r}.")
+    if not isinstance(op.query, str):
+        raise InputError(f"query must be a text, got {op.query!r}.")
+    check_filter(op.filter)
+
+
+def _checked_cue(cue: Cue | str) -> Cue:
+    if isinstance(cue, Cue):
+        return cue
+    if isinstance(cue, str):
+        return Cue(cue)
+    raise InputError(f"A cue must be a text or a Cue, got {cue!r}.")
+
+
+def _checked_namespaces(namespace: Namespaces) -> list[Namespace]:
+    """One namespace, or several."""
+    if isinstance(namespace, str):
+        raise InputError(f"A namespace must be a tuple of labels, got {namespace!r}.")
+    if isinstance(namespace, tuple) and all(isinstance(label, str) for label in namespace):
+        namespaces: list[Any] = [namespace]
+    else:
+        namespaces = [tuple(each) if isinstance(each, list) else each for each in namespace]
+    if not namespaces:
+        raise InputError("recall needs a namespace, got none. Pass a tuple of labels.")
+    for labels in namespaces:
+        if not isinstance(labels, tuple) or not all(
+            isinstance(label, str) and label for label in labels
+        ):
+            raise InputError(
+                f"A namespace must be a tuple of non-empty labels, got {labels!r}. "
+                'Write ("memories", user_id).'
+            )
+    return cast(list[Namespace], namespaces)
+
+
+def _statuses(include: Collection[str] | str) -> frozenset[str]:
+    """The statuses that a search shows besides "active"."""
+    named = frozenset([include] if isinstance(include, str) else include)
+    if unknown := named - set(STATUSES):
+        raise InputError(
+            f"include names statuses: {', '.join(STATUSES)}; got {sorted(map(str, unknown))}. "
+            'Write include=("quarantined", "superseded").'
+        )
+    return named
+
+
+def _judged(
+    candidates: Sequence[Candidate],
+    memories: Mapping[MemoryId, Memory],
+    barred: Decisions,
+    include: frozenset[str],
+) -> list[Candidate]:
+    """Candidates as they stand: what the guard bars without its words, the rest in force.
+
+    A memory is put out of force by another one only if that one is neither barred nor less
+    trusted.
+    """
+
+    def blocks(blocker: MemoryId, memory: Memory) -> bool:
+        other = memories.get(blocker)
+        if other is None or blocker in barred or other.status == "quarantined":
+            return False
+        return blocker == memory.id or other.authority >= memory.authority
+
+    judged = []
+    for candidate in candidates:
+        memory = candidate.memory
+        if memory.id in barred or memory.status == "quarantined":
+            is_wanted = "quarantined" in include
+            hidden = replace(memory, status="quarantined") if is_wanted else withheld(memory)
+            candidate = candidate._replace(memory=hidden)
+        elif candidate.standing and not any(blocks(one, memory) for one in candidate.blockers):
+            candidate = candidate._replace(standing=None, blockers=())
+        judged.append(candidate)
+    return judged
+
+
+def _ranked_item(item: Item, candidate: Candidate, scored: Scored | None) -> RankedItem:
+    """A result from a stored item; without a score where it lies beyond the head."""
+    result = RankedItem(
+        namespace=item.namespace,
+        key=item.key,
+        # A copy, because it may be the very value that a store or an index keeps.
+        value={
+            name: part if isinstance(part, str | int | float | None) else _copied(part)
+            for name, part in item.value.items()
+        },
+        created_at=item.created_at,
+        updated_at=item.updated_at,
+        score=scored.score if scored else None,
+    )
+    result.similarity = candidate.similarity
+    result.signals = scored.signals if scored else None
+    return result
+
+
+def _copied(part: Any) -> Any:
+    try:
+        return deepcopy(part)
+    except RecursionError:
+        # Nested deeper than `put` lets in: handed out as it is rather than not at all.
+        return part
+
+
+def _joint_likeness(finds: Sequence[ReadResult]) -> Likeness:
+    """Likeness within each namespace; across namespaces only equal words are alike."""
+
+    def likeness(ids: Sequence[MemoryId]) -> FloatArray:
+        texts = {c.memory.id: c.memory.text for found in finds for c in found.candidates}
+        words = np.array([texts[memory_id].casefold() for memory_id in ids])
+        alike = (words[:, None] == words[None, :]).astype(np.float64)
+        for found in finds:
+            own = [i for i, memory_id in enumerate(ids) if memory_id in found.items]
+            if own:
+                alike[np.ix_(own, own)] = found.likeness([ids[i] for i in own])
+        return np.asarray(alike)
+
+    return likeness
+
+
+def _conflicts(
+    chosen: Sequence[Scored], likeness: Likeness
+) -> tuple[tuple[MemoryId, MemoryId], ...]:
+    if len(chosen) < 2:
+        return ()
+    ids = [scored.memory.id for scored in chosen]
+    pairs = conflicts([scored.memory for scored in chosen], likeness(ids).tolist())
+    return tuple((ids[newer], ids[older]) for newer, older in pairs)

@@ -1,0 +1,301 @@
+"""How `RecallStore` keeps house: sweeps of a namespace, and forgetting all of it, as plans."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from langgraph.store.base import (
+    ListNamespacesOp,
+    MatchCondition,
+    PutOp,
+    SearchOp,
+)
+
+from langmem_recall.errors import InputError, StoreError, described
+from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace
+from langmem_recall.flows.candidates import PAGE, id_of, memory_of
+from langmem_recall.flows.duplicates import resembling_memories
+from langmem_recall.flows.effects import Call, Ops, Plan
+from langmem_recall.memory.conflicts import is_same
+from langmem_recall.memory.sweep import (
+    LEAST_CONFIDENCE,
+    STEPS,
+    Forgotten,
+    Row,
+    SweepReport,
+    check_steps,
+    coldness,
+    expiry,
+    faded_confidence,
+    is_in_force,
+    keeps,
+    merged,
+    purge,
+)
+from langmem_recall.memory.value import revised_value
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.ranking.signals import RECENCY, STRENGTH, signal_table
+from langmem_recall.types import (
+    SIDECAR_ROOT,
+    Candidate,
+    Evidence,
+    Memory,
+    MemoryId,
+    Namespace,
+    Usage,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class SweepRequest(NamedTuple):
+    """What a caller wants of a sweep."""
+
+    namespace: Namespace
+    apply: bool = False
+    steps: Sequence[str] = STEPS
+    cold_after: timedelta | None = None
+    purge_history_before: datetime | None = None
+    limit: int = 1_000
+    after: int | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be meant, before anything is read."""
+        check_namespace(self.namespace)
+        check_steps(self.steps)
+        for name, number, least in (("limit", self.limit, 1), ("after", self.after or 0, 0)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+                raise InputError(f"{name} must be a whole number from {least}, got {number!r:.80}.")
+        cold, before = self.cold_after, self.purge_history_before
+        if cold is not None and not (isinstance(cold, timedelta) and cold > timedelta()):
+            raise InputError(f"cold_after must be a timedelta above 0, got {cold!r:.80}.")
+        if before is not None and not isinstance(before, datetime):
+            raise InputError(f"purge_history_before must be a datetime, got {before!r:.80}.")
+
+
+@dataclass(slots=True)
+class SweepPlan:
+    """What a sweep has decided so far about the memories it looks at."""
+
+    memories: dict[MemoryId, Memory]
+    rows: list[Row] = field(default_factory=list)
+    changes: dict[MemoryId, dict[str, Any]] = field(default_factory=dict)
+    gone: set[MemoryId] = field(default_factory=set)
+    heirs: dict[MemoryId, MemoryId] = field(default_factory=dict)
+    """Which memory takes the place of one that was merged into it."""
+
+    def remove(self, row: Row) -> None:
+        """A memory is to go."""
+        self.rows.append(row)
+        self.gone.add(row.id)
+        self.changes.pop(row.id, None)
+
+    def change(self, memory: Memory, changes: Mapping[str, Any]) -> None:
+        """Some fields of a memory are to change."""
+        if changes:
+            self.changes.setdefault(memory.id, {}).update(changes)
+        self.memories[memory.id] = replace(memory, **changes)
+
+    def left(self) -> list[Memory]:
+        """The memories that stay, as they will be."""
+        return [memory for memory in self.memories.values() if memory.id not in self.gone]
+
+
+class Sweeper:
+    """The housekeeping half of a `RecallStore`; plans only, carried out by its owner."""
+
+    def __init__(self, keeper: Bookkeeper, merge_similarity: float) -> None:
+        self._keeper = keeper
+        self._backend = keeper.backend
+        self._quarantine = keeper.quarantine
+        self._ledger = keeper.ledger
+        self._merge_similarity = merge_similarity
+
+    def sweep(self, request: SweepRequest, policy: RecallPolicy) -> Plan[SweepReport]:
+        """Look at some memories, say what is to become of them, and do it where it is to be."""
+        now, offset = self._keeper.clock(), request.after or 0
+        # By name, where what a sweep writes stays put. In a store's own listing it would not: that
+        # begins with what was written last, and leaves open which of two written together is first.
+        page = self._backend.items_below(request.namespace, offset, request.limit)
+        items, places = yield from page
+        memories = {memory.id: memory for memory in map(memory_of, items)}
+        for barred in (yield from self._quarantine.barred(memories.values(), now.timestamp())):
+            if memories[barred].status == "active":
+                memories[barred] = replace(memories[barred], status="quarantined")
+        plan = SweepPlan(memories)
+        _age(plan, request, policy, now)
+        if "merge" in request.steps and self._merge_similarity <= 1:
+            yield from self._merge(plan, request.namespace, now)
+        usages: dict[MemoryId, Usage] = {}
+        if request.cold_after is not None or (request.apply and plan.heirs):
+            found = yield from self._ledger.usages(
+                request.namespace, list(memories), now.timestamp(), 0.0
+            )
+            usages = dict(zip(memories, found, strict=True))
+        if request.cold_after is not None:
+            plan.rows += _cold(plan.left(), usages, request.cold_after, policy, now)
+        if request.apply:
+            yield from self._apply(plan, usages)
+        # What was removed no longer takes up a place in the listing.
+        offset += places - (len(plan.gone) if request.apply else 0)
+        return SweepReport(
+            namespace=request.namespace,
+            applied=request.apply,
+            rows=tuple(plan.rows),
+            examined=len(items),
+            next=offset if places == request.limit else None,
+        )
+
+    def forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
+        """Delete all memories at or below a namespace and all that is kept about them."""
+        check_namespace(namespace)
+        count = yield from self._erase(namespace, sidecar=False)
+        traces = yield from self._ledger.forget_below(namespace)
+        for beside in (yield from self._beside(namespace)):
+            traces += yield from self._erase(beside, sidecar=True)
+        self._quarantine.reset()
+        compacted: bool = yield Call(self._compact)
+        return Forgotten(namespace, count, traces, compacted)
+
+    def _merge(self, plan: SweepPlan, namespace: Namespace, now: datetime) -> Plan[None]:
+        """Merge each memory into a better one that says the same.
+
+        Only what is swept may go: a memory outside of this sweep goes when its turn comes.
+        """
+        usable = [memory for memory in plan.left() if is_in_force(memory, now)]
+        found = yield from resembling_memories(self._backend, namespace, usable)
+        others = [match.memory for matches in found for match in matches]
+        excluded = set((yield from self._quarantine.barred(others, now.timestamp())))
+        excluded |= {memory.id for memory in others if not is_in_force(memory, now)}
+        for swept, matches in zip(usable, found, strict=True):
+            # As it is after others were merged into it.
+            memory = plan.memories[swept.id]
+            for match, likeness in matches:
+                other = plan.memories.get(match.id, match)
+                if other.id in plan.gone or other.id in excluded or keeps(memory, other):
+                    continue
+                if is_same(memory, other, likeness, self._merge_similarity):
+                    plan.change(other, merged(other, memory))
+                    plan.heirs[memory.id] = other.id
+                    plan.remove(Row("merge", memory.id, f"says the same as {other.key}"))
+                    break
+
+    def _apply(self, plan: SweepPlan, usages: Mapping[MemoryId, Usage]) -> Plan[None]:
+        """Writes before deletions: stopped at any point, nothing is lost."""
+        writes = [
+            Write(memory_id, revised_value(plan.memories[memory_id], **changes))
+            for memory_id, changes in sorted(plan.changes.items())
+        ]
+        yield from self._keeper.put(writes)
+        for merged_id, heir in plan.heirs.items():
+            while heir in plan.heirs:
+                heir = plan.heirs[heir]
+            self._ledger.hand_over(usages.get(merged_id, Usage()), heir)
+        if plan.heirs:
+            yield from self._ledger.flush()
+        yield from self._keeper.remove(sorted(plan.gone))
+        indexed = yield from self._keeper.catch_up()
+        plan.rows += [Row("index", memory_id, "the embedder works again") for memory_id in indexed]
+
+    def _erase(self, namespace: Namespace, sidecar: bool) -> Plan[int]:
+        """Delete everything at or below a namespace of either store; returns how many items."""
+        backend = self._keeper.sidecar if sidecar else self._backend
+        count = yield from backend.erase(namespace)
+        if count is not None:
+            return count
+        erased: set[MemoryId] = set()
+        while True:
+            op = SearchOp(namespace, None, PAGE, 0, None, refresh_ttl=False)
+            (page,) = yield Ops([op], sidecar=sidecar)
+            inside = (item for item in page if item.namespace[: len(namespace)] == namespace)
+            ids = sorted(map(id_of, inside))
+            if not ids:
+                return len(erased)
+            if erased.issuperset(ids):
+                raise StoreError(
+                    f"The store keeps {len(ids)} items of {namespace!r} that were deleted from it. "
+                    "Look for a process that writes them anew, and forget again."
+                )
+            deletions = [PutOp(*memory_id, None) for memory_id in ids]
+            yield Ops(deletions, sidecar=sidecar, as_batch=True)
+            erased.update(ids)
+            for memory_id in ids:
+                self._backend.note_delete(*memory_id)
+
+    def _beside(self, namespace: Namespace) -> Plan[list[Namespace]]:
+        """Namespaces of the side-car that hold something about this one, whatever put it there."""
+        path, own = (SIDECAR_ROOT, "*", *namespace), (SIDECAR_ROOT, *namespace)
+        depth, found, offset = len(path), set[Namespace](), 0
+        while True:
+            op = ListNamespacesOp((MatchCondition("prefix", path),), depth, PAGE, offset)
+            (page,) = yield Ops([op], sidecar=True)
+            offset += len(page)
+            # Label by label, because one of the namespace's own may be an asterisk too.
+            found |= {home for home in page if (home[0], *home[2:depth]) == own}
+            if len(page) < PAGE:
+                return sorted(found)
+
+    def _compact(self) -> bool:
+        both = (self._backend, self._keeper.sidecar)
+        backends = {id(backend): backend for backend in both}.values()
+        try:
+            # Each of them, whatever the first one says.
+            done = [backend.compact() for backend in backends]
+            return all(done)
+        except StoreError as error:
+            reason = described(error)
+            logger.warning("The store could not be compacted; compact it later: %s", reason)
+            return False
+
+
+def _age(plan: SweepPlan, request: SweepRequest, policy: RecallPolicy, now: datetime) -> None:
+    """What time alone decides: history that is old, memories past their end, inferences fading."""
+    before = request.purge_history_before
+    if before is not None and before.tzinfo is None:
+        before = before.replace(tzinfo=UTC)
+    for memory in list(plan.memories.values()):
+        if reason := purge(memory, before):
+            plan.remove(Row("purge", memory.id, reason))
+        elif memory.status == "superseded":
+            continue
+        elif "expire" in request.steps and (reason := expiry(memory, now)):
+            plan.remove(Row("expire", memory.id, reason))
+        elif "decay" in request.steps:
+            left = faded_confidence(memory, policy.durable_kinds)
+            if left is None:
+                continue
+            reason = f"unconfirmed inference: confidence {memory.confidence:.2f} -> {left:.2f}"
+            if left < LEAST_CONFIDENCE:
+                plan.remove(Row("remove", memory.id, f"{reason}, below {LEAST_CONFIDENCE:g}"))
+            else:
+                plan.rows.append(Row("decay", memory.id, reason))
+                plan.change(memory, {"confidence": left})
+
+
+def _cold(
+    memories: Sequence[Memory],
+    usages: Mapping[MemoryId, Usage],
+    cold_after: timedelta,
+    policy: RecallPolicy,
+    now: datetime,
+) -> list[Row]:
+    """Candidates for eviction by the signals that recall uses, the weakest first."""
+    records = [usages.get(memory.id, Usage()) for memory in memories]
+    candidates = list(map(Candidate, memories, repeat(Evidence()), records))
+    table, _, _ = signal_table(candidates, policy, now.timestamp())
+    signals = zip(table[STRENGTH].tolist(), table[RECENCY].tolist(), strict=True)
+    cold: list[tuple[tuple[float, float], Row]] = []
+    for memory, usage, signal in zip(memories, records, signals, strict=True):
+        times = (usage.last_used, memory.written_ts)
+        known = [time for time in times if time is not None and not math.isnan(time)]
+        idle = timedelta(seconds=now.timestamp() - max(known)) if known else None
+        if reason := coldness(memory, idle, cold_after, policy.durable_kinds, signal):
+            cold.append((signal, Row("cold", memory.id, reason)))
+    return [row for _, row in sorted(cold, key=itemgetter(0))]

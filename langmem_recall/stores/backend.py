@@ -1,0 +1,334 @@
+"""Which engine is inside: `backend_of` asks it once; `GenericBackend` serves any store."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
+from langgraph.store.base.batch import AsyncBatchedBaseStore
+from langgraph.store.memory import InMemoryStore
+
+from langmem_recall.deadline import loading
+from langmem_recall.errors import described
+from langmem_recall.filters import matches
+from langmem_recall.flows.backend import Backend
+from langmem_recall.flows.candidates import (
+    COSINE_LIMIT,
+    MatchedCue,
+    NamespaceView,
+    ReadRequest,
+    ReadResult,
+    best_by_words,
+    beyond,
+    id_of,
+    likeness_in,
+    listing,
+    make_candidates,
+    match,
+)
+from langmem_recall.flows.effects import Call, Ops, Plan
+from langmem_recall.flows.usage import SidecarUsage, UsageBackend
+from langmem_recall.ranking.arrays import FloatArray
+from langmem_recall.ranking.calibration import NullDistribution
+from langmem_recall.ranking.evidence import Window, score_evidence
+from langmem_recall.stores.index import NamespaceIndex
+from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
+
+MOST_NAMESPACES = 256
+"""Indexes kept in memory; the one searched longest ago goes first."""
+MOST_MEMORIES = 500_000
+"""Memories that all of them may hold, at two to three kilobytes each."""
+LARGE_RECHECK = 20
+"""A namespace found too large is counted again after this many times the index's age limit."""
+MOMENT_S = 0.002
+
+
+def utc_now() -> datetime:
+    """The time, where no other clock was given."""
+    return datetime.now(UTC)
+
+
+def backend_of(
+    store: BaseStore,
+    clock: Callable[[], datetime] = utc_now,
+    index_limit: int = 100_000,
+    max_age_s: float = 30.0,
+) -> Backend:
+    """The backend of a store: of its engine where we know that, else one that fits any store.
+
+    Args:
+        store: The store.
+        clock: Tells the time.
+        index_limit: Memories in a namespace beyond which its words are not kept in this process.
+        max_age_s: Seconds after which a namespace is listed again.
+    """
+    from langmem_recall.stores.local.backend import LocalBackend
+    from langmem_recall.stores.local.store import LocalStore
+
+    if isinstance(store, LocalStore):
+        return LocalBackend(store, clock, index_limit, max_age_s)
+    # Not imported for those who do not use it: without it there is no such store.
+    postgres = sys.modules.get("langgraph.store.postgres.base")
+    if postgres is not None and isinstance(store, postgres.BasePostgresStore):
+        from langmem_recall.stores.postgres.backend import PostgresBackend
+
+        return PostgresBackend(store, clock, index_limit, max_age_s)
+    backend = GenericBackend(store, clock, index_limit, max_age_s)
+    backend.queries_as_documents = not isinstance(store, InMemoryStore)
+    return backend
+
+
+class Fetched(NamedTuple):
+    """What one read brought: a page for each search, and items by name, None for one gone."""
+
+    pages: list[list[SearchItem]]
+    items: dict[MemoryId, Item | None]
+
+
+def fetch_with_ops(searches: Sequence[SearchOp], gets: Sequence[GetOp]) -> Plan[Fetched]:
+    """Pages and items as any store gives them."""
+    answers: list[Any] = yield Ops([*searches, *gets])
+    ids = [(op.namespace, op.key) for op in gets]
+    items = dict(zip(ids, answers[len(searches) :], strict=True))
+    return Fetched(answers[: len(searches)], items)
+
+
+class GenericBackend(Backend):
+    """Any store: `search` for the dense channel, an index in this process for the words."""
+
+    def __init__(
+        self,
+        store: BaseStore,
+        clock: Callable[[], datetime],
+        index_limit: int,
+        max_age_s: float,
+    ) -> None:
+        self.store = store
+        self.usage: UsageBackend = SidecarUsage()
+        hides_index = getattr(store, "index_config", NotImplemented) is NotImplemented
+        self.needs_loop = isinstance(store, AsyncBatchedBaseStore)
+        self.has_vectors = self.embeddings is not None or (
+            hides_index and not hasattr(store, "embeddings")
+        )
+        self._clock = clock
+        self._index_limit = index_limit
+        self._max_age_s = max_age_s
+        self._lock = threading.Lock()
+        self._indexes: OrderedDict[Namespace, NamespaceIndex] = OrderedDict()
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """The embedder that the store has now, where it shows one."""
+        found = getattr(self.store, "embeddings", None)
+        return found if isinstance(found, Embeddings) else None
+
+    def view(self, prefix: Namespace) -> Plan[NamespaceView]:
+        """The words of a namespace, listed anew when old; an empty index where none is kept.
+
+        One fill at a time, however many readers wait for it.
+        """
+        if not self._index_limit:
+            return NamespaceIndex()
+        with self._lock:
+            index = self._indexes.get(prefix)
+            if index is None:
+                index = self._indexes[prefix] = NamespaceIndex()
+            self._indexes.move_to_end(prefix)
+            while len(self._indexes) > MOST_NAMESPACES:
+                self._indexes.popitem(last=False)
+        now = self._clock().timestamp()
+        while not index.is_fresh(now, self._max_age_s * (LARGE_RECHECK if index.too_large else 1)):
+            begun = index.begin_fill()
+            if begun is None:
+                if index.filled_at is not None:
+                    # Another reader is at it; until then the words of before will do.
+                    break
+                # Not marked as loading: the reader that is at it may hang.
+                yield Call(partial(time.sleep, MOMENT_S), partial(asyncio.sleep, MOMENT_S))
+                now = self._clock().timestamp()
+                continue
+            try:
+                changes = self._changes(prefix, index)
+                if changes is not None:
+                    changed, count = yield from changes
+                    is_whole = yield Call(partial(index.take_changes, changed, count, now))
+                    if is_whole and count <= self._index_limit:
+                        break
+                items = yield from self._list(prefix)
+                visible = [item for item in items if item.namespace[0] != SIDECAR_ROOT]
+                index.too_large = len(visible) > self._index_limit
+                with loading():
+                    # Reading the words of thousands of memories must not hold the event loop up.
+                    taken = [] if index.too_large else visible
+                    yield Call(partial(index.end_fill, taken, now))
+                self._trim()
+                break
+            finally:
+                index.cease_fill(begun)
+        return NamespaceIndex() if index.too_large else index
+
+    def find(self, request: ReadRequest, view: Any, null: NullDistribution) -> Plan[ReadResult]:
+        """One round trip: a search per part, and the memories that the words point to."""
+        index: NamespaceIndex = NamespaceIndex() if view is None else view
+        policy = request.policy
+        with index.lock:
+            catalog = index.catalog
+            matched = match(request, catalog)
+            pinned = catalog.pinned() if request.with_pinned else []
+            rows = [*pinned, *best_by_words(catalog, matched.wordings, policy.rescues)]
+            ids = dict.fromkeys([*request.required, *map(catalog.id, rows)])
+        gets = [GetOp(namespace, key, refresh_ttl=False) for namespace, key in ids]
+        plain = SearchOp(
+            request.prefix,
+            dict(request.filter) if request.filter else None,
+            max(policy.pool, request.wanted),
+            0,
+            None,
+            refresh_ttl=False,
+        )
+        degraded: list[str] = []
+        fetched: Fetched | None = None
+        if self.has_vectors:
+            searches = [plain._replace(query=part.dense_text) for part in matched.parts]
+            try:
+                fetched = yield from self._fetch(searches, gets, index, request.cue.searched)
+            except Exception as error:
+                degraded.append(f"dense search failed ({described(error)}); lexical only")
+        if fetched is None:
+            fetched = yield from fetch_with_ops([plain], gets)
+        with index.lock:
+            return _assemble(request, index, matched, null, fetched, degraded)
+
+    def note_put(
+        self, namespace: Namespace, key: str, value: Mapping[str, Any], now: datetime
+    ) -> None:
+        """An item was written through this process."""
+        for index in self._indexes_above(namespace):
+            index.note_put(namespace, key, value, now)
+
+    def note_delete(self, namespace: Namespace, key: str) -> None:
+        """An item was deleted through this process."""
+        for index in self._indexes_above(namespace):
+            index.note_delete((namespace, key))
+
+    def _fetch(
+        self,
+        searches: Sequence[SearchOp],
+        gets: Sequence[GetOp],
+        index: NamespaceIndex,
+        texts: Sequence[str],
+    ) -> Plan[Fetched]:
+        """Pages and items; of `texts`, the cue's, an engine may look for the words itself."""
+        return fetch_with_ops(searches, gets)
+
+    def _changes(
+        self, prefix: Namespace, index: NamespaceIndex
+    ) -> Plan[tuple[list[Item], int]] | None:
+        """What was written since an index was filled, and how many items there are now."""
+        return None
+
+    def _list(self, prefix: Namespace) -> Plan[list[Item]]:
+        return listing(prefix, self._index_limit)
+
+    def _trim(self) -> None:
+        """Let go of the namespaces searched longest ago, where all together hold too much."""
+        with self._lock:
+            size = sum(index.catalog.size for index in self._indexes.values())
+            while size > MOST_MEMORIES and len(self._indexes) > 1:
+                _, oldest = self._indexes.popitem(last=False)
+                size -= oldest.catalog.size
+
+    def _indexes_above(self, namespace: Namespace) -> list[NamespaceIndex]:
+        with self._lock:
+            return [
+                index
+                for prefix, index in self._indexes.items()
+                if namespace[: len(prefix)] == prefix
+            ]
+
+
+def _assemble(
+    request: ReadRequest,
+    index: NamespaceIndex,
+    matched: MatchedCue,
+    null: NullDistribution,
+    fetched: Fetched,
+    degraded: list[str],
+) -> ReadResult:
+    """Candidates from what was fetched; the caller holds the lock of the index."""
+    prefix, pool = request.prefix, request.policy.pool
+    pages = fetched.pages
+    exhausted = all(len(page) < max(pool, request.wanted) for page in pages)
+    if not prefix:
+        pages = [[item for item in page if item.namespace[0] != SIDECAR_ROOT] for page in pages]
+    # Only the head's own evidence may be read: the same head for every page.
+    pools = [page[:pool] for page in pages]
+    items: dict[MemoryId, Item] = {id_of(item): item for page in pools for item in page}
+    dense_count = len(items)
+    for memory_id, item in fetched.items.items():
+        if item is None:
+            index.note_delete(memory_id)
+        elif item.namespace[: len(prefix)] == prefix and matches(item.value, request.filter):
+            items.setdefault(memory_id, item)
+    memories = index.memories(list(items.values()))
+    catalog = index.catalog
+    if matched.version != catalog.version or matched.catalog is not catalog:
+        # The rows no longer mean what they meant when the words were matched.
+        matched = match(request, catalog)
+    found = (catalog.row(memory.id) for memory in memories)
+    catalog_rows = [row for row in found if row is not None]
+    window = Window(catalog, catalog_rows)
+    rows = dict(zip(items, map(window.row, catalog_rows), strict=True))
+    cosines, unseen = _cosines(rows, pools, (len(matched.parts), window.rows), pool, degraded)
+    wordings = [window.wording(wording) for wording in matched.wordings]
+    model = request.policy.relevance
+    table = score_evidence(window, matched.parts, wordings, cosines, null, model, unseen)
+    tail = [item for item in pages[0][pool:] if id_of(item) not in items]
+    return ReadResult(
+        candidates=make_candidates(request, matched, table, list(rows.values()), memories),
+        tail=[beyond(catalog, item, item.score if matched.is_literal else None) for item in tail],
+        items=items | {id_of(item): item for item in tail},
+        exhausted=exhausted,
+        searched=catalog.size,
+        channels={
+            "dense": 0 if cosines is None else dense_count,
+            "words": len(items) - dense_count,
+        },
+        likeness=partial(likeness_in, index),
+        degraded=tuple(degraded),
+    )
+
+
+def _cosines(
+    rows: Mapping[MemoryId, int],
+    pools: Sequence[Sequence[SearchItem]],
+    shape: tuple[int, int],
+    pool: int,
+    degraded: list[str],
+) -> tuple[FloatArray | None, float | None]:
+    """Scores as a row per part, and the least of a full pool: no unseen memory has more."""
+    scores = [item.score for page in pools for item in page if item.score is not None]
+    finite = [score for score in scores if score == score]
+    if len(finite) < len(scores):
+        degraded.append("the embedder gave NaN; those memories have no dense evidence")
+    if not finite or len(pools) != shape[0]:
+        return None, None
+    if max(finite) > COSINE_LIMIT or min(finite) < -COSINE_LIMIT:
+        degraded.append("the store's scores are no cosines; lexical only")
+        return None, None
+    table = np.full(shape, np.nan)
+    for part, page in enumerate(pools):
+        places = [rows[id_of(item)] for item in page]
+        table[part, places] = [np.nan if item.score is None else item.score for item in page]
+    is_full = all(len(page) >= pool for page in pools)
+    return table, min(finite) if is_full else None
