@@ -118,8 +118,8 @@ class Window:
 
     def links(self, previous: float, following: float) -> Links:
         """How much neighbours share when all are known."""
-        links = self._catalog.links(previous, following)
-        return Links(*(column[self._places] for column in links))
+        whole = self._catalog.links(previous, following)
+        return Links._make(column[self._places] for column in whole)
 
 
 def read_part(text: str, catalog: Catalog, model: RelevanceModel, strip_names: bool) -> Part:
@@ -168,13 +168,10 @@ def _without_common_names(
     frequency = catalog.lexical.document_frequency
     stripped = text
     for word in reversed(words):
-        if word.folded in mentions or (
-            word.is_capital
-            and (
-                word.folded in surnames
-                or min(map(frequency, tokens(word.folded)), default=0) > common
-            )
-        ):
+        is_common = word.is_capital and (
+            word.folded in surnames or min(map(frequency, tokens(word.folded)), default=0) > common
+        )
+        if is_common or word.folded in mentions:
             stripped = stripped[: word.start] + stripped[word.start + len(word.text) :]
     if stripped is text:
         return text
@@ -323,7 +320,7 @@ def _dense_evidence(
     unseen = neutral
     if unseen_cosine is not None:
         unseen = min(neutral, (unseen_cosine - null.mean) / null.sd)
-    own = null.standardise(cosine)
+    own = (cosine - null.mean) / null.sd
     measured = ~np.isnan(own)
     own = np.where(measured, own, unseen)
     own_evidence = model.dense * (own - neutral)

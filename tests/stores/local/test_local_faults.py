@@ -133,8 +133,9 @@ def test_failure_in_mid_write_leaves_the_words_as_they_were(path, monkeypatch):
         store.put(NS, "kept", {"content": "yellow submarine"})
         shelf = store.shelf(NS)
         with shelf.lock:
-            terms = shelf.catalog.lexical.terms_of(shelf.catalog.row((NS, "kept")))
-    assert "submarin" in terms
+            row = shelf.catalog.row((NS, "kept"))
+            rows = shelf.catalog.lexical.scan(["submarin"]).rows.tolist()
+    assert row in rows
     assert still_there(path)[1][0] == "kept"
 
 
