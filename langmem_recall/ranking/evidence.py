@@ -176,7 +176,7 @@ def _without_common_names(
     if stripped is text:
         return text
     stripped = " ".join(stripped.split())
-    return stripped if read_words(stripped) else text
+    return stripped if any(map(str.isalnum, stripped)) else text
 
 
 def match_words(

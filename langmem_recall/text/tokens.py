@@ -96,9 +96,11 @@ def read_words(text: str) -> list[Word]:
     for match in _WORD.finditer(text):
         word, start = match.group(), match.start()
         folded = (word if word.isalnum() else _POSSESSIVE.sub("", word)).casefold()
-        before = text[max(start - 8, 0) : start].rstrip(" \t\n\"'([*-")
-        begins_sentence = before[-1:] in ("", ".", "!", "?", ":")
-        words.append(Word(word, start, folded, word[0].isupper() and not begins_sentence))
+        is_capital = word[0].isupper()
+        if is_capital:
+            before = text[max(start - 8, 0) : start].rstrip(" \t\n\"'([*-")
+            is_capital = before[-1:] not in ("", ".", "!", "?", ":")
+        words.append(Word(word, start, folded, is_capital))
     return words
 
 
