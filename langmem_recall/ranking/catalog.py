@@ -198,8 +198,7 @@ class Catalog:
 
         self._row_of.update(zip(ids, range(self.rows, self.rows + len(ids)), strict=True))
         self._ids.extend(ids)
-        homes = self._homes
-        self._home.extend([homes.setdefault(home, len(homes)) for home, _ in ids])
+        self._home.extend([self._homes.setdefault(home, len(self._homes)) for home, _ in ids])
         self._thread.extend(numbers(self._threads, threads))
         self._position.extend(positions)
         self.speaker.extend(numbers(self.speakers, speakers))

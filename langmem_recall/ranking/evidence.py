@@ -71,8 +71,7 @@ class EvidenceTable(NamedTuple):
 class Window:
     """A few rows of a catalog with their whole threads: all that their evidence depends on.
 
-    Stands in for the catalog: reading all of it for thirty memories of a hundred thousand pays
-    for the rest.
+    Stands in for the catalog, so that thirty memories do not pay for the other hundred thousand.
     """
 
     def __init__(self, catalog: Catalog, rows: Sequence[int]) -> None:
@@ -255,11 +254,10 @@ def score_evidence(
     if len(tables) == 1:
         return tables[0]
     best = np.argmax([table.relevance for table in tables], axis=0)[None, :]
-    columns = (
+    pooled = EvidenceTable._make(
         np.take_along_axis(np.stack(column), best, axis=0)[0]
         for column in zip(*tables, strict=True)
     )
-    pooled = EvidenceTable(*columns)
     if cosines is None:
         return pooled
     highest = np.where(np.isnan(cosines), -np.inf, cosines).max(axis=0)

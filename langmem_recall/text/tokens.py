@@ -70,7 +70,6 @@ _OUTER_JOINT = re.compile(r"[/\\@:]+|(?<=\d)T(?=\d\d:)")
 _INNER_JOINT = re.compile(r"[-_'&+#]+|\.(?!\d)|(?<!\d)\.")
 _RUN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+(?:\.\d+)*")
 _PLURAL_ACRONYM = re.compile(r"[A-Z]{2,}s")
-
 _WORD = re.compile(r"[^\W_]+(?:[-'\u2019][^\W_]+)*")
 _POSSESSIVE = re.compile("['\u2019]s?$")
 
