@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from langmem_recall.agents.middleware import RecallMiddleware
     from langmem_recall.agents.node import recall_node
-    from langmem_recall.agents.records import RecallState
     from langmem_recall.agents.tools import memory_tools
+    from langmem_recall.agents.turn import RecallState
     from langmem_recall.cue import build_cue
     from langmem_recall.embeddings import LocalEmbeddings
     from langmem_recall.errors import RecallError
@@ -44,7 +44,7 @@ _HOMES = {
     "RecallError": "langmem_recall.errors",
     "RecallMiddleware": "langmem_recall.agents.middleware",
     "RecallPolicy": "langmem_recall.policy",
-    "RecallState": "langmem_recall.agents.records",
+    "RecallState": "langmem_recall.agents.turn",
     "RecallStore": "langmem_recall.stores.recall_store",
     "Reranker": "langmem_recall.flows.rerank",
     "TraceLog": "langmem_recall.observe.log",

@@ -1,21 +1,28 @@
-"""The options that node and middleware take."""
+"""The options that node, middleware and tools take, and the store of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+import threading
+import weakref
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, get_args
+from functools import partial
+from typing import Any, Literal, TypedDict, cast, get_args
 
 from langchain_core.language_models import BaseChatModel
 from langgraph.store.base import BaseStore
 
 from langmem_recall.agents.block import Count, Renderer
-from langmem_recall.agents.compaction import budget_tokens, count_tokens
 from langmem_recall.agents.placement import Placement
+from langmem_recall.agents.shorten import budget_tokens, count_tokens
 from langmem_recall.cue import build_cue
-from langmem_recall.errors import ConfigurationError
+from langmem_recall.deadline import Deadline
+from langmem_recall.errors import ConfigurationError, StoreError
+from langmem_recall.flows.effects import Call
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import render_block
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Cue
 
 CueBuilder = Callable[[Any], Cue | str]
@@ -96,3 +103,100 @@ class RecallOptions(TypedDict, total=False):
     first_load: float
     summarizer_limit: float
     on_error: OnError
+
+
+def check_names(option: str, names: Collection[str], example: str) -> tuple[str, ...]:
+    """Names of tools, of which a bare text is none."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise ConfigurationError(
+            f"{option} must be names of tools, got {names!r}. Write {example}."
+        )
+    return tuple(names)
+
+
+# --- The store of a run, wrapped once for as long as it lives ---
+
+
+def recall_store(given: BaseStore | None, runtime_store: BaseStore | None) -> RecallStore:
+    """The store that recalls in this run.
+
+    Args:
+        given: The store the agent part was made with.
+        runtime_store: The store of the run, as the platform or `compile(store=...)` set it; used
+            where none was given.
+
+    Returns:
+        A `RecallStore` as it is; any other store wrapped, with the same index, usage and caches
+        for the same store in every run.
+    """
+    store = runtime_store if given is None else given
+    if store is None:
+        raise ConfigurationError(
+            "Recall has no store. Compile the graph with store=..., or pass store=... to the "
+            "middleware, node or tools."
+        )
+    if isinstance(store, RecallStore):
+        return store
+    if not isinstance(store, BaseStore):
+        raise ConfigurationError(
+            f"The store must be a LangGraph BaseStore, got {type(store).__name__}. "
+            "Pass RecallStore(...), LocalStore(...) or any other BaseStore."
+        )
+
+    def drop(dead: Any, place: int = id(store), wrappers: Any = _wrappers) -> None:
+        # A store may die amid any other call, so this takes no lock and touches no other entry.
+        if place in wrappers and wrappers[place][0] is dead:
+            del wrappers[place]
+
+    with _lock:
+        entry = _wrappers.get(id(store))
+        if entry is None or entry[0]() is not store:
+            inside = RecallStore(cast(BaseStore, _WeakStore(store)))
+            entry = _wrappers[id(store)] = (weakref.ref(store, drop), inside)
+    # What is inside refers to the store weakly, so that the cache keeps no store alive; what is
+    # handed out refers to it strongly, so that a store lives while it is used.
+    wrapper = copy.copy(entry[1])
+    wrapper._inner = store
+    return wrapper
+
+
+_wrappers: dict[int, tuple[weakref.ref[BaseStore], RecallStore]] = {}
+"""One wrapper for each living store, by identity: equal stores stay two."""
+_lock = threading.RLock()
+
+
+class _WeakStore:
+    """Stands for a store in every respect and does not keep it alive."""
+
+    __slots__ = ("__weakref__", "_hash", "_store")
+
+    def __init__(self, store: BaseStore) -> None:
+        object.__setattr__(self, "_store", weakref.ref(store))
+        try:
+            object.__setattr__(self, "_hash", hash(store))
+        except TypeError:
+            object.__setattr__(self, "_hash", id(store))
+
+    def __getattribute__(self, name: str) -> Any:
+        store = object.__getattribute__(self, "_store")()
+        if store is None:
+            raise StoreError("The store of an earlier run is gone. Keep a reference to the store.")
+        return getattr(store, name)
+
+    # Locks and caches kept by store must find the same entry through this one.
+    def __hash__(self) -> int:
+        return cast(int, object.__getattribute__(self, "_hash"))
+
+    def __eq__(self, other: object) -> bool:
+        store = object.__getattribute__(self, "_store")()
+        if type(other) is _WeakStore:
+            other = object.__getattribute__(other, "_store")()
+        return store is not None and store is other
+
+
+def store_call(
+    store: RecallStore, method: str, *args: Any, limit: Deadline | None = None, **fields: Any
+) -> Call:
+    """A call of a store's method, which in a loop is its async form."""
+    sync, twin = getattr(store, method), getattr(store, f"a{method}")
+    return Call(partial(sync, *args, **fields), partial(twin, *args, **fields), limit)

@@ -1,28 +1,127 @@
-"""What a model call is made from and what comes of it."""
+"""A turn's model calls: what one is made from, and what it leaves in the state: never a text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple, NotRequired
 
 from langchain_core.messages import BaseMessage
-from langgraph.store.base import BaseStore
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
-from langmem_recall.agents.records import RecallRecord
-from langmem_recall.types import Namespace, Recall
+from langmem_recall.cue import CueState
+from langmem_recall.stores.recall_store import RecallStore
+from langmem_recall.types import TRUST, VERIFIED_TRUST, Cue, Memory, MemoryId, Namespace
+
+DENIED = "the user has said otherwise in this conversation which wins"
+CONTRADICTED = "older than {} which may contradict it"
+"""The notes that a label may have."""
+_HANDLE = "m[1-9][0-9]{0,8}"
+_NOTE = f"^(?:{DENIED}|{CONTRADICTED.format('m[1-9][0-9]*')})$"
+
+MOST_RECORDS = 200
+"""Records a state keeps; older ones belong to turns that no model sees any more."""
+
+
+class ShownMemory(TypedDict):
+    """One memory of a block."""
+
+    handle: Annotated[str, Field(pattern=f"^{_HANDLE}$")]
+    namespace: list[str]
+    key: str
+    source: str
+    score: float
+    relevance: float
+    digest: str
+    """Tells whether the text is still the one that was shown."""
+    notes: list[Annotated[str, Field(pattern=_NOTE)]]
+    """More words of its label."""
+    room: int | None
+    """Tokens its line was shortened to; None for a whole one."""
+    verified: NotRequired[bool]
+    """Whether a trusted source or a person vouches for it; by its source alone when absent."""
+
+
+class RecallRecord(TypedDict):
+    """One recall of a turn."""
+
+    id: str
+    turn: str
+    """Key of the human message that began the turn."""
+    cue: str
+    """Fingerprint of the cue; empty for a recall that failed and is to be tried again."""
+    after: str | None
+    """Key of the message its block comes after; None: where the placement puts it."""
+    at: Annotated[str, AfterValidator(lambda time: datetime.fromisoformat(time) and time)]
+    memories: list[ShownMemory]
+    dropped: dict[str, int]
+    """How many candidates each gate dropped."""
+    reason: str
+    tokens: int
+    budget: int
+    degraded: list[str]
+
+
+_RECORD: TypeAdapter[RecallRecord] = TypeAdapter(RecallRecord)
+
+
+def add_records(
+    old: Sequence[RecallRecord] | None, new: Sequence[RecallRecord] | None
+) -> list[RecallRecord]:
+    """The reducer of the state: new records after old ones, the same one once, not too many."""
+    # Whatever a client writes into the state, the thread goes on: readers drop what is no record.
+    records = {_name(record): record for record in (*(old or ()), *(new or ()))}
+    return list(records.values())[-MOST_RECORDS:]
+
+
+class RecallState(CueState, total=False):
+    """Mix this into the state of a graph that has a recall node."""
+
+    recalls: Annotated[list[RecallRecord], add_records]
+
+
+def read_records(state: Any) -> tuple[list[RecallRecord], list[str]]:
+    """The records in a state, and the names of entries that are none of ours or are damaged."""
+    found = state.get("recalls") if isinstance(state, Mapping) else getattr(state, "recalls", None)
+    sound, damaged = list[RecallRecord](), list[str]()
+    for entry in found if isinstance(found, list | tuple) else ():
+        try:
+            _RECORD.validate_python(entry)
+            sound.append(entry)
+        except ValidationError:
+            damaged.append(_name(entry))
+    return sound, damaged
+
+
+def _name(entry: Any) -> str:
+    name = entry.get("id") if isinstance(entry, Mapping) else entry
+    return name if isinstance(name, str) else f"{name!r:.40}"
 
 
 class ModelCall(NamedTuple):
-    """All that a model call is made from."""
+    """All that a model call is made from, and where in its conversation it stands."""
 
     state: Any
     messages: Sequence[BaseMessage]
-    records: Sequence[RecallRecord]
-    context: Any
+    model: Any
     config: Mapping[str, Any]
-    store: BaseStore | None
-    model: Any = None
-    damaged: Sequence[str] = ()
+    write: Callable[[Any], None]
+    """The run's stream writer."""
+    store: RecallStore
+    namespaces: tuple[Namespace, ...]
+    thread_id: str | None
+    turn: str
+    """Key of the human message that began the turn."""
+    place: int
+    """Index of that message; -1 when no human has spoken."""
+    keys: tuple[str, ...]
+    """Keys of all messages."""
+    saved: Sequence[RecallRecord]
+    """Records in the state."""
+    damaged: Sequence[str]
     """Entries of the state's records that cannot be read."""
 
 
@@ -30,25 +129,40 @@ class PreparedCall(NamedTuple):
     """The messages a model is given, and what is new about them."""
 
     messages: list[BaseMessage]
-    records: list[RecallRecord]
-    """New ones, to be added to the state."""
-    recall: Recall | None
-    """The recall that was made for this call, if one was."""
-    handles: list[RecallRecord]
-    """All records that an answer may cite."""
     update: list[RecallRecord]
     """Records of the blocks in the messages that the state does not have yet."""
+    handles: list[RecallRecord]
+    """All records that an answer may cite."""
     unverified: list[str]
     """What these messages show, in blocks or results of tools, that nobody vouches for."""
+    store: RecallStore
+    has_failed: bool
 
 
-class Turn(NamedTuple):
-    """Where in a conversation a model call stands."""
+def fingerprint(cue: Cue, namespaces: Sequence[Namespace], policy: str) -> str:
+    """Digest of all that a recall depends on, but for the memories."""
+    times = [repr(time) for time in (cue.temporal, cue.at, cue.as_of)]
+    return digest(json.dumps([cue.searched, cue.text, cue.task, times, namespaces, policy]))
 
-    key: str
-    place: int
-    """Index of the message that began it; -1 when no human has spoken."""
-    thread_id: str | None
-    namespaces: tuple[Namespace, ...]
-    keys: tuple[str, ...]
-    """Keys of all messages."""
+
+def digest(text: str) -> str:
+    """A short digest of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def shown_id(shown: ShownMemory) -> MemoryId:
+    """The memory that was shown."""
+    return tuple(shown["namespace"]), shown["key"]
+
+
+def is_unchanged(shown: ShownMemory, memory: Memory | None) -> bool:
+    """Whether a memory that was shown still says the same and is in force."""
+    if memory is None or memory.status != "active":
+        return False
+    return digest(memory.text) == shown["digest"]
+
+
+def needs_verification(shown: Mapping[str, Any]) -> bool:
+    """Whether nobody vouches for a memory that was shown."""
+    by_source = TRUST.get(shown["source"], 0.0) >= VERIFIED_TRUST
+    return not shown.get("verified", by_source)

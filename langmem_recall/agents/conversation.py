@@ -10,8 +10,8 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langmem_recall.agents.placement import message_key
-from langmem_recall.agents.records import RecallRecord, digest, records_of
+from langmem_recall.agents.placement import message_keys
+from langmem_recall.agents.turn import RecallRecord, digest, read_records
 from langmem_recall.cue import latest_human, texts_of, words_of
 from langmem_recall.memory.attribution import is_carried, source_of
 from langmem_recall.memory.foreign import Parts, parts_of
@@ -19,13 +19,12 @@ from langmem_recall.types import TRUST, Memory, MemoryId, Namespace, Source
 
 _OWN_BLOCKS = frozenset({"tool_call", "function_call", "invalid_tool_call"})
 """What looks like the result of a provider's own tool and is a call of ours."""
-
 _VOICES = frozenset({"audio", "input_audio"})
 
 
 @dataclass(frozen=True, slots=True)
-class Thread:
-    """The messages of a conversation, and the memories that were shown in it.
+class Conversation:
+    """The messages of a thread, and the memories that were shown in it.
 
     Args:
         messages: All messages so far.
@@ -39,26 +38,36 @@ class Thread:
     own: frozenset[str]
     trusted: frozenset[str]
 
+    @classmethod
+    def of(cls, state: Any, own: frozenset[str], trusted: frozenset[str]) -> Conversation:
+        """The conversation in a graph's state: a mapping, an object, or a list of messages."""
+        return cls(messages_of(state), read_records(state)[0], own, trusted)
+
     @property
     def turn(self) -> str | None:
         """Key of the human message that began the turn."""
         place = latest_human(self.messages)
-        return None if place is None else message_key(self.messages, place)
+        return None if place is None else message_keys(self.messages)[place]
 
     def source_of(self, text: str) -> Source:
         """Who said it; what only a memory or a tool says is trusted no more than these."""
-        humans = [_parts(message) for message in _humans(self.messages)]
-        source = source_of(text, humans[::-1], self.is_untrusted)
+        humans, messages = list[Parts](), self.messages
+        while (place := latest_human(messages)) is not None:
+            humans.insert(0, _parts(messages[place]))
+            messages = messages[:place]
+        source = source_of(text, humans, self.is_untrusted)
         if source != "agent_inferred":
             return source
         others = [other for shown, other in self._others() if is_carried(text, [shown])]
-        others += [_source(one["source"]) for one in self._shown() if one["digest"] == digest(text)]
+        memories = (one for record in self.records for one in record["memories"])
+        others += [_source(one["source"]) for one in memories if one["digest"] == digest(text)]
         return min(("recalled", *others), key=TRUST.__getitem__) if others else source
 
-    def named(self, name: str, home: Namespace) -> MemoryId:
+    def memory_named(self, name: str, home: Namespace) -> MemoryId:
         """The memory, at or below `home`, that the model was shown under a key or a handle."""
-        by_tool = [one for message in self.messages for one in artifact_of(message)]
-        for one in (*reversed(by_tool), *reversed(list(self._shown()))):
+        in_blocks: list[Any] = [one for record in self.records for one in record["memories"]]
+        in_results = [one for message in self.messages for one in artifact_of(message)]
+        for one in reversed(in_blocks + in_results):
             namespace = tuple(one["namespace"])
             if name in (one["key"], one.get("handle")) and namespace[: len(home)] == home:
                 return namespace, one["key"]
@@ -68,55 +77,48 @@ class Thread:
     def is_untrusted(self) -> bool:
         """Whether this turn has seen words that nobody vouches for."""
         place, turn = latest_human(self.messages), self.turn
-        if place is not None and _shows_foreign(self.messages[place]):
-            return True
-        called = _called(self.messages)
         since = self.messages[0 if place is None else place + 1 :]
-        if any(
-            self._is_foreign(message, called) or _has_server_results(message) for message in since
-        ):
-            return True
-        seen = [one["source"] for message in since for one in artifact_of(message)]
-        seen += [
-            one["source"]
-            for record in self.records
-            if record["turn"] == turn
-            for one in record["memories"]
-        ]
-        return "external" in seen
+        in_blocks = (record["memories"] for record in self.records if record["turn"] == turn)
+        return (
+            (place is not None and _shows_foreign(self.messages[place]))
+            or any(self._foreign_results(since))
+            or any(map(_has_server_results, since))
+            or any(one["source"] == "external" for message in since for one in artifact_of(message))
+            or any(one["source"] == "external" for shown in in_blocks for one in shown)
+        )
 
-    def _is_foreign(self, message: BaseMessage, called: Mapping[str | None, str]) -> bool:
-        if not isinstance(message, ToolMessage):
-            return False
+    def _foreign_results(self, among: Sequence[BaseMessage]) -> list[ToolMessage]:
+        """Results of tools that are not trusted."""
         # By the call, because a tool may give its message any name.
-        return called.get(message.tool_call_id) not in self.own | self.trusted
+        called = {
+            call["id"]: call["name"]
+            for message in self.messages
+            if isinstance(message, AIMessage)
+            for call in message.tool_calls
+        }
+        known = self.own | self.trusted
+        results = (message for message in among if isinstance(message, ToolMessage))
+        return [message for message in results if called.get(message.tool_call_id) not in known]
 
     def _others(self) -> Iterator[tuple[str, Source]]:
         """What memories and untrusted tools said in this thread."""
-        called = _called(self.messages)
+        for result in self._foreign_results(self.messages):
+            yield words_of(result), "external"
         for message in self.messages:
-            if self._is_foreign(message, called):
-                yield words_of(message), "external"
             sources = {one["key"]: one["source"] for one in artifact_of(message)}
-            for line in _json_lines(words_of(message)) if sources else ():
-                yield str(line.get("text", "")), _source(sources.get(line.get("id")))
-
-    def _shown(self) -> Iterator[Any]:
-        for record in self.records:
-            yield from record["memories"]
-
-
-def thread_of(state: Any, own: frozenset[str], trusted: frozenset[str]) -> Thread:
-    """The thread in a graph's state: a mapping, an object, or a bare list of messages."""
-    return Thread(messages_of(state), records_of(state), own, trusted)
+            for line in words_of(message).splitlines() if sources else ():
+                if line.startswith("{"):
+                    with suppress(ValueError):
+                        memory = json.loads(line)
+                        yield str(memory.get("text", "")), _source(sources.get(memory.get("id")))
 
 
 def messages_of(state: Any) -> list[BaseMessage]:
     """The messages in a graph's state: a mapping, an object, or a bare list of messages."""
-    held = state.get("messages") if isinstance(state, Mapping) else state
-    if not isinstance(held, list | tuple):
-        held = getattr(held, "messages", None) or ()
-    return [message for message in held if isinstance(message, BaseMessage)]
+    found = state.get("messages") if isinstance(state, Mapping) else state
+    if not isinstance(found, list | tuple):
+        found = getattr(found, "messages", None) or ()
+    return [message for message in found if isinstance(message, BaseMessage)]
 
 
 def artifact(memories: Sequence[Memory]) -> list[dict[str, Any]]:
@@ -134,23 +136,9 @@ def artifact(memories: Sequence[Memory]) -> list[dict[str, Any]]:
 
 def artifact_of(message: BaseMessage) -> list[dict[str, Any]]:
     """What a message of the `recall` tool carries of the memories it shows."""
-    held = getattr(message, "artifact", None)
-    if not isinstance(held, list):
-        return []
-    return [
-        one
-        for one in held
-        if isinstance(one, dict) and {"namespace", "key", "source"} <= one.keys()
-    ]
-
-
-def _humans(messages: Sequence[BaseMessage]) -> Iterator[BaseMessage]:
-    """What humans said, latest first."""
-    place = latest_human(messages)
-    while place is not None:
-        yield messages[place]
-        messages = messages[:place]
-        place = latest_human(messages)
+    found = getattr(message, "artifact", None)
+    entries = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [one for one in entries if {"namespace", "key", "source"} <= one.keys()]
 
 
 def _parts(message: BaseMessage) -> Parts:
@@ -167,16 +155,6 @@ def _shows_foreign(message: BaseMessage) -> bool:
     return has_files or bool(_parts(message).foreign)
 
 
-def _called(messages: Sequence[BaseMessage]) -> dict[str | None, str]:
-    """Names of the tools that the model called, by the id of the call."""
-    return {
-        call["id"]: call["name"]
-        for message in messages
-        if isinstance(message, AIMessage)
-        for call in message.tool_calls
-    }
-
-
 def _has_server_results(message: BaseMessage) -> bool:
     """Whether the provider ran a tool itself: its results are blocks of the model's message."""
     if not isinstance(message, AIMessage) or isinstance(message.content, str):
@@ -185,12 +163,5 @@ def _has_server_results(message: BaseMessage) -> bool:
     return any(kind.endswith(("_result", "_call", "_output")) for kind in kinds - _OWN_BLOCKS)
 
 
-def _json_lines(text: str) -> Iterator[dict[str, Any]]:
-    for line in text.splitlines():
-        if line.startswith("{"):
-            with suppress(ValueError):
-                yield json.loads(line)
-
-
-def _source(held: Any) -> Source:
-    return held if held in TRUST else "recalled"
+def _source(found: Any) -> Source:
+    return found if found in TRUST else "recalled"

@@ -10,7 +10,7 @@ import pytest
 from conftest import PlatformStore
 from langgraph.store.memory import InMemoryStore
 
-from langmem_recall.agents.wrapping import recall_store
+from langmem_recall.agents.options import recall_store
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import ConfigurationError, StoreError
 from langmem_recall.sources import EvidenceSource
