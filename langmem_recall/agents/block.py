@@ -14,20 +14,16 @@ from langmem_recall.agents.summarize import CompactionError, summarize
 from langmem_recall.agents.turn import (
     CONTRADICTED,
     DENIED,
-    ModelCall,
     RecallRecord,
     ShownMemory,
     digest,
-    is_unchanged,
-    shown_id,
 )
-from langmem_recall.cue import words_of
 from langmem_recall.deadline import Deadline
 from langmem_recall.flows.effects import Call
 from langmem_recall.memory.conflicts import is_denied
 from langmem_recall.ranking.budget import pack
 from langmem_recall.rendering import SENTENCE, Entry, label, line_of
-from langmem_recall.types import Drop, Memory, Recall, Scored, View
+from langmem_recall.types import Drop, Recall, Scored
 
 Count = Callable[[str], int]
 Renderer = Callable[[Sequence[Entry], str, datetime], str]
@@ -151,28 +147,6 @@ def packed(recall: Recall, drafted: Draft, budget: int, tokens: int) -> Recall:
         tuple(scored for scored in recall.chosen if scored.memory.id not in gone),
         (*recall.dropped, *(Drop(scored, "budget", reason) for scored in drafted.dropped)),
         replace(recall.trace, budget_tokens=budget, tokens=tokens, compacted=tuple(short)),
-    )
-
-
-def view_of(
-    call: ModelCall,
-    shown: Sequence[RecallRecord],
-    fetched: Sequence[ShownMemory],
-    found: Sequence[Memory | None],
-) -> View:
-    """What the model sees before this turn's block: earlier messages and blocks that stand."""
-    place = max(call.place, 0)
-    changed = {
-        shown_id(one)
-        for one, memory in zip(fetched, found, strict=True)
-        if not is_unchanged(one, memory)
-    }
-    ids = {shown_id(one) for record in shown for one in record["memories"]}
-    return View(
-        texts=tuple(filter(None, map(words_of, call.messages[:place]))),
-        ids=frozenset(ids - changed),
-        thread_id=call.thread_id,
-        turns=frozenset(call.keys[:place]),
     )
 
 

@@ -32,6 +32,8 @@ class Block(NamedTuple):
     """The human message that began its turn."""
     after: str | None = None
     """The message it comes after, for a second block in a turn; None: the placement decides."""
+    unverified: tuple[str, ...] = ()
+    """Its memories that nobody vouches for."""
 
 
 def message_keys(messages: Sequence[BaseMessage]) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import compress
+from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.config import get_config
@@ -21,7 +22,6 @@ from langmem_recall.agents.block import (
     record_of,
     shorten_line,
     summary_call,
-    view_of,
     with_homes,
     with_summary,
 )
@@ -43,7 +43,7 @@ from langmem_recall.agents.turn import (
     read_records,
     shown_id,
 )
-from langmem_recall.cue import build_cue, human_words, latest_human
+from langmem_recall.cue import build_cue, human_words, latest_human, words_of
 from langmem_recall.deadline import Breaker, Deadline, TooLate
 from langmem_recall.errors import (
     ConfigurationError,
@@ -55,7 +55,7 @@ from langmem_recall.errors import (
 from langmem_recall.flows.effects import CALLS, Call, arun, run
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, line_of, make_nonce, render_block
-from langmem_recall.types import Cue, Memory, MemoryId, Recall, Trace
+from langmem_recall.types import Cue, Memory, MemoryId, Namespace, Recall, Trace, View
 
 logger = logging.getLogger(__name__)
 
@@ -65,15 +65,9 @@ NO_TURN = "no human message"
 
 Place = tuple[int, str | None, str]
 """A turn of a thread over a store."""
+Found = Mapping[MemoryId, Memory | None]
 Fetched = tuple[list[Memory | None], Recall | None, bytes]
 """Memories of earlier blocks, a new recall, and the secret of the nonces."""
-
-
-class ShownBlock(NamedTuple):
-    """A rendered block, and which of its memories nobody vouches for."""
-
-    text: str = ""
-    unverified: tuple[str, ...] = ()
 
 
 class Session:
@@ -93,7 +87,7 @@ class Session:
         self._summarizer_deadline = Deadline(options.summarizer_limit, options.summarizer_limit)
         self._reading = Breaker()
         self._writing = Breaker()
-        self._blocks: OrderedDict[tuple[str, str], ShownBlock] = OrderedDict()
+        self._blocks: OrderedDict[tuple[str, str], Block] = OrderedDict()
         self._unsaved_records: OrderedDict[Place, list[RecallRecord]] = OrderedDict()
         self._timed_out_turns: OrderedDict[Place, Breaker] = OrderedDict()
         self._warnings: OrderedDict[str, None] = OrderedDict()
@@ -103,10 +97,6 @@ class Session:
     ) -> Generator[Call, Any, PreparedCall]:
         """Recall if the cue is new to the turn, and put the blocks among the messages."""
         call = self._model_call(state, messages, runtime, model)
-        records = self._all_records(call)
-        readable = [record for record in records if _is_within(record, call)]
-        replayed = call.keys if self.options.replay else ()
-        shown = [one for one in readable if one["turn"] == call.turn or one["turn"] in replayed]
         new: list[RecallRecord] = []
         recall: Recall | None = None
         try:
@@ -116,13 +106,12 @@ class Session:
             cue = Cue(cue) if isinstance(cue, str) else cue
             policy = self.options.policy.fingerprint if self.options.policy else ""
             print_ = fingerprint(cue, call.namespaces, policy)
-            is_known = any(one["turn"] == call.turn and one["cue"] == print_ for one in shown)
-            unread = [one for one in shown if (one["id"], call.turn) not in self._blocks]
+            is_known = any(one["turn"] == call.turn and one["cue"] == print_ for one in call.shown)
+            unread = [one for one in call.shown if (one["id"], call.turn) not in self._blocks]
             if unread or not is_known:
-                read = self._read(call, None if is_known else cue, shown, unread)
-                recall, secret = yield from read
+                recall, secret = yield from self._read(call, None if is_known else cue, unread)
             if recall is not None:
-                record, recall = yield from self._fit(call, print_, records, recall, secret)
+                record, recall = yield from self._fit(call, print_, recall, secret)
                 new = [record]
         except (ConfigurationError, MissingExtraError, PolicyError):
             raise
@@ -143,31 +132,19 @@ class Session:
             # A listener must not break the turn that it listens to.
             except Exception as fault:
                 logger.warning("A recall could not be announced: %s", described(fault))
-        return self._prepared(call, readable, shown, new)
-
-    def _prepared(
-        self,
-        call: ModelCall,
-        readable: Sequence[RecallRecord],
-        shown: Sequence[RecallRecord],
-        new: Sequence[RecallRecord],
-    ) -> PreparedCall:
-        blocks: list[Block] = []
-        unverified: list[str] = []
-        for record in (*shown, *new):
-            block = self._blocks.get((record["id"], call.turn))
-            if block is not None and block.text:
-                blocks.append(Block(block.text, record["turn"], record["after"]))
-                unverified += block.unverified
-        for result in (one for message in call.messages for one in artifact_of(message)):
-            if needs_verification(result):
-                unverified.append(f"{result['key']} ({result['source']})")
-        in_state = {record["id"] for record in call.saved}
+        blocks = [
+            block
+            for record in (*call.shown, *new)
+            if (block := self._blocks.get((record["id"], call.turn))) and block.text
+        ]
+        results = [one for message in messages for one in artifact_of(message)]
+        doubtful = [f"{one['key']} ({one['source']})" for one in results if needs_verification(one)]
+        saved = {record["id"] for record in call.saved}
         return PreparedCall(
-            place(call.messages, blocks, self.options.placement),
-            update=[record for record in (*shown, *new) if record["id"] not in in_state],
-            handles=[*readable, *new],
-            unverified=unverified,
+            place(messages, blocks, self.options.placement),
+            update=[record for record in (*call.shown, *new) if record["id"] not in saved],
+            handles=[*call.readable, *new],
+            unverified=[*(one for block in blocks for one in block.unverified), *doubtful],
             store=call.store,
             has_failed=any(record["cue"] == "" for record in new),
         )
@@ -205,31 +182,37 @@ class Session:
         keys, human = tuple(message_keys(messages)), latest_human(messages)
         # Summarised away in mid-turn, the human's message still began this turn.
         lost = saved[-1]["turn"] if saved else NO_TURN
+        turn = lost if human is None else keys[human]
+        namespaces = self.template.resolve(runtime.context, config)
+        store = recall_store(self.options.store, runtime.store)
+        thread_id = None if thread_id is None else str(thread_id)
+        unsaved = [
+            record
+            for key in (*keys, turn)
+            for record in self._unsaved_records.get((id(store.inner), thread_id, key), ())
+            if record["after"] is None or record["after"] in keys
+        ]
+        records = add_records(saved, unsaved)
+        readable = [record for record in records if _is_within(record, namespaces)]
+        in_view = {turn, *(keys if self.options.replay else ())}
         return ModelCall(
             state=state,
             messages=messages,
             model=model,
             config=config,
             write=runtime.stream_writer,
-            namespaces=self.template.resolve(runtime.context, config),
-            store=recall_store(self.options.store, runtime.store),
-            thread_id=None if thread_id is None else str(thread_id),
-            turn=lost if human is None else keys[human],
+            namespaces=namespaces,
+            store=store,
+            thread_id=thread_id,
+            turn=turn,
             place=-1 if human is None else human,
             keys=keys,
-            saved=saved,
             damaged=damaged,
+            saved=saved,
+            records=records,
+            readable=readable,
+            shown=[record for record in readable if record["turn"] in in_view],
         )
-
-    def _all_records(self, call: ModelCall) -> list[RecallRecord]:
-        """The thread's records, with those made moments ago that its state does not have."""
-        unsaved = [
-            record
-            for key in (*call.keys, call.turn)
-            for record in self._unsaved_records.get((id(call.store.inner), call.thread_id, key), ())
-            if record["after"] is None or record["after"] in call.keys
-        ]
-        return add_records(call.saved, unsaved)
 
     def _timed(self, is_ours: bool, function: Callable[..., Any], *args: Any) -> Call:
         """A call within the deadline, off the event loop, where it is to a caller's function."""
@@ -244,11 +227,7 @@ class Session:
     # --- reading the store -------------------------------------------------------------------
 
     def _read(
-        self,
-        call: ModelCall,
-        cue: Cue | None,
-        shown: Sequence[RecallRecord],
-        unread: Sequence[RecallRecord],
+        self, call: ModelCall, cue: Cue | None, unread: Sequence[RecallRecord]
     ) -> Generator[Call, Any, tuple[Recall | None, bytes]]:
         """Blocks to show again, checked against the store, and a recall where there is a cue."""
         here = (id(call.store.inner), call.thread_id, call.turn)
@@ -264,15 +243,18 @@ class Session:
             found = (yield store_call(call.store, "memories", ids)) if ids else []
             recall = None
             if cue is not None:
-                recall = yield store_call(
-                    call.store,
-                    "recall",
-                    call.namespaces,
-                    cue,
-                    policy=self.options.policy,
-                    view=view_of(call, shown, memories, found),
-                    record=False,
+                # What the model sees before this turn's block: messages, and blocks that stand.
+                before = max(call.place, 0)
+                seen = (one for record in call.shown for one in record["memories"])
+                changed = [not is_unchanged(*pair) for pair in zip(memories, found, strict=True)]
+                view = View(
+                    texts=tuple(filter(None, map(words_of, call.messages[:before]))),
+                    ids=frozenset(map(shown_id, seen)) - set(compress(ids, changed)),
+                    thread_id=call.thread_id,
+                    turns=frozenset(call.keys[:before]),
                 )
+                knobs: Any = {"policy": self.options.policy, "view": view, "record": False}
+                recall = yield store_call(call.store, "recall", call.namespaces, cue, **knobs)
             return found, recall, self._secret or (yield store_call(call.store, "secret"))
 
         try:
@@ -290,25 +272,18 @@ class Session:
         self._reading.succeeded()
         current = dict(zip(ids, found, strict=True))
         for record in unread:
-            _put(
-                self._blocks,
-                (record["id"], call.turn),
-                self._rerender(call, record, current, secret),
-            )
+            block = self._rerender(call, record, current, secret)
+            _put(self._blocks, (record["id"], call.turn), block)
         return recall, secret
 
     def _rerender(
-        self,
-        call: ModelCall,
-        record: RecallRecord,
-        found: Mapping[MemoryId, Memory | None],
-        secret: bytes,
-    ) -> ShownBlock:
+        self, call: ModelCall, record: RecallRecord, found: Found, secret: bytes
+    ) -> Block:
         """A block of an earlier call, without what has changed since or is gone."""
         standing = [
             (one, memory)
             for one in record["memories"]
-            if (memory := found.get(shown_id(one))) is not None and is_unchanged(one, memory)
+            if (memory := found[shown_id(one)]) is not None and is_unchanged(one, memory)
         ]
         first = self._blocks.get((record["id"], record["turn"]))
         if first is not None and len(standing) == len(record["memories"]):
@@ -324,25 +299,20 @@ class Session:
             if one["room"] is not None:
                 entry = shorten_line(entry, one["room"], "", cost)
             entries.append(entry)
-        memories = (memory for _, memory in standing)
-        nonce = make_nonce(secret, call.thread_id or "", record["turn"], record["id"])
-        return self._render(entries, memories, nonce, at, shared)
+        block = Block("", record["turn"], record["after"])
+        memories = [memory for _, memory in standing]
+        return self._render(block, record["id"], call, entries, memories, at, secret)
 
     # --- showing -----------------------------------------------------------------------------
 
     def _fit(
-        self,
-        call: ModelCall,
-        cue: str,
-        records: Sequence[RecallRecord],
-        recall: Recall,
-        secret: bytes,
+        self, call: ModelCall, cue: str, recall: Recall, secret: bytes
     ) -> Generator[Call, Any, tuple[RecallRecord, Recall]]:
         """The recall within its budget, its block kept for the turn."""
         options, trace = self.options, recall.trace
         budget = budget_tokens(options.budget, context_window(call.model))
         is_ours = options.count is count_tokens and options.renderer is render_block
-        numbers = [int(one["handle"][1:]) for record in records for one in record["memories"]]
+        numbers = [int(one["handle"][1:]) for record in call.records for one in record["memories"]]
         first, said = max(numbers, default=0) + 1, human_words(call.messages)
         drafted: Draft = yield self._timed(
             is_ours, draft, recall, first, budget, options.count, said
@@ -364,10 +334,10 @@ class Session:
         if call.damaged:
             degraded += (f"dropped entries of recalls that cannot be read: {call.damaged}",)
 
-        def render() -> tuple[ShownBlock, int]:
-            nonce = make_nonce(secret, call.thread_id or "", call.turn, record_id)
+        def render() -> tuple[Block, int]:
+            block = Block("", call.turn, after)
             memories = [entry.memory for entry in drafted.entries]
-            block = self._render(entries, memories, nonce, trace.at, len(call.namespaces) > 1)
+            block = self._render(block, record_id, call, entries, memories, trace.at, secret)
             return block, options.count(block.text)
 
         block, tokens = yield self._timed(is_ours, render)
@@ -383,18 +353,21 @@ class Session:
 
     def _render(
         self,
+        block: Block,
+        record_id: str,
+        call: ModelCall,
         entries: Sequence[Entry],
-        memories: Iterable[Memory],
-        nonce: str,
+        memories: Sequence[Memory],
         at: datetime,
-        shared: bool,
-    ) -> ShownBlock:
+        secret: bytes,
+    ) -> Block:
         """The block of some lines; a summary is one line for several of the memories."""
         if not entries:
-            return ShownBlock()
-        unverified = [f"{one.key} ({one.source})" for one in memories if one.needs_verification]
-        text = self.options.renderer(with_homes(entries, shared), nonce, at)
-        return ShownBlock(text, tuple(unverified))
+            return block
+        nonce = make_nonce(secret, call.thread_id or "", block.turn, record_id)
+        text = self.options.renderer(with_homes(entries, len(call.namespaces) > 1), nonce, at)
+        doubtful = (f"{one.key} ({one.source})" for one in memories if one.needs_verification)
+        return block._replace(text=text, unverified=tuple(doubtful))
 
     # --- faults ------------------------------------------------------------------------------
 
@@ -421,10 +394,10 @@ class Session:
             logger.warning(warning)
 
 
-def _is_within(record: RecallRecord, call: ModelCall) -> bool:
-    """Whether all that was shown lies at or below the namespaces of this call."""
+def _is_within(record: RecallRecord, namespaces: Sequence[Namespace]) -> bool:
+    """Whether all that was shown lies at or below these namespaces."""
     homes = [tuple(shown["namespace"]) for shown in record["memories"]]
-    return all(any(home[: len(one)] == one for one in call.namespaces) for home in homes)
+    return all(any(home[: len(one)] == one for one in namespaces) for home in homes)
 
 
 def _put(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:

@@ -19,7 +19,6 @@ from langmem_recall.types import TRUST, VERIFIED_TRUST, Cue, Memory, MemoryId, N
 DENIED = "the user has said otherwise in this conversation which wins"
 CONTRADICTED = "older than {} which may contradict it"
 """The notes that a label may have."""
-_HANDLE = "m[1-9][0-9]{0,8}"
 _NOTE = f"^(?:{DENIED}|{CONTRADICTED.format('m[1-9][0-9]*')})$"
 
 MOST_RECORDS = 200
@@ -29,7 +28,7 @@ MOST_RECORDS = 200
 class ShownMemory(TypedDict):
     """One memory of a block."""
 
-    handle: Annotated[str, Field(pattern=f"^{_HANDLE}$")]
+    handle: Annotated[str, Field(pattern="^m[1-9][0-9]{0,8}$")]
     namespace: list[str]
     key: str
     source: str
@@ -119,10 +118,16 @@ class ModelCall(NamedTuple):
     """Index of that message; -1 when no human has spoken."""
     keys: tuple[str, ...]
     """Keys of all messages."""
-    saved: Sequence[RecallRecord]
-    """Records in the state."""
     damaged: Sequence[str]
     """Entries of the state's records that cannot be read."""
+    saved: Sequence[RecallRecord]
+    """Records in the state."""
+    records: Sequence[RecallRecord]
+    """With those made moments ago, which the state does not have yet."""
+    readable: Sequence[RecallRecord]
+    """Of these, the ones that lie within the namespaces."""
+    shown: Sequence[RecallRecord]
+    """Of these, the ones whose blocks the model sees."""
 
 
 class PreparedCall(NamedTuple):
