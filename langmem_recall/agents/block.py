@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from langchain_core.language_models import BaseChatModel
 
@@ -14,6 +14,7 @@ from langmem_recall.agents.summarize import CompactionError, summarize
 from langmem_recall.agents.turn import (
     CONTRADICTED,
     DENIED,
+    ModelCall,
     RecallRecord,
     ShownMemory,
     digest,
@@ -138,22 +139,29 @@ def with_summary(drafted: Draft, summary: str, recall: Recall) -> list[Entry]:
     return [*whole, Entry(first.memory, handles, summary, ("summary", *notes))]
 
 
-def packed(recall: Recall, drafted: Draft, budget: int, tokens: int) -> Recall:
-    """The recall as it is shown: what did not fit is dropped, what was shortened is named."""
+def packed(recall: Recall, drafted: Draft, budget: int, **trace: Any) -> Recall:
+    """The recall as it is shown: what did not fit is dropped, what was shortened is named.
+
+    Args:
+        recall: What was recalled.
+        drafted: Its lines.
+        budget: Tokens for the whole block.
+        **trace: What else its trace is to say.
+    """
     gone = {scored.memory.id for scored in drafted.dropped}
     reason = f"its label alone does not fit the budget of {budget:,} tokens"
     short = (entry.memory.id for entry in drafted.entries if entry.handle in drafted.rooms)
     return Recall(
         tuple(scored for scored in recall.chosen if scored.memory.id not in gone),
         (*recall.dropped, *(Drop(scored, "budget", reason) for scored in drafted.dropped)),
-        replace(recall.trace, budget_tokens=budget, tokens=tokens, compacted=tuple(short)),
+        replace(recall.trace, budget_tokens=budget, compacted=tuple(short), **trace),
     )
 
 
 def record_of(
-    turn: str, record_id: str, cue: str, after: str | None, recall: Recall, drafted: Draft
+    call: ModelCall, cue: str, after: str | None, recall: Recall, drafted: Draft
 ) -> RecallRecord:
-    """What the state keeps of a recall: see `RecallRecord`."""
+    """What the state keeps of a recall, but for the tokens that its block turns out to use."""
     scores = {scored.memory.id: scored for scored in recall.chosen}
     memories = [
         ShownMemory(
@@ -170,16 +178,19 @@ def record_of(
         )
         for entry in drafted.entries
     ]
+    at = recall.trace.at.isoformat()
+    # Of failed ones only the latest in a turn: an outage must not crowd out what came before it.
+    rest = (cue, after, at, [one["key"] for one in memories]) if cue else ("failed",)
     return RecallRecord(
-        id=record_id,
-        turn=turn,
+        id=digest(repr((call.thread_id, call.turn, *rest))),
+        turn=call.turn,
         cue=cue,
         after=after,
-        at=recall.trace.at.isoformat(),
+        at=at,
         memories=memories,
         dropped=recall.drop_counts(),
         reason=recall.reason,
-        tokens=recall.trace.tokens,
-        budget=recall.trace.budget_tokens or 0,
+        tokens=0,
+        budget=0,
         degraded=list(recall.trace.degraded),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import compress
@@ -36,7 +35,6 @@ from langmem_recall.agents.turn import (
     PreparedCall,
     RecallRecord,
     add_records,
-    digest,
     fingerprint,
     is_unchanged,
     needs_verification,
@@ -65,7 +63,6 @@ NO_TURN = "no human message"
 
 Place = tuple[int, str | None, str]
 """A turn of a thread over a store."""
-Found = Mapping[MemoryId, Memory | None]
 Fetched = tuple[list[Memory | None], Recall | None, bytes]
 """Memories of earlier blocks, a new recall, and the secret of the nonces."""
 
@@ -117,9 +114,7 @@ class Session:
             raise
         except Exception as fault:
             recall = self._failed(fault, call)
-            # One for each turn, the latest: an outage must not crowd out what was recalled before.
-            failed_id = digest(repr((call.thread_id, call.turn, "failed")))
-            new = [record_of(call.turn, failed_id, "", None, recall, Draft([], {}, []))]
+            new = [record_of(call, "", None, recall, Draft([], {}, []))]
         if call.damaged:
             self._warn(f"Entries of `recalls` that cannot be read: {call.damaged}")
         if recall is not None:
@@ -277,7 +272,11 @@ class Session:
         return recall, secret
 
     def _rerender(
-        self, call: ModelCall, record: RecallRecord, found: Found, secret: bytes
+        self,
+        call: ModelCall,
+        record: RecallRecord,
+        found: Mapping[MemoryId, Memory | None],
+        secret: bytes,
     ) -> Block:
         """A block of an earlier call, without what has changed since or is gone."""
         standing = [
@@ -299,9 +298,7 @@ class Session:
             if one["room"] is not None:
                 entry = shorten_line(entry, one["room"], "", cost)
             entries.append(entry)
-        block = Block("", record["turn"], record["after"])
-        memories = [memory for _, memory in standing]
-        return self._render(block, record["id"], call, entries, memories, at, secret)
+        return self._render(call, record, entries, [memory for _, memory in standing], secret)
 
     # --- showing -----------------------------------------------------------------------------
 
@@ -318,10 +315,7 @@ class Session:
             is_ours, draft, recall, first, budget, options.count, said
         )
         after = last_tool_result(call.messages, call.place)
-        keys = [entry.memory.key for entry in drafted.entries]
-        record_id = digest(
-            repr((call.thread_id, call.turn, cue, after, trace.at.isoformat(), keys))
-        )
+        record = record_of(call, cue, after, recall, drafted)
         entries, degraded = drafted.entries, trace.degraded
         if drafted.rooms and options.summarizer is not None:
             try:
@@ -335,37 +329,36 @@ class Session:
             degraded += (f"dropped entries of recalls that cannot be read: {call.damaged}",)
 
         def render() -> tuple[Block, int]:
-            block = Block("", call.turn, after)
             memories = [entry.memory for entry in drafted.entries]
-            block = self._render(block, record_id, call, entries, memories, trace.at, secret)
+            block = self._render(call, record, entries, memories, secret)
             return block, options.count(block.text)
 
         block, tokens = yield self._timed(is_ours, render)
-        _put(self._blocks, (record_id, call.turn), block)
-        shown = packed(recall, drafted, budget, tokens)
-        shown = replace(shown, trace=replace(shown.trace, degraded=degraded, block=block.text))
-        record = record_of(call.turn, record_id, cue, after, shown, drafted)
-        record["reason"] = recall.reason
+        _put(self._blocks, (record["id"], call.turn), block)
+        told = {"tokens": tokens, "degraded": degraded, "block": block.text}
+        recall = packed(recall, drafted, budget, **told)
+        record = {**record, "tokens": tokens, "budget": budget, "degraded": list(degraded)}
+        record["dropped"] = recall.drop_counts()
         if call.thread_id is not None or (call.place >= 0 and call.messages[call.place].id):
             here = (id(call.store.inner), call.thread_id, call.turn)
             _put(self._unsaved_records, here, [*self._unsaved_records.get(here, ()), record])
-        return record, shown
+        return record, recall
 
     def _render(
         self,
-        block: Block,
-        record_id: str,
         call: ModelCall,
+        record: RecallRecord,
         entries: Sequence[Entry],
         memories: Sequence[Memory],
-        at: datetime,
         secret: bytes,
     ) -> Block:
         """The block of some lines; a summary is one line for several of the memories."""
+        block = Block("", record["turn"], record["after"])
         if not entries:
             return block
-        nonce = make_nonce(secret, call.thread_id or "", block.turn, record_id)
-        text = self.options.renderer(with_homes(entries, len(call.namespaces) > 1), nonce, at)
+        nonce = make_nonce(secret, call.thread_id or "", record["turn"], record["id"])
+        lines, at = with_homes(entries, len(call.namespaces) > 1), record["at"]
+        text = self.options.renderer(lines, nonce, datetime.fromisoformat(at))
         doubtful = (f"{one.key} ({one.source})" for one in memories if one.needs_verification)
         return block._replace(text=text, unverified=tuple(doubtful))
 
