@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from langchain_core.language_models import BaseChatModel
 
+from langmem_recall.agents.options import Count
 from langmem_recall.agents.shorten import shorten
 from langmem_recall.agents.summarize import CompactionError, summarize
 from langmem_recall.agents.turn import (
@@ -25,10 +26,6 @@ from langmem_recall.memory.conflicts import is_denied
 from langmem_recall.ranking.budget import pack
 from langmem_recall.rendering import SENTENCE, Entry, label, line_of
 from langmem_recall.types import Drop, Recall, Scored
-
-Count = Callable[[str], int]
-Renderer = Callable[[Sequence[Entry], str, datetime], str]
-"""Makes the block from its lines, its nonce and the time of the recall."""
 
 LEAST_TEXT = 60
 """Characters of a memory that are worth showing."""
@@ -56,7 +53,6 @@ def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[
         count: Counts tokens.
         said: What humans have said in the conversation, which wins over what was stored.
     """
-    at, shared = recall.trace.at, len(recall.trace.namespaces) > 1
     ordered = list(recall.chosen)
     for newer, older in recall.trace.conflicts:
         places = {scored.memory.id: place for place, scored in enumerate(ordered)}
@@ -70,10 +66,7 @@ def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[
         if is_denied(memory, said):
             notes.append(DENIED)
         entries.append(Entry(memory, handles[memory.id], notes=tuple(notes)))
-
-    def cost(entry: Entry) -> int:
-        return count(line_of(entry, at, shared=shared)) + 1
-
+    cost = line_cost(count, recall.trace.at, len(recall.trace.namespaces) > 1)
     whole = [cost(entry) for entry in entries]
     least = [cost(entry._replace(text=entry.memory.text[:LEAST_TEXT])) for entry in entries]
     packing = pack(whole, least, max(budget - count(_FRAME), 0))
@@ -89,6 +82,11 @@ def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[
         if room is not None:
             drafted.rooms[entry.handle] = room
     return drafted
+
+
+def line_cost(count: Count, at: datetime, shared: bool) -> Callable[[Entry], int]:
+    """How many tokens a line of a block takes."""
+    return lambda entry: count(line_of(entry, at, shared=shared)) + 1
 
 
 def shorten_line(entry: Entry, room: int, cue_words: str, cost: Callable[[Entry], int]) -> Entry:
@@ -112,10 +110,10 @@ def summary_call(
     drafted: Draft, recall: Recall, model: BaseChatModel, count: Count, limit: Deadline
 ) -> Call:
     """The call that answers with one text for all shortened lines, within their room."""
-    at, shared = recall.trace.at, len(recall.trace.namespaces) > 1
+    line = line_cost(count, recall.trace.at, len(recall.trace.namespaces) > 1)
 
     def cost(words: str) -> int:
-        return count(line_of(with_summary(drafted, words, recall)[-1], at, shared=shared)) + 1
+        return line(with_summary(drafted, words, recall)[-1])
 
     empty = cost("")
     room = sum(drafted.rooms.values()) - empty
@@ -140,14 +138,7 @@ def with_summary(drafted: Draft, summary: str, recall: Recall) -> list[Entry]:
 
 
 def packed(recall: Recall, drafted: Draft, budget: int, **trace: Any) -> Recall:
-    """The recall as it is shown: what did not fit is dropped, what was shortened is named.
-
-    Args:
-        recall: What was recalled.
-        drafted: Its lines.
-        budget: Tokens for the whole block.
-        **trace: What else its trace is to say.
-    """
+    """The recall as it is shown: what did not fit is dropped, what was shortened is named."""
     gone = {scored.memory.id for scored in drafted.dropped}
     reason = f"its label alone does not fit the budget of {budget:,} tokens"
     short = (entry.memory.id for entry in drafted.entries if entry.handle in drafted.rooms)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
@@ -10,7 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langsmith.run_helpers import get_current_run_tree
 
-from langmem_recall.agents.turn import ModelCall, RecallRecord, shown_id
+from langmem_recall.agents.turn import RecallRecord, shown_id
 from langmem_recall.flows.effects import Call
 from langmem_recall.observe.records import recall_id
 from langmem_recall.rendering import cited, without_citations
@@ -20,37 +21,31 @@ EVENT = "recall"
 """The type of the stream event and the name of the callback event."""
 
 
-def announcement(recall: Recall, record: RecallRecord, call: ModelCall) -> Call:
-    """Sends a new recall to the stream, the run's callbacks and its LangSmith metadata."""
+def announce(
+    recall: Recall, record: RecallRecord, config: Mapping[str, Any], write: Callable[[Any], None]
+) -> Call:
+    """Write a new recall to the stream and the run's LangSmith metadata; the call: to callbacks."""
     # The id under which a `TraceLog` has all of it.
     event = {"type": EVENT, "trace": recall_id(recall), **record}
-    config = cast(RunnableConfig, call.config)
-
-    def note() -> None:
-        call.write(event)
-        run = get_current_run_tree()
-        if run is not None:
-            keys = [shown["key"] for shown in record["memories"]]
-            run.add_metadata(
-                {
-                    "recall_trace": event["trace"],
-                    "recall_reason": record["reason"],
-                    "recall_memories": len(keys),
-                    "recall_keys": ", ".join(keys),
-                    "recall_tokens": record["tokens"],
-                    "recall_degraded": "; ".join(record["degraded"]),
-                }
-            )
-
-    def send() -> None:
-        note()
-        dispatch_custom_event(EVENT, event, config=config)
-
-    async def asend() -> None:
-        note()
-        await adispatch_custom_event(EVENT, event, config=config)
-
-    return Call(send, asend)
+    write(event)
+    run = get_current_run_tree()
+    if run is not None:
+        keys = [shown["key"] for shown in record["memories"]]
+        run.add_metadata(
+            {
+                "recall_trace": event["trace"],
+                "recall_reason": record["reason"],
+                "recall_memories": len(keys),
+                "recall_keys": ", ".join(keys),
+                "recall_tokens": record["tokens"],
+                "recall_degraded": "; ".join(record["degraded"]),
+            }
+        )
+    told = {"config": cast(RunnableConfig, config)}
+    return Call(
+        partial(dispatch_custom_event, EVENT, event, **told),
+        partial(adispatch_custom_event, EVENT, event, **told),
+    )
 
 
 def cited_memories(answers: Sequence[AIMessage], records: Sequence[RecallRecord]) -> list[MemoryId]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 import threading
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypedDict, cast, get_args
 
 from langchain_core.language_models import BaseChatModel
 from langgraph.store.base import BaseStore
 
-from langmem_recall.agents.block import Count, Renderer
 from langmem_recall.agents.placement import Placement
 from langmem_recall.agents.shorten import budget_tokens, count_tokens
 from langmem_recall.cue import build_cue
@@ -21,11 +21,14 @@ from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, StoreError
 from langmem_recall.flows.effects import Call
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.rendering import render_block
+from langmem_recall.rendering import Entry, render_block
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Cue
 
+Count = Callable[[str], int]
 CueBuilder = Callable[[Any], Cue | str]
+Renderer = Callable[[Sequence[Entry], str, datetime], str]
+"""Makes the block from its lines, its nonce and the time of the recall."""
 OnError = Literal["skip", "raise"]
 
 

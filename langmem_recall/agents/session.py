@@ -11,12 +11,12 @@ from itertools import compress
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
-from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
 from langmem_recall.agents.block import (
     Draft,
     draft,
+    line_cost,
     packed,
     record_of,
     shorten_line,
@@ -25,23 +25,22 @@ from langmem_recall.agents.block import (
     with_summary,
 )
 from langmem_recall.agents.conversation import artifact_of
-from langmem_recall.agents.events import announcement, cited_memories
+from langmem_recall.agents.events import announce, cited_memories
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.options import Options, recall_store, store_call
-from langmem_recall.agents.placement import Block, last_tool_result, message_keys, place
-from langmem_recall.agents.shorten import budget_tokens, context_window, count_tokens
+from langmem_recall.agents.options import Options, store_call
+from langmem_recall.agents.placement import Block, last_tool_result, place
+from langmem_recall.agents.shorten import count_tokens
 from langmem_recall.agents.turn import (
     ModelCall,
+    Place,
     PreparedCall,
     RecallRecord,
-    add_records,
     fingerprint,
     is_unchanged,
     needs_verification,
-    read_records,
     shown_id,
 )
-from langmem_recall.cue import build_cue, human_words, latest_human, words_of
+from langmem_recall.cue import build_cue, human_words, words_of
 from langmem_recall.deadline import Breaker, Deadline, TooLate
 from langmem_recall.errors import (
     ConfigurationError,
@@ -52,17 +51,14 @@ from langmem_recall.errors import (
 )
 from langmem_recall.flows.effects import CALLS, Call, arun, run
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.rendering import Entry, line_of, make_nonce, render_block
-from langmem_recall.types import Cue, Memory, MemoryId, Namespace, Recall, Trace, View
+from langmem_recall.rendering import Entry, make_nonce, render_block
+from langmem_recall.types import Cue, Memory, MemoryId, Recall, Trace, View
 
 logger = logging.getLogger(__name__)
 
 MOST_BLOCKS = 2_000
 """Blocks kept in memory so that a turn shows the same bytes in each of its model calls."""
-NO_TURN = "no human message"
 
-Place = tuple[int, str | None, str]
-"""A turn of a thread over a store."""
 Fetched = tuple[list[Memory | None], Recall | None, bytes]
 """Memories of earlier blocks, a new recall, and the secret of the nonces."""
 
@@ -93,7 +89,8 @@ class Session:
         self, state: Any, messages: Sequence[BaseMessage], runtime: Runtime[Any], model: Any = None
     ) -> Generator[Call, Any, PreparedCall]:
         """Recall if the cue is new to the turn, and put the blocks among the messages."""
-        call = self._model_call(state, messages, runtime, model)
+        known = (self.template, self.options, self._unsaved_records)
+        call = ModelCall(state, messages, runtime, model, *known)
         new: list[RecallRecord] = []
         recall: Recall | None = None
         try:
@@ -123,7 +120,7 @@ class Session:
             except Exception as fault:
                 logger.error("What a turn recalled could not be recorded: %s", described(fault))
             try:
-                yield announcement(recall, new[0], call)
+                yield announce(recall, new[0], call.config, runtime.stream_writer)
             # A listener must not break the turn that it listens to.
             except Exception as fault:
                 logger.warning("A recall could not be announced: %s", described(fault))
@@ -166,49 +163,6 @@ class Session:
         except Exception as fault:
             logger.warning("What a turn used could not be written: %s", described(fault))
 
-    # --- reading the situation ---------------------------------------------------------------
-
-    def _model_call(
-        self, state: Any, messages: Sequence[BaseMessage], runtime: Runtime[Any], model: Any
-    ) -> ModelCall:
-        config = get_config()
-        thread_id = (config.get("configurable") or {}).get("thread_id")
-        saved, damaged = read_records(state)
-        keys, human = tuple(message_keys(messages)), latest_human(messages)
-        # Summarised away in mid-turn, the human's message still began this turn.
-        lost = saved[-1]["turn"] if saved else NO_TURN
-        turn = lost if human is None else keys[human]
-        namespaces = self.template.resolve(runtime.context, config)
-        store = recall_store(self.options.store, runtime.store)
-        thread_id = None if thread_id is None else str(thread_id)
-        unsaved = [
-            record
-            for key in (*keys, turn)
-            for record in self._unsaved_records.get((id(store.inner), thread_id, key), ())
-            if record["after"] is None or record["after"] in keys
-        ]
-        records = add_records(saved, unsaved)
-        readable = [record for record in records if _is_within(record, namespaces)]
-        in_view = {turn, *(keys if self.options.replay else ())}
-        return ModelCall(
-            state=state,
-            messages=messages,
-            model=model,
-            config=config,
-            write=runtime.stream_writer,
-            namespaces=namespaces,
-            store=store,
-            thread_id=thread_id,
-            turn=turn,
-            place=-1 if human is None else human,
-            keys=keys,
-            damaged=damaged,
-            saved=saved,
-            records=records,
-            readable=readable,
-            shown=[record for record in readable if record["turn"] in in_view],
-        )
-
     def _timed(self, is_ours: bool, function: Callable[..., Any], *args: Any) -> Call:
         """A call within the deadline, off the event loop, where it is to a caller's function."""
         if not is_ours:
@@ -225,7 +179,7 @@ class Session:
         self, call: ModelCall, cue: Cue | None, unread: Sequence[RecallRecord]
     ) -> Generator[Call, Any, tuple[Recall | None, bytes]]:
         """Blocks to show again, checked against the store, and a recall where there is a cue."""
-        here = (id(call.store.inner), call.thread_id, call.turn)
+        here = call.at(call.turn)
         timed_out = self._timed_out_turns.get(here)
         if timed_out is not None and not timed_out.allows():
             raise TooLate("recall was late in this turn already")
@@ -239,7 +193,7 @@ class Session:
             recall = None
             if cue is not None:
                 # What the model sees before this turn's block: messages, and blocks that stand.
-                before = max(call.place, 0)
+                before = max(call.index, 0)
                 seen = (one for record in call.shown for one in record["memories"])
                 changed = [not is_unchanged(*pair) for pair in zip(memories, found, strict=True)]
                 view = View(
@@ -288,10 +242,7 @@ class Session:
         if first is not None and len(standing) == len(record["memories"]):
             return first
         at, shared = datetime.fromisoformat(record["at"]), len(call.namespaces) > 1
-
-        def cost(entry: Entry) -> int:
-            return self.options.count(line_of(entry, at, shared=shared)) + 1
-
+        cost = line_cost(self.options.count, at, shared)
         entries = []
         for one, memory in standing:
             entry = Entry(memory, one["handle"], notes=tuple(one["notes"]))
@@ -306,17 +257,16 @@ class Session:
         self, call: ModelCall, cue: str, recall: Recall, secret: bytes
     ) -> Generator[Call, Any, tuple[RecallRecord, Recall]]:
         """The recall within its budget, its block kept for the turn."""
-        options, trace = self.options, recall.trace
-        budget = budget_tokens(options.budget, context_window(call.model))
+        options, budget = self.options, call.budget
         is_ours = options.count is count_tokens and options.renderer is render_block
         numbers = [int(one["handle"][1:]) for record in call.records for one in record["memories"]]
         first, said = max(numbers, default=0) + 1, human_words(call.messages)
         drafted: Draft = yield self._timed(
             is_ours, draft, recall, first, budget, options.count, said
         )
-        after = last_tool_result(call.messages, call.place)
+        after = last_tool_result(call.messages, call.index)
         record = record_of(call, cue, after, recall, drafted)
-        entries, degraded = drafted.entries, trace.degraded
+        entries, degraded = drafted.entries, recall.trace.degraded
         if drafted.rooms and options.summarizer is not None:
             try:
                 summary = yield summary_call(
@@ -339,8 +289,8 @@ class Session:
         recall = packed(recall, drafted, budget, **told)
         record = {**record, "tokens": tokens, "budget": budget, "degraded": list(degraded)}
         record["dropped"] = recall.drop_counts()
-        if call.thread_id is not None or (call.place >= 0 and call.messages[call.place].id):
-            here = (id(call.store.inner), call.thread_id, call.turn)
+        if call.thread_id is not None or (call.index >= 0 and call.messages[call.index].id):
+            here = call.at(call.turn)
             _put(self._unsaved_records, here, [*self._unsaved_records.get(here, ()), record])
         return record, recall
 
@@ -385,12 +335,6 @@ class Session:
         if warning not in self._warnings:
             _put(self._warnings, warning, None)
             logger.warning(warning)
-
-
-def _is_within(record: RecallRecord, namespaces: Sequence[Namespace]) -> bool:
-    """Whether all that was shown lies at or below these namespaces."""
-    homes = [tuple(shown["namespace"]) for shown in record["memories"]]
-    return all(any(home[: len(one)] == one for one in namespaces) for home in homes)
 
 
 def _put(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:

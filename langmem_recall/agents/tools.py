@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from langchain_core.runnables.config import ensure_config
@@ -186,36 +186,30 @@ def memory_tools(
         raise ConfigurationError(
             f"There is no memory tool {unknown[0]!r}. Choose among {', '.join(_TOOLS)}."
         )
-    setting = _Setting(
-        template=NamespaceTemplate.of(namespace),
-        store=None if store is None else recall_store(store, None),
-        policy=policy,
-        own=own,
-        trusted=frozenset(check_names("trusted_tools", trusted_tools, '("recall",)')),
-        deadline=Deadline(deadline),
+    of_run = partial(
+        _ToolCall,
+        NamespaceTemplate.of(namespace),
+        None if store is None else recall_store(store, None),
+        policy,
+        own,
+        frozenset(check_names("trusted_tools", trusted_tools, '("recall",)')),
     )
-    return [_make_tool(name, setting) for name in _TOOLS if name in own]
-
-
-# --- What a call knows of its run ---
-
-
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """What all calls of these tools share."""
-
-    template: NamespaceTemplate
-    store: RecallStore | None
-    policy: RecallPolicy | None
-    own: frozenset[str]
-    trusted: frozenset[str]
-    deadline: Deadline
+    limit = Deadline(deadline)
+    return [_make_tool(name, of_run, limit) for name in _TOOLS if name in own]
 
 
 class _ToolCall:
     """What one call knows of the run it is part of."""
 
-    def __init__(self, setting: _Setting, runtime: Any) -> None:
+    def __init__(
+        self,
+        template: NamespaceTemplate,
+        store: RecallStore | None,
+        policy: RecallPolicy | None,
+        own: frozenset[str],
+        trusted: frozenset[str],
+        runtime: Any,
+    ) -> None:
         config: Mapping[str, Any]
         if isinstance(runtime, ToolRuntime):
             config, state = runtime.config, runtime.state
@@ -224,11 +218,11 @@ class _ToolCall:
             config, state, runtime = ensure_config(), None, None
             with suppress(RuntimeError):
                 runtime = get_runtime()
-        self.policy = setting.policy
-        self.store = recall_store(setting.store, getattr(runtime, "store", None))
-        self.namespaces = setting.template.resolve(getattr(runtime, "context", None), config)
+        self.policy = policy
+        self.store = recall_store(store, getattr(runtime, "store", None))
+        self.namespaces = template.resolve(getattr(runtime, "context", None), config)
         self.thread_id = (config.get("configurable") or {}).get("thread_id")
-        self.conversation = Conversation.of(state, setting.own, setting.trusted)
+        self.conversation = Conversation.of(state, own, trusted)
         self.task = task_of(state)
         self.recall: Recall | None = None
         """What this call recalled; counted once the model gets it, not when it came too late."""
@@ -339,16 +333,16 @@ _TOOLS: dict[str, tuple[type[MemoryArgs], Callable[..., _Steps]]] = {
 }
 
 
-def _make_tool(name: str, setting: _Setting) -> BaseTool:
+def _make_tool(name: str, of_run: Callable[[Any], _ToolCall], limit: Deadline) -> BaseTool:
     args_schema, steps = _TOOLS[name]
 
     def call(runtime: ToolRuntime[Any, Any] = None, **args: Any) -> Any:  # type: ignore[assignment]
-        with _counted(name, setting, runtime) as tool_call:
-            return setting.deadline.run(lambda: run(steps(tool_call, **args), CALLS))
+        with _counted(name, of_run, runtime) as tool_call:
+            return limit.run(lambda: run(steps(tool_call, **args), CALLS))
 
     async def acall(runtime: ToolRuntime[Any, Any] = None, **args: Any) -> Any:  # type: ignore[assignment]
-        with _counted(name, setting, runtime) as tool_call:
-            return await setting.deadline.arun(lambda: arun(steps(tool_call, **args), CALLS))
+        with _counted(name, of_run, runtime) as tool_call:
+            return await limit.arun(lambda: arun(steps(tool_call, **args), CALLS))
 
     return StructuredTool.from_function(
         call,
@@ -363,16 +357,16 @@ def _make_tool(name: str, setting: _Setting) -> BaseTool:
 
 
 @contextmanager
-def _counted(name: str, setting: _Setting, runtime: Any) -> Iterator[_ToolCall]:
+def _counted(name: str, of_run: Callable[[Any], _ToolCall], runtime: Any) -> Iterator[_ToolCall]:
     """A call whose recall counts as used if all went well, and whose faults the model is told.
 
     Faults of the wiring are raised as they are.
     """
     try:
-        call = _ToolCall(setting, runtime)
+        call = of_run(runtime)
         yield call
         if call.recall is not None:
-            call.store.record_recall(call.recall, setting.policy)
+            call.store.record_recall(call.recall, call.policy)
     except (ToolException, ConfigurationError, MissingExtraError, GraphBubbleUp):
         raise
     except RecallError as fault:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple, NotRequired
 
 from langchain_core.messages import BaseMessage
+from langgraph.config import get_config
+from langgraph.runtime import Runtime
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from langmem_recall.cue import CueState
+from langmem_recall.agents.namespace import NamespaceTemplate
+from langmem_recall.agents.options import Options, recall_store
+from langmem_recall.agents.placement import message_keys
+from langmem_recall.agents.shorten import budget_tokens, context_window
+from langmem_recall.cue import CueState, latest_human
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import TRUST, VERIFIED_TRUST, Cue, Memory, MemoryId, Namespace
 
@@ -100,34 +106,57 @@ def _name(entry: Any) -> str:
     return name if isinstance(name, str) else f"{name!r:.40}"
 
 
-class ModelCall(NamedTuple):
+Place = tuple[int, str | None, str]
+"""A turn of a thread over a store."""
+
+
+class ModelCall:
     """All that a model call is made from, and where in its conversation it stands."""
 
-    state: Any
-    messages: Sequence[BaseMessage]
-    model: Any
-    config: Mapping[str, Any]
-    write: Callable[[Any], None]
-    """The run's stream writer."""
-    store: RecallStore
-    namespaces: tuple[Namespace, ...]
-    thread_id: str | None
-    turn: str
-    """Key of the human message that began the turn."""
-    place: int
-    """Index of that message; -1 when no human has spoken."""
-    keys: tuple[str, ...]
-    """Keys of all messages."""
-    damaged: Sequence[str]
-    """Entries of the state's records that cannot be read."""
-    saved: Sequence[RecallRecord]
-    """Records in the state."""
-    records: Sequence[RecallRecord]
-    """With those made moments ago, which the state does not have yet."""
-    readable: Sequence[RecallRecord]
-    """Of these, the ones that lie within the namespaces."""
-    shown: Sequence[RecallRecord]
-    """Of these, the ones whose blocks the model sees."""
+    def __init__(
+        self,
+        state: Any,
+        messages: Sequence[BaseMessage],
+        runtime: Runtime[Any],
+        model: Any,
+        template: NamespaceTemplate,
+        options: Options,
+        unsaved: Mapping[Place, Sequence[RecallRecord]],
+    ) -> None:
+        self.messages = messages
+        self.budget = budget_tokens(options.budget, context_window(model))
+        self.config = get_config()
+        self.namespaces = template.resolve(runtime.context, self.config)
+        self.store = recall_store(options.store, runtime.store)
+        thread_id = (self.config.get("configurable") or {}).get("thread_id")
+        self.thread_id = None if thread_id is None else str(thread_id)
+        self.saved, self.damaged = read_records(state)
+        self.keys = message_keys(messages)
+        human = latest_human(messages)
+        # Summarised away in mid-turn, the human's message still began this turn.
+        lost = self.saved[-1]["turn"] if self.saved else "no human message"
+        self.turn = lost if human is None else self.keys[human]
+        """Key of the human message that began the turn."""
+        self.index = -1 if human is None else human
+        """Index of that message; -1 when no human has spoken."""
+        # Those made moments ago are not in the state yet.
+        recent = (unsaved.get(self.at(key), ()) for key in (*self.keys, self.turn))
+        places = (None, *self.keys)
+        new = [record for records in recent for record in records if record["after"] in places]
+        self.records = add_records(self.saved, new)
+        self.readable = [record for record in self.records if self._is_within(record)]
+        turns = {self.turn, *(self.keys if options.replay else ())}
+        self.shown = [record for record in self.readable if record["turn"] in turns]
+        """Those whose blocks the model sees."""
+
+    def at(self, turn: str) -> Place:
+        """A turn of this thread."""
+        return id(self.store.inner), self.thread_id, turn
+
+    def _is_within(self, record: RecallRecord) -> bool:
+        """Whether all that was shown lies at or below the namespaces of this run."""
+        homes = [tuple(shown["namespace"]) for shown in record["memories"]]
+        return all(any(home[: len(one)] == one for one in self.namespaces) for home in homes)
 
 
 class PreparedCall(NamedTuple):
