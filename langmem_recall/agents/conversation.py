@@ -11,11 +11,11 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langmem_recall.agents.placement import message_keys
-from langmem_recall.agents.turn import RecallRecord, digest, read_records
+from langmem_recall.agents.turn import RecallRecord, artifact_of, digest, read_records
 from langmem_recall.cue import latest_human, texts_of, words_of
 from langmem_recall.memory.attribution import is_carried, source_of
 from langmem_recall.memory.foreign import Parts, parts_of
-from langmem_recall.types import TRUST, Memory, MemoryId, Namespace, Source
+from langmem_recall.types import TRUST, MemoryId, Namespace, Source
 
 _OWN_BLOCKS = frozenset({"tool_call", "function_call", "invalid_tool_call"})
 """What looks like the result of a provider's own tool and is a call of ours."""
@@ -119,26 +119,6 @@ def messages_of(state: Any) -> list[BaseMessage]:
     if not isinstance(found, list | tuple):
         found = getattr(found, "messages", None) or ()
     return [message for message in found if isinstance(message, BaseMessage)]
-
-
-def artifact(memories: Sequence[Memory]) -> list[dict[str, Any]]:
-    """What the `recall` tool leaves beside its answer, unseen by the model."""
-    return [
-        {
-            "namespace": list(memory.namespace),
-            "key": memory.key,
-            "source": memory.source,
-            "verified": not memory.needs_verification,
-        }
-        for memory in memories
-    ]
-
-
-def artifact_of(message: BaseMessage) -> list[dict[str, Any]]:
-    """What a message of the `recall` tool carries of the memories it shows."""
-    found = getattr(message, "artifact", None)
-    entries = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-    return [one for one in entries if {"namespace", "key", "source"} <= one.keys()]
 
 
 def _parts(message: BaseMessage) -> Parts:

@@ -146,24 +146,19 @@ def recall_store(given: BaseStore | None, runtime_store: BaseStore | None) -> Re
             "Pass RecallStore(...), LocalStore(...) or any other BaseStore."
         )
 
-    def drop(dead: Any, place: int = id(store), wrappers: Any = _wrappers) -> None:
-        # A store may die amid any other call, so this takes no lock and touches no other entry.
-        if place in wrappers and wrappers[place][0] is dead:
-            del wrappers[place]
-
     with _lock:
-        entry = _wrappers.get(id(store))
-        if entry is None or entry[0]() is not store:
-            inside = RecallStore(cast(BaseStore, _WeakStore(store)))
-            entry = _wrappers[id(store)] = (weakref.ref(store, drop), inside)
+        inside = _wrappers.get(id(store))
+        if inside is None:
+            inside = _wrappers[id(store)] = RecallStore(cast(BaseStore, _WeakStore(store)))
+            weakref.finalize(store, _wrappers.pop, id(store), None).atexit = False
     # What is inside refers to the store weakly, so that the cache keeps no store alive; what is
     # handed out refers to it strongly, so that a store lives while it is used.
-    wrapper = copy.copy(entry[1])
+    wrapper = copy.copy(inside)
     wrapper._inner = store
     return wrapper
 
 
-_wrappers: dict[int, tuple[weakref.ref[BaseStore], RecallStore]] = {}
+_wrappers: dict[int, RecallStore] = {}
 """One wrapper for each living store, by identity: equal stores stay two."""
 _lock = threading.RLock()
 

@@ -24,7 +24,6 @@ from langmem_recall.agents.block import (
     with_homes,
     with_summary,
 )
-from langmem_recall.agents.conversation import artifact_of
 from langmem_recall.agents.events import announce, cited_memories
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, store_call
@@ -35,6 +34,7 @@ from langmem_recall.agents.turn import (
     Place,
     PreparedCall,
     RecallRecord,
+    artifact_of,
     fingerprint,
     is_unchanged,
     needs_verification,

@@ -16,9 +16,10 @@ from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
 from pydantic import AfterValidator, BaseModel, Field
 
-from langmem_recall.agents.conversation import Conversation, artifact
+from langmem_recall.agents.conversation import Conversation
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import check_names, recall_store, store_call
+from langmem_recall.agents.turn import artifact
 from langmem_recall.cue import task_of
 from langmem_recall.deadline import Deadline, TooLate
 from langmem_recall.errors import ConfigurationError, MissingExtraError, RecallError, described

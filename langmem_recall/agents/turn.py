@@ -200,3 +200,23 @@ def needs_verification(shown: Mapping[str, Any]) -> bool:
     """Whether nobody vouches for a memory that was shown."""
     by_source = TRUST.get(shown["source"], 0.0) >= VERIFIED_TRUST
     return not shown.get("verified", by_source)
+
+
+def artifact(memories: Sequence[Memory]) -> list[dict[str, Any]]:
+    """What the `recall` tool leaves beside its answer, unseen by the model."""
+    return [
+        {
+            "namespace": list(memory.namespace),
+            "key": memory.key,
+            "source": memory.source,
+            "verified": not memory.needs_verification,
+        }
+        for memory in memories
+    ]
+
+
+def artifact_of(message: BaseMessage) -> list[dict[str, Any]]:
+    """What a message of the `recall` tool carries of the memories it shows."""
+    found = getattr(message, "artifact", None)
+    entries = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [one for one in entries if {"namespace", "key", "source"} <= one.keys()]

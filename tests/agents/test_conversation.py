@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langmem_recall.agents.conversation import Conversation, artifact, artifact_of
-from langmem_recall.agents.turn import RecallRecord, ShownMemory, digest
+from langmem_recall.agents.conversation import Conversation
+from langmem_recall.agents.turn import RecallRecord, ShownMemory, artifact, artifact_of, digest
 from langmem_recall.types import Memory
 
 OWN = frozenset({"remember", "recall"})
