@@ -30,7 +30,7 @@ def check_checkpointer(config: Mapping[str, Any]) -> None:
 
 
 def with_mark(message: BaseMessage, unverified: Sequence[str]) -> BaseMessage:
-    """A model's message with what its call was shown that nobody vouches for.
+    """A model's message with the unverified memories that its call was shown.
 
     The mark goes where the message goes: into checkpoints, other workers, replays and hand-offs. So
     approval reads what stood in this very call, whatever else the state has kept or lost.
@@ -57,11 +57,11 @@ def approve(request: ToolCallRequest, gated: Collection[str]) -> ToolMessage | N
     doubtful = _shown_unverified(request.state, call["id"])
     if not doubtful or _is_reviewed(request):
         return None
-    told = f"{name} would run in a turn that rests on unverified memories: {', '.join(doubtful)}"
+    reason = f"{name} would run in a turn that rests on unverified memories: {', '.join(doubtful)}"
     # In the form of LangChain's own requests for approval, so that the same pages show it.
     answer = interrupt(
         {
-            "action_requests": [{"name": name, "args": dict(call["args"]), "description": told}],
+            "action_requests": [{"name": name, "args": dict(call["args"]), "description": reason}],
             "review_configs": [{"action_name": name, "allowed_decisions": ["approve", "reject"]}],
         }
     )
@@ -82,13 +82,13 @@ def approve(request: ToolCallRequest, gated: Collection[str]) -> ToolMessage | N
 
 
 def _shown_unverified(state: Any, call_id: str | None) -> list[str]:
-    """What the model was shown, when it asked for this call, that nobody vouches for."""
+    """The unverified memories that the model was shown when it asked for this call."""
     for message in reversed(messages_of(state)):
         if isinstance(message, AIMessage) and any(
             call["id"] == call_id for call in message.tool_calls
         ):
             shown = message.response_metadata.get(MARK)
-            return [str(one) for one in shown] if isinstance(shown, list) else [UNKNOWN]
+            return [*map(str, shown)] if isinstance(shown, list) else [UNKNOWN]
     return [UNKNOWN]
 
 

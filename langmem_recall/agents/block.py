@@ -171,7 +171,7 @@ def record_of(
     ]
     at = recall.trace.at.isoformat()
     # Of failed ones only the latest in a turn: an outage must not crowd out what came before it.
-    rest = (cue, after, at, [one["key"] for one in memories]) if cue else ("failed",)
+    rest = (cue, after, at, [shown["key"] for shown in memories]) if cue else ("failed",)
     return RecallRecord(
         id=digest(repr((call.thread_id, call.turn, *rest))),
         turn=call.turn,

@@ -11,7 +11,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langmem_recall.agents.placement import message_keys
-from langmem_recall.agents.turn import RecallRecord, artifact_of, digest, read_records
+from langmem_recall.agents.turn import RecallRecord, artifact_of, digest, memories_in, read_records
 from langmem_recall.cue import latest_human, texts_of, words_of
 from langmem_recall.memory.attribution import is_carried, source_of
 from langmem_recall.memory.foreign import Parts, parts_of
@@ -58,33 +58,33 @@ class Conversation:
         source = source_of(text, humans, self.is_untrusted)
         if source != "agent_inferred":
             return source
-        others = [other for shown, other in self._others() if is_carried(text, [shown])]
-        memories = (one for record in self.records for one in record["memories"])
-        others += [_source(one["source"]) for one in memories if one["digest"] == digest(text)]
+        others = [source for said, source in self._others() if is_carried(text, [said])]
+        for shown in memories_in(self.records):
+            if shown["digest"] == digest(text):
+                others.append(_source(shown["source"]))
         return min(("recalled", *others), key=TRUST.__getitem__) if others else source
 
     def memory_named(self, name: str, home: Namespace) -> MemoryId:
         """The memory, at or below `home`, that the model was shown under a key or a handle."""
-        in_blocks: list[Any] = [one for record in self.records for one in record["memories"]]
-        in_results = [one for message in self.messages for one in artifact_of(message)]
-        for one in reversed(in_blocks + in_results):
-            namespace = tuple(one["namespace"])
-            if name in (one["key"], one.get("handle")) and namespace[: len(home)] == home:
-                return namespace, one["key"]
+        in_results = [shown for message in self.messages for shown in artifact_of(message)]
+        for shown in reversed([*memories_in(self.records), *in_results]):
+            namespace = tuple(shown["namespace"])
+            if name in (shown["key"], shown.get("handle")) and namespace[: len(home)] == home:
+                return namespace, shown["key"]
         return home, name
 
     @property
     def is_untrusted(self) -> bool:
-        """Whether this turn has seen words that nobody vouches for."""
+        """Whether this turn has seen words of an untrusted source."""
         place, turn = latest_human(self.messages), self.turn
         since = self.messages[0 if place is None else place + 1 :]
-        in_blocks = (record["memories"] for record in self.records if record["turn"] == turn)
+        in_results = [shown for message in since for shown in artifact_of(message)]
+        in_blocks = memories_in(record for record in self.records if record["turn"] == turn)
         return (
             (place is not None and _shows_foreign(self.messages[place]))
             or any(self._foreign_results(since))
             or any(map(_has_server_results, since))
-            or any(one["source"] == "external" for message in since for one in artifact_of(message))
-            or any(one["source"] == "external" for shown in in_blocks for one in shown)
+            or any(shown["source"] == "external" for shown in (*in_results, *in_blocks))
         )
 
     def _foreign_results(self, among: Sequence[BaseMessage]) -> list[ToolMessage]:
@@ -105,7 +105,7 @@ class Conversation:
         for result in self._foreign_results(self.messages):
             yield words_of(result), "external"
         for message in self.messages:
-            sources = {one["key"]: one["source"] for one in artifact_of(message)}
+            sources = {shown["key"]: shown["source"] for shown in artifact_of(message)}
             for line in words_of(message).splitlines() if sources else ():
                 if line.startswith("{"):
                     with suppress(ValueError):

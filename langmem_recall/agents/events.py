@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langsmith.run_helpers import get_current_run_tree
 
-from langmem_recall.agents.turn import RecallRecord, shown_id
+from langmem_recall.agents.turn import RecallRecord, memories_in, shown_id
 from langmem_recall.flows.effects import Call
 from langmem_recall.observe.records import recall_id
 from langmem_recall.rendering import cited, without_citations
@@ -41,16 +41,16 @@ def announce(
                 "recall_degraded": "; ".join(record["degraded"]),
             }
         )
-    told = {"config": cast(RunnableConfig, config)}
+    run_config = cast(RunnableConfig, config)
     return Call(
-        partial(dispatch_custom_event, EVENT, event, **told),
-        partial(adispatch_custom_event, EVENT, event, **told),
+        partial(dispatch_custom_event, EVENT, event, config=run_config),
+        partial(adispatch_custom_event, EVENT, event, config=run_config),
     )
 
 
 def cited_memories(answers: Sequence[AIMessage], records: Sequence[RecallRecord]) -> list[MemoryId]:
     """The memories that the answers cite, each once; a handle that was never shown is none."""
-    shown = {one["handle"]: shown_id(one) for record in records for one in record["memories"]}
+    shown = {memory["handle"]: shown_id(memory) for memory in memories_in(records)}
     handles = [handle for answer in answers for handle in cited(answer.text)]
     return list(dict.fromkeys(shown[handle] for handle in handles if handle in shown))
 

@@ -181,7 +181,7 @@ class _WeakStore:
             raise StoreError("The store of an earlier run is gone. Keep a reference to the store.")
         return getattr(store, name)
 
-    # Locks and caches kept by store must find the same entry through this one.
+    # Locks and caches by store must find the same entry through this one.
     def __hash__(self) -> int:
         return cast(int, object.__getattribute__(self, "_hash"))
 
@@ -196,5 +196,5 @@ def store_call(
     store: RecallStore, method: str, *args: Any, limit: Deadline | None = None, **fields: Any
 ) -> Call:
     """A call of a store's method, which in a loop is its async form."""
-    sync, twin = getattr(store, method), getattr(store, f"a{method}")
-    return Call(partial(sync, *args, **fields), partial(twin, *args, **fields), limit)
+    sync_form, async_form = getattr(store, method), getattr(store, f"a{method}")
+    return Call(partial(sync_form, *args, **fields), partial(async_form, *args, **fields), limit)

@@ -33,7 +33,7 @@ class Block(NamedTuple):
     after: str | None = None
     """The message it comes after, for a second block in a turn; None: the placement decides."""
     unverified: tuple[str, ...] = ()
-    """Its memories that nobody vouches for."""
+    """Its unverified memories."""
 
 
 def message_keys(messages: Sequence[BaseMessage]) -> list[str]:
@@ -178,7 +178,7 @@ def _unsafe_gaps(messages: Sequence[BaseMessage]) -> set[int]:
         for i, (before, after) in enumerate(pairwise(messages), start=1)
         if isinstance(after, results) and isinstance(before, AIMessage | results)
     }
-    speakers = [i for i, one in enumerate(messages) if isinstance(one, AIMessage | HumanMessage)]
+    speakers = [i for i, said in enumerate(messages) if isinstance(said, AIMessage | HumanMessage)]
     # What was not answered before the next message of these is not waited for any more.
     following = dict(pairwise([*speakers, len(messages)]))
     for exchange in _exchanges(messages):

@@ -37,6 +37,7 @@ from langmem_recall.agents.turn import (
     artifact_of,
     fingerprint,
     is_unchanged,
+    memories_in,
     needs_verification,
     shown_id,
 )
@@ -100,8 +101,8 @@ class Session:
             cue = Cue(cue) if isinstance(cue, str) else cue
             policy = self.options.policy.fingerprint if self.options.policy else ""
             print_ = fingerprint(cue, call.namespaces, policy)
-            is_known = any(one["turn"] == call.turn and one["cue"] == print_ for one in call.shown)
-            unread = [one for one in call.shown if (one["id"], call.turn) not in self._blocks]
+            is_known = (call.turn, print_) in [(old["turn"], old["cue"]) for old in call.shown]
+            unread = [old for old in call.shown if (old["id"], call.turn) not in self._blocks]
             if unread or not is_known:
                 recall, secret = yield from self._read(call, None if is_known else cue, unread)
             if recall is not None:
@@ -129,14 +130,16 @@ class Session:
             for record in (*call.shown, *new)
             if (block := self._blocks.get((record["id"], call.turn))) and block.text
         ]
-        results = [one for message in messages for one in artifact_of(message)]
-        doubtful = [f"{one['key']} ({one['source']})" for one in results if needs_verification(one)]
+        unverified = [name for block in blocks for name in block.unverified]
+        results = [shown for message in messages for shown in artifact_of(message)]
+        doubtful = filter(needs_verification, results)
+        unverified += [f"{shown['key']} ({shown['source']})" for shown in doubtful]
         saved = {record["id"] for record in call.saved}
         return PreparedCall(
             place(messages, blocks, self.options.placement),
             update=[record for record in (*call.shown, *new) if record["id"] not in saved],
             handles=[*call.readable, *new],
-            unverified=[*(one for block in blocks for one in block.unverified), *doubtful],
+            unverified=unverified,
             store=call.store,
             has_failed=any(record["cue"] == "" for record in new),
         )
@@ -185,8 +188,8 @@ class Session:
             raise TooLate("recall was late in this turn already")
         if not self._reading.allows():
             raise TooLate("recall rests after repeated faults")
-        memories = [one for record in unread for one in record["memories"]]
-        ids = [shown_id(one) for one in memories]
+        memories = memories_in(unread)
+        ids = [*map(shown_id, memories)]
 
         def fetch() -> Generator[Call, Any, Fetched]:
             found = (yield store_call(call.store, "memories", ids)) if ids else []
@@ -194,11 +197,11 @@ class Session:
             if cue is not None:
                 # What the model sees before this turn's block: messages, and blocks that stand.
                 before = max(call.index, 0)
-                seen = (one for record in call.shown for one in record["memories"])
-                changed = [not is_unchanged(*pair) for pair in zip(memories, found, strict=True)]
+                is_new = [not is_unchanged(*pair) for pair in zip(memories, found, strict=True)]
+                seen = set(map(shown_id, memories_in(call.shown))) - set(compress(ids, is_new))
                 view = View(
                     texts=tuple(filter(None, map(words_of, call.messages[:before]))),
-                    ids=frozenset(map(shown_id, seen)) - set(compress(ids, changed)),
+                    ids=frozenset(seen),
                     thread_id=call.thread_id,
                     turns=frozenset(call.keys[:before]),
                 )
@@ -234,9 +237,9 @@ class Session:
     ) -> Block:
         """A block of an earlier call, without what has changed since or is gone."""
         standing = [
-            (one, memory)
-            for one in record["memories"]
-            if (memory := found[shown_id(one)]) is not None and is_unchanged(one, memory)
+            (shown, memory)
+            for shown in record["memories"]
+            if (memory := found[shown_id(shown)]) is not None and is_unchanged(shown, memory)
         ]
         first = self._blocks.get((record["id"], record["turn"]))
         if first is not None and len(standing) == len(record["memories"]):
@@ -244,10 +247,10 @@ class Session:
         at, shared = datetime.fromisoformat(record["at"]), len(call.namespaces) > 1
         cost = line_cost(self.options.count, at, shared)
         entries = []
-        for one, memory in standing:
-            entry = Entry(memory, one["handle"], notes=tuple(one["notes"]))
-            if one["room"] is not None:
-                entry = shorten_line(entry, one["room"], "", cost)
+        for shown, memory in standing:
+            entry = Entry(memory, shown["handle"], notes=tuple(shown["notes"]))
+            if shown["room"] is not None:
+                entry = shorten_line(entry, shown["room"], "", cost)
             entries.append(entry)
         return self._render(call, record, entries, [memory for _, memory in standing], secret)
 
@@ -259,7 +262,7 @@ class Session:
         """The recall within its budget, its block kept for the turn."""
         options, budget = self.options, call.budget
         is_ours = options.count is count_tokens and options.renderer is render_block
-        numbers = [int(one["handle"][1:]) for record in call.records for one in record["memories"]]
+        numbers = [int(shown["handle"][1:]) for shown in memories_in(call.records)]
         first, said = max(numbers, default=0) + 1, human_words(call.messages)
         drafted: Draft = yield self._timed(
             is_ours, draft, recall, first, budget, options.count, said
@@ -285,8 +288,8 @@ class Session:
 
         block, tokens = yield self._timed(is_ours, render)
         _put(self._blocks, (record["id"], call.turn), block)
-        told = {"tokens": tokens, "degraded": degraded, "block": block.text}
-        recall = packed(recall, drafted, budget, **told)
+        shown = {"tokens": tokens, "degraded": degraded, "block": block.text}
+        recall = packed(recall, drafted, budget, **shown)
         record = {**record, "tokens": tokens, "budget": budget, "degraded": list(degraded)}
         record["dropped"] = recall.drop_counts()
         if call.thread_id is not None or (call.index >= 0 and call.messages[call.index].id):
@@ -309,8 +312,9 @@ class Session:
         nonce = make_nonce(secret, call.thread_id or "", record["turn"], record["id"])
         lines, at = with_homes(entries, len(call.namespaces) > 1), record["at"]
         text = self.options.renderer(lines, nonce, datetime.fromisoformat(at))
-        doubtful = (f"{one.key} ({one.source})" for one in memories if one.needs_verification)
-        return block._replace(text=text, unverified=tuple(doubtful))
+        doubtful = (memory for memory in memories if memory.needs_verification)
+        unverified = tuple(f"{memory.key} ({memory.source})" for memory in doubtful)
+        return block._replace(text=text, unverified=unverified)
 
     # --- faults ------------------------------------------------------------------------------
 

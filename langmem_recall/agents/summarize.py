@@ -69,8 +69,8 @@ def summarize(
             raise CompactionError(
                 f"The summary has {length} tokens where {most_tokens} were allowed."
             )
-        told = " ".join([*handles, cue_words])
-        summary = shorten(answer.text.strip(), told, lambda text: count(text) <= most_tokens)
+        words = " ".join([*handles, cue_words])
+        summary = shorten(answer.text.strip(), words, lambda text: count(text) <= most_tokens)
         _check_citations(summary, handles)
         return summary
 

@@ -317,7 +317,7 @@ def _correct(call: _ToolCall, key: str, text: str) -> _Steps:
 
 def _forget(call: _ToolCall, key: str) -> _Steps:
     namespace, name = yield from call.find(key)
-    # Who asks for it cannot be told from a key; words from outside may have put it up.
+    # A key does not say who wants it forgotten: words from outside may have asked the model to.
     source = "external" if call.conversation.is_untrusted else "user_stated"
     if not (yield call.ask("forget", namespace, name, source=source)):
         return f"proposed to forget {name}: {_UNCHANGED.format(name)}"
@@ -359,7 +359,7 @@ def _make_tool(name: str, of_run: Callable[[Any], _ToolCall], limit: Deadline) -
 
 @contextmanager
 def _counted(name: str, of_run: Callable[[Any], _ToolCall], runtime: Any) -> Iterator[_ToolCall]:
-    """A call whose recall counts as used if all went well, and whose faults the model is told.
+    """A call whose recall counts as used if all went well, and whose faults reach the model.
 
     Faults of the wiring are raised as they are.
     """
@@ -389,7 +389,7 @@ def _counted(name: str, of_run: Callable[[Any], _ToolCall], runtime: Any) -> Ite
 def _misuse(fault: Any) -> str:
     """What is wrong with the arguments, without repeating them."""
     wrong = (
-        f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}"
-        for one in fault.errors()
+        f"{'.'.join(map(str, error['loc']))}: {error['msg'].removeprefix('Value error, ')}"
+        for error in fault.errors()
     )
     return f"error: {'; '.join(wrong)}"

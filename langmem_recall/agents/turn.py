@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple, NotRequired
 
@@ -156,7 +156,7 @@ class ModelCall:
     def _is_within(self, record: RecallRecord) -> bool:
         """Whether all that was shown lies at or below the namespaces of this run."""
         homes = [tuple(shown["namespace"]) for shown in record["memories"]]
-        return all(any(home[: len(one)] == one for one in self.namespaces) for home in homes)
+        return all(any(home[: len(space)] == space for space in self.namespaces) for home in homes)
 
 
 class PreparedCall(NamedTuple):
@@ -168,7 +168,7 @@ class PreparedCall(NamedTuple):
     handles: list[RecallRecord]
     """All records that an answer may cite."""
     unverified: list[str]
-    """What these messages show, in blocks or results of tools, that nobody vouches for."""
+    """Unverified memories in the blocks and tool results of these messages."""
     store: RecallStore
     has_failed: bool
 
@@ -184,6 +184,11 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def memories_in(records: Iterable[RecallRecord]) -> list[ShownMemory]:
+    """All memories that these records show."""
+    return [shown for record in records for shown in record["memories"]]
+
+
 def shown_id(shown: ShownMemory) -> MemoryId:
     """The memory that was shown."""
     return tuple(shown["namespace"]), shown["key"]
@@ -197,7 +202,7 @@ def is_unchanged(shown: ShownMemory, memory: Memory | None) -> bool:
 
 
 def needs_verification(shown: Mapping[str, Any]) -> bool:
-    """Whether nobody vouches for a memory that was shown."""
+    """Whether neither its source nor a person vouches for a memory that was shown."""
     by_source = TRUST.get(shown["source"], 0.0) >= VERIFIED_TRUST
     return not shown.get("verified", by_source)
 
@@ -218,5 +223,6 @@ def artifact(memories: Sequence[Memory]) -> list[dict[str, Any]]:
 def artifact_of(message: BaseMessage) -> list[dict[str, Any]]:
     """What a message of the `recall` tool carries of the memories it shows."""
     found = getattr(message, "artifact", None)
-    entries = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-    return [one for one in entries if {"namespace", "key", "source"} <= one.keys()]
+    entries = found if isinstance(found, list) else []
+    needed = {"namespace", "key", "source"}
+    return [entry for entry in entries if isinstance(entry, dict) and needed <= entry.keys()]
