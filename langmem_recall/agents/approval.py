@@ -44,12 +44,7 @@ def with_mark(message: BaseMessage, unverified: Sequence[str]) -> BaseMessage:
 
 
 def approve(request: ToolCallRequest, gated: Collection[str]) -> ToolMessage | None:
-    """Ask a human where it is needed; a message in the tool's place when the answer is no.
-
-    Args:
-        request: The call that is about to be made.
-        gated: Names of the tools that need approval.
-    """
+    """Ask a human before a gated tool runs; a message in its place when the answer is no."""
     call = request.tool_call
     name = call["name"]
     if name not in gated:

@@ -46,12 +46,7 @@ class Draft(NamedTuple):
 def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[str] = ()) -> Draft:
     """Fit a recall into its budget, the best memories whole before the others.
 
-    Args:
-        recall: What was recalled.
-        first: Number of the first handle.
-        budget: Tokens for the whole block.
-        count: Counts tokens.
-        said: What humans have said in the conversation, which wins over what was stored.
+    Handles are numbered from `first`; what humans have `said` wins over what was stored.
     """
     ordered = list(recall.chosen)
     for newer, older in recall.trace.conflicts:

@@ -24,19 +24,14 @@ _VOICES = frozenset({"audio", "input_audio"})
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The messages of a thread, and the memories that were shown in it.
-
-    Args:
-        messages: All messages so far.
-        records: What the recalls of its turns showed.
-        own: Names of the memory tools.
-        trusted: Names of other tools whose output is as good as the user's word.
-    """
+    """The messages of a thread, and the memories that were shown in it."""
 
     messages: Sequence[BaseMessage]
     records: Sequence[RecallRecord]
     own: frozenset[str]
+    """Names of the memory tools."""
     trusted: frozenset[str]
+    """Names of other tools whose output is as good as the user's word."""
 
     @classmethod
     def of(cls, state: Any, own: frozenset[str], trusted: frozenset[str]) -> Conversation:

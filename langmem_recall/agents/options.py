@@ -121,16 +121,9 @@ def check_names(option: str, names: Collection[str], example: str) -> tuple[str,
 
 
 def recall_store(given: BaseStore | None, runtime_store: BaseStore | None) -> RecallStore:
-    """The store that recalls in this run.
+    """The store that was given, else the run's own, as a `RecallStore`.
 
-    Args:
-        given: The store the agent part was made with.
-        runtime_store: The store of the run, as the platform or `compile(store=...)` set it; used
-            where none was given.
-
-    Returns:
-        A `RecallStore` as it is; any other store wrapped, with the same index, usage and caches
-        for the same store in every run.
+    Any other store is wrapped, with the same index, usage and caches for it in every run.
     """
     store = runtime_store if given is None else given
     if store is None:

@@ -65,12 +65,7 @@ Fetched = tuple[list[Memory | None], Recall | None, bytes]
 
 
 class Session:
-    """Recall for the turns of an agent: once for each cue, the same bytes while it does not change.
-
-    Args:
-        namespace: Labels with variables, as ("memories", "{user_id}"), or several such tuples.
-        options: The rest.
-    """
+    """Recall for the turns of an agent: once for each cue, the same bytes while it stays."""
 
     def __init__(self, namespace: Template | NamespaceTemplate, options: Options) -> None:
         self.template = NamespaceTemplate.of(namespace)

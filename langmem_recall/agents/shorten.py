@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from langchain_core.messages.utils import count_tokens_approximately
@@ -56,12 +56,7 @@ def context_window(model: Any) -> int | None:
 
 
 def budget_tokens(budget: int | float | None, window: int | None) -> int:
-    """Tokens that the recalled block may use.
-
-    Args:
-        budget: A number of tokens, a share of the window up to 0.25, or None for the default.
-        window: The model's context window; None when it is not known.
-    """
+    """Tokens that the recalled block may use, where the model's context window may be unknown."""
     if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0:
         return budget if window is None else min(budget, int(window * MOST_SHARE))
     if budget is None or (isinstance(budget, float) and 0 < budget <= MOST_SHARE):
@@ -166,7 +161,7 @@ class _Extract:
         units = [unit for unit in pairwise([*starts, end]) if unit[0] not in too_long]
         named = (i for i, unit in enumerate(units) if self.names_in(unit))
         carriers = (i for i, unit in enumerate(units) if self.count_terms(unit))
-        start = next(named, next(carriers, 0))
+        start = next(chain(named, carriers), 0)
         order = sorted(range(len(units)), key=lambda i: (abs(i - start), i < start))
         spans = [units[i] for i in order]
         size = bisect_left(

@@ -41,18 +41,10 @@ def summarize(
     count: Callable[[str], int],
     limit: Deadline | None = None,
 ) -> Call:
-    """The call that answers with one text for several memories, citing each as [handle].
+    """The call that answers with one text for memories given as (handle, text), citing each.
 
     It fails with a `CompactionError` where the model's text is empty, too long, or does not cite
     just these handles.
-
-    Args:
-        memories: Handle and text of each.
-        cue_words: What is going on; the summary keeps what bears on it.
-        model: Writes the text.
-        most_tokens: How long it may be; a little more is cut, much more refused.
-        count: Counts tokens.
-        limit: How long to wait for the model.
     """
     records = [{"busy with": cue_words}, *({"id": name, "text": text} for name, text in memories)]
     request: list[BaseMessage] = [

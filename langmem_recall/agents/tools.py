@@ -221,16 +221,13 @@ class _ToolCall:
                 runtime = get_runtime()
         self.policy = policy
         self.store = recall_store(store, getattr(runtime, "store", None))
+        self.ask = partial(store_call, self.store)
         self.namespaces = template.resolve(getattr(runtime, "context", None), config)
         self.thread_id = (config.get("configurable") or {}).get("thread_id")
         self.conversation = Conversation.of(state, own, trusted)
         self.task = task_of(state)
         self.recall: Recall | None = None
         """What this call recalled; counted once the model gets it, not when it came too late."""
-
-    def ask(self, method: str, *args: Any, **fields: Any) -> Call:
-        """A call of a method of the store."""
-        return store_call(self.store, method, *args, **fields)
 
     def find(self, name: str) -> Generator[Call, Any, MemoryId]:
         """The memory to change, under the key or the handle that the model gives."""
@@ -258,7 +255,7 @@ def _remember(call: _ToolCall, text: str, kind: Kind, importance: int | None) ->
         "tags": None if call.task is None else (call.task,),
         "salience": None if importance is None else importance / 10,
     }
-    known = {name: value for name, value in fields.items() if value is not None}
+    known: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     source = call.conversation.source_of(text)
     home = call.namespaces[0]
     memory = yield call.ask("remember", home, text, source=source, kind=kind, **known)
