@@ -1,21 +1,22 @@
-"""The options that node, middleware and tools take, and the store of a run."""
+"""The options that node, middleware and tools take: budget and store of a run among them."""
 
 from __future__ import annotations
 
 import copy
+import re
 import threading
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypedDict, cast, get_args
 
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages.utils import count_tokens_approximately
 from langgraph.store.base import BaseStore
 
 from langmem_recall.agents.placement import Placement
-from langmem_recall.agents.shorten import budget_tokens, count_tokens
 from langmem_recall.cue import build_cue
 from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, StoreError
@@ -30,6 +31,47 @@ CueBuilder = Callable[[Any], Cue | str]
 Renderer = Callable[[Sequence[Entry], str, datetime], str]
 """Makes the block from its lines, its nonce and the time of the recall."""
 OnError = Literal["skip", "raise"]
+
+DEFAULT_TOKENS = 2_000
+DEFAULT_SHARE = 0.20
+MOST_SHARE = 0.25
+"""Of the model's context window; beyond it memories crowd out the conversation."""
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+
+
+def count_tokens(text: str) -> int:
+    """About how many tokens a text has; other scripts than Latin rather too many than too few."""
+    if not text:
+        return 0
+    halves = 0
+    # What the usual tokenizers make of a character beyond ASCII, at most, in halves of tokens.
+    for code in map(ord, _NOT_ASCII.findall(text)):
+        is_alphabet = code < 0x530 or 0x1E00 <= code < 0x2000
+        halves += 4 if code > 0xFFFF else 1 if is_alphabet else 2
+    plain = _NOT_ASCII.sub("", text)
+    return count_tokens_approximately([plain], extra_tokens_per_message=0) + -(-halves // 2)
+
+
+def context_window(model: Any) -> int | None:
+    """How many tokens a chat model reads, where its profile says so."""
+    profile = getattr(model, "profile", None)
+    window = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
+    return window if isinstance(window, int) and window > 0 else None
+
+
+def budget_tokens(budget: int | float | None, window: int | None) -> int:
+    """Tokens that the recalled block may use, where the model's context window may be unknown."""
+    if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0:
+        return budget if window is None else min(budget, int(window * MOST_SHARE))
+    if budget is None or (isinstance(budget, float) and 0 < budget <= MOST_SHARE):
+        if window is None:
+            return DEFAULT_TOKENS
+        return int(window * budget) if budget else min(DEFAULT_TOKENS, int(window * DEFAULT_SHARE))
+    raise ConfigurationError(
+        "budget must be a whole number of tokens > 0, or a share of the model's context window in "
+        f"(0, {MOST_SHARE}], got {budget!r}. Use None for the default: {DEFAULT_TOKENS} tokens, "
+        f"at most {DEFAULT_SHARE:.0%} of the window."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,8 @@ from langmem_recall.agents.block import (
 )
 from langmem_recall.agents.events import announce, cited_memories
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.options import Options, store_call
+from langmem_recall.agents.options import Options, count_tokens, store_call
 from langmem_recall.agents.placement import Block, last_tool_result, place
-from langmem_recall.agents.shorten import count_tokens
 from langmem_recall.agents.turn import (
     ModelCall,
     Place,

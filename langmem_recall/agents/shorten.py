@@ -1,22 +1,14 @@
-"""Fitting memories into the prompt: how many tokens there are, and shorter texts for them."""
+"""A shorter text for a memory that does not fit: what carries the words of the cue."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import chain, pairwise
-from typing import Any
 
-from langchain_core.messages.utils import count_tokens_approximately
-
-from langmem_recall.errors import ConfigurationError
 from langmem_recall.text.tokens import tokens
 
-DEFAULT_TOKENS = 2_000
-DEFAULT_SHARE = 0.20
-MOST_SHARE = 0.25
-"""Of the model's context window; beyond it memories crowd out the conversation."""
 MOST_MISSES = 8
 """Sentences in a row that find no room before the rest is not tried any more."""
 MOST_NAMES = 64
@@ -31,43 +23,7 @@ _SENTENCE_END = re.compile(
 _UNIT = re.compile(rf"[{_CJK}]|[^\s{_CJK}]{{1,64}}")
 _WORD = re.compile(r"[a-z0-9](?:[\w./\\@:#+&-]*[a-z0-9+#])?", re.IGNORECASE | re.ASCII)
 _IDENTIFYING = re.compile(r"[\d_./\\@:#+&]|[a-z][A-Z]")
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _Span = tuple[int, int]
-
-
-def count_tokens(text: str) -> int:
-    """About how many tokens a text has; other scripts than Latin rather too many than too few."""
-    if not text:
-        return 0
-    halves = 0
-    # What the usual tokenizers make of a character beyond ASCII, at most, in halves of tokens.
-    for code in map(ord, _NOT_ASCII.findall(text)):
-        is_alphabet = code < 0x530 or 0x1E00 <= code < 0x2000
-        halves += 4 if code > 0xFFFF else 1 if is_alphabet else 2
-    plain = _NOT_ASCII.sub("", text)
-    return count_tokens_approximately([plain], extra_tokens_per_message=0) + -(-halves // 2)
-
-
-def context_window(model: Any) -> int | None:
-    """How many tokens a chat model reads, where its profile says so."""
-    profile = getattr(model, "profile", None)
-    window = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
-    return window if isinstance(window, int) and window > 0 else None
-
-
-def budget_tokens(budget: int | float | None, window: int | None) -> int:
-    """Tokens that the recalled block may use, where the model's context window may be unknown."""
-    if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0:
-        return budget if window is None else min(budget, int(window * MOST_SHARE))
-    if budget is None or (isinstance(budget, float) and 0 < budget <= MOST_SHARE):
-        if window is None:
-            return DEFAULT_TOKENS
-        return int(window * budget) if budget else min(DEFAULT_TOKENS, int(window * DEFAULT_SHARE))
-    raise ConfigurationError(
-        "budget must be a whole number of tokens > 0, or a share of the model's context window in "
-        f"(0, {MOST_SHARE}], got {budget!r}. Use None for the default: {DEFAULT_TOKENS} tokens, "
-        f"at most {DEFAULT_SHARE:.0%} of the window."
-    )
 
 
 def shorten(text: str, cue_words: str, fits: Callable[[str], bool]) -> str:

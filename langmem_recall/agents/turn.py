@@ -15,9 +15,8 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from langmem_recall.agents.namespace import NamespaceTemplate
-from langmem_recall.agents.options import Options, recall_store
+from langmem_recall.agents.options import Options, budget_tokens, context_window, recall_store
 from langmem_recall.agents.placement import message_keys
-from langmem_recall.agents.shorten import budget_tokens, context_window
 from langmem_recall.cue import CueState, latest_human
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import TRUST, VERIFIED_TRUST, Cue, Memory, MemoryId, Namespace

@@ -28,7 +28,7 @@ from scripted import (
 
 from langmem_recall import Recall, RecallPolicy, RecallStore
 from langmem_recall.agents.block import draft, packed, with_homes
-from langmem_recall.agents.shorten import count_tokens
+from langmem_recall.agents.options import count_tokens
 from langmem_recall.agents.turn import DENIED
 from langmem_recall.rendering import SENTENCE, Entry, render_block
 from langmem_recall.types import Candidate, Cue, Evidence, Memory, Scored, Signals, Trace

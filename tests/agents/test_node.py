@@ -41,7 +41,7 @@ from scripted import (
 
 from langmem_recall import Recall
 from langmem_recall.agents.node import RecallNode, recall_node
-from langmem_recall.agents.shorten import count_tokens
+from langmem_recall.agents.options import count_tokens
 from langmem_recall.agents.turn import RecallRecord, RecallState, add_records
 from langmem_recall.errors import ConfigurationError
 
