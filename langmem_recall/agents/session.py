@@ -84,8 +84,9 @@ class Session:
         self, state: Any, messages: Sequence[BaseMessage], runtime: Runtime[Any], model: Any = None
     ) -> Generator[Call, Any, PreparedCall]:
         """Recall if the cue is new to the turn, and put the blocks among the messages."""
-        known = (self.template, self.options, self._unsaved_records)
-        call = ModelCall(state, messages, runtime, model, *known)
+        call = ModelCall(
+            state, messages, runtime, model, self.template, self.options, self._unsaved_records
+        )
         new: list[RecallRecord] = []
         recall: Recall | None = None
         try:
@@ -94,13 +95,13 @@ class Session:
                 raise InputError(f"A cue builder must return a Cue or a text, got {cue!r:.80}.")
             cue = Cue(cue) if isinstance(cue, str) else cue
             policy = self.options.policy.fingerprint if self.options.policy else ""
-            print_ = fingerprint(cue, call.namespaces, policy)
-            is_known = (call.turn, print_) in [(old["turn"], old["cue"]) for old in call.shown]
+            cue_digest = fingerprint(cue, call.namespaces, policy)
+            is_known = (call.turn, cue_digest) in [(old["turn"], old["cue"]) for old in call.shown]
             unread = [old for old in call.shown if (old["id"], call.turn) not in self._blocks]
             if unread or not is_known:
                 recall, secret = yield from self._read(call, None if is_known else cue, unread)
             if recall is not None:
-                record, recall = yield from self._fit(call, print_, recall, secret)
+                record, recall = yield from self._fit(call, cue_digest, recall, secret)
                 new = [record]
         except (ConfigurationError, MissingExtraError, PolicyError):
             raise
@@ -126,8 +127,9 @@ class Session:
         ]
         unverified = [name for block in blocks for name in block.unverified]
         results = [shown for message in messages for shown in artifact_of(message)]
-        doubtful = filter(needs_verification, results)
-        unverified += [f"{shown['key']} ({shown['source']})" for shown in doubtful]
+        unverified += [
+            f"{shown['key']} ({shown['source']})" for shown in filter(needs_verification, results)
+        ]
         saved = {record["id"] for record in call.saved}
         return PreparedCall(
             place(messages, blocks, self.options.placement),
@@ -191,8 +193,10 @@ class Session:
             if cue is not None:
                 # What the model sees before this turn's block: messages, and blocks that stand.
                 before = max(call.index, 0)
-                is_new = [not is_unchanged(*pair) for pair in zip(memories, found, strict=True)]
-                seen = set(map(shown_id, memories_in(call.shown))) - set(compress(ids, is_new))
+                has_changed = [
+                    not is_unchanged(*pair) for pair in zip(memories, found, strict=True)
+                ]
+                seen = set(map(shown_id, memories_in(call.shown))) - set(compress(ids, has_changed))
                 view = View(
                     texts=tuple(filter(None, map(words_of, call.messages[:before]))),
                     ids=frozenset(seen),
