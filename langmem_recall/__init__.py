@@ -11,8 +11,8 @@ from langmem_recall import types
 if TYPE_CHECKING:
     from langmem_recall.agents.middleware import RecallMiddleware
     from langmem_recall.agents.node import recall_node
-    from langmem_recall.agents.records import RecallState
     from langmem_recall.agents.tools import memory_tools
+    from langmem_recall.agents.turn import RecallState
     from langmem_recall.cue import build_cue
     from langmem_recall.embeddings import LocalEmbeddings
     from langmem_recall.errors import RecallError
@@ -46,7 +46,7 @@ _HOMES = {
     "RecallError": "langmem_recall.errors",
     "RecallMiddleware": "langmem_recall.agents.middleware",
     "RecallPolicy": "langmem_recall.policy",
-    "RecallState": "langmem_recall.agents.records",
+    "RecallState": "langmem_recall.agents.turn",
     "RecallStore": "langmem_recall.stores.recall_store",
     "Reranker": "langmem_recall.flows.rerank",
     "TraceLog": "langmem_recall.observe.log",

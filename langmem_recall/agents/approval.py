@@ -10,7 +10,7 @@ from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.types import interrupt
 
-from langmem_recall.agents.thread import messages_of
+from langmem_recall.agents.conversation import messages_of
 from langmem_recall.errors import ConfigurationError
 
 CHECKPOINTER = "__pregel_checkpointer"
@@ -29,56 +29,62 @@ def check_checkpointer(config: Mapping[str, Any]) -> None:
         )
 
 
-def marked(message: BaseMessage, unverified: Sequence[str]) -> BaseMessage:
-    """A model's message with what its call was shown that nobody vouches for.
+def with_mark(message: BaseMessage, unverified: Sequence[str]) -> BaseMessage:
+    """A model's message with the unverified memories that its call was shown.
 
     The mark goes where the message goes: into checkpoints, other workers, replays and hand-offs. So
     approval reads what stood in this very call, whatever else the state has kept or lost.
     """
     if not isinstance(message, AIMessage):
         return message
-    held = message.response_metadata.get(MARK)
-    shown = list(dict.fromkeys((*(held if isinstance(held, list) else ()), *unverified)))
+    before = message.response_metadata.get(MARK)
+    shown = list(dict.fromkeys((*(before if isinstance(before, list) else ()), *unverified)))
     metadata = {**message.response_metadata, MARK: shown}
     return message.model_copy(update={"response_metadata": metadata})
 
 
 def approve(request: ToolCallRequest, gated: Collection[str]) -> ToolMessage | None:
-    """Ask a human where it is needed; a message in the tool's place when the answer is no.
-
-    Args:
-        request: The call that is about to be made.
-        gated: Names of the tools that need approval.
-    """
+    """Ask a human before a gated tool runs; a message in its place when the answer is no."""
     call = request.tool_call
-    if call["name"] not in gated:
+    name = call["name"]
+    if name not in gated:
         return None
-    doubtful = _doubtful(request)
+    doubtful = _shown_unverified(request.state, call["id"])
     if not doubtful or _is_reviewed(request):
         return None
-    answer = interrupt(_question(call["name"], call["args"], doubtful))
-    if _is_yes(answer):
+    reason = f"{name} would run in a turn that rests on unverified memories: {', '.join(doubtful)}"
+    # In the form of LangChain's own requests for approval, so that the same pages show it.
+    answer = interrupt(
+        {
+            "action_requests": [{"name": name, "args": dict(call["args"]), "description": reason}],
+            "review_configs": [{"action_name": name, "allowed_decisions": ["approve", "reject"]}],
+        }
+    )
+    if isinstance(answer, Mapping):
+        decisions = answer.get("decisions") or [answer]
+        is_yes = all(isinstance(one, Mapping) and one.get("type") == "approve" for one in decisions)
+    else:
+        is_yes = answer is True or answer == "approve"
+    if is_yes:
         return None
     return ToolMessage(
-        f"A human did not approve {call['name']}: this turn rests on memories that nobody has "
+        f"A human did not approve {name}: this turn rests on memories that nobody has "
         "verified. Do not call it again; tell the user what you wanted to do and why.",
-        name=call["name"],
+        name=name,
         tool_call_id=call["id"],
         status="error",
     )
 
 
-def _doubtful(request: ToolCallRequest) -> list[str]:
-    """What the model was shown, when it asked for this call, that nobody vouches for."""
-    for message in reversed(messages_of(request.state)):
-        if isinstance(message, AIMessage) and _asked(message, request.tool_call["id"]):
+def _shown_unverified(state: Any, call_id: str | None) -> list[str]:
+    """The unverified memories that the model was shown when it asked for this call."""
+    for message in reversed(messages_of(state)):
+        if isinstance(message, AIMessage) and any(
+            call["id"] == call_id for call in message.tool_calls
+        ):
             shown = message.response_metadata.get(MARK)
-            return [str(one) for one in shown] if isinstance(shown, list) else [UNKNOWN]
+            return [*map(str, shown)] if isinstance(shown, list) else [UNKNOWN]
     return [UNKNOWN]
-
-
-def _asked(message: AIMessage, call_id: str | None) -> bool:
-    return any(call["id"] == call_id for call in message.tool_calls)
 
 
 def _is_reviewed(request: ToolCallRequest) -> bool:
@@ -91,34 +97,13 @@ def _is_reviewed(request: ToolCallRequest) -> bool:
     try:
         nodes = configurable[CALL].keywords["schedule_task"].__self__.nodes.values()
         hooks = [getattr(node.bound, name, None) for node in nodes for name in ("func", "afunc")]
-        owners = [getattr(hook, "__self__", None) for hook in hooks]
-        return any(
-            isinstance(one, HumanInTheLoopMiddleware) and _reviews(one, request) for one in owners
-        )
+        for owner in (getattr(hook, "__self__", None) for hook in hooks):
+            if isinstance(owner, HumanInTheLoopMiddleware):
+                config = owner.interrupt_on.get(request.tool_call["name"])
+                if config is not None:
+                    when = config.get("when")
+                    if when is None or when(request):
+                        return True
     except Exception:
         return False
-
-
-def _reviews(middleware: HumanInTheLoopMiddleware[Any, Any, Any], request: ToolCallRequest) -> bool:
-    config = middleware.interrupt_on.get(request.tool_call["name"])
-    if config is None:
-        return False
-    when = config.get("when")
-    return when is None or bool(when(request))
-
-
-def _question(name: str, args: Mapping[str, Any], doubtful: Sequence[str]) -> Any:
-    """In the form of LangChain's own requests for approval, so that the same pages show it."""
-    told = ", ".join(doubtful)
-    description = f"{name} would run in a turn that rests on unverified memories: {told}"
-    return {
-        "action_requests": [{"name": name, "args": dict(args), "description": description}],
-        "review_configs": [{"action_name": name, "allowed_decisions": ["approve", "reject"]}],
-    }
-
-
-def _is_yes(answer: Any) -> bool:
-    if isinstance(answer, Mapping):
-        decisions = answer.get("decisions") or [answer]
-        return all(isinstance(one, Mapping) and one.get("type") == "approve" for one in decisions)
-    return answer is True or answer == "approve"
+    return False

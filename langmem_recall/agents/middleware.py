@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from typing import Annotated, Any, NotRequired
 
@@ -15,23 +14,19 @@ from langchain.agents.middleware.types import (
     PrivateStateAttr,
 )
 from langchain.tools.tool_node import ToolCallRequest
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import ToolMessage
 from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import Unpack
 
-from langmem_recall.agents.approval import approve, check_checkpointer, marked
-from langmem_recall.agents.events import aannounce, announce, cited_memories, without_handles
+from langmem_recall.agents.approval import approve, check_checkpointer, with_mark
+from langmem_recall.agents.events import without_handles
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.options import Options, RecallOptions
-from langmem_recall.agents.records import RecallRecord, add_records, read_records
+from langmem_recall.agents.options import Options, RecallOptions, check_names
 from langmem_recall.agents.session import Session
 from langmem_recall.agents.tools import memory_tools
-from langmem_recall.agents.turn import ModelCall, PreparedCall
-from langmem_recall.errors import ConfigurationError, described
+from langmem_recall.agents.turn import PreparedCall, RecallRecord, add_records
 from langmem_recall.flows.effects import CALLS, Call, arun, run
-
-logger = logging.getLogger(__name__)
 
 
 class RecallAgentState(AgentState[Any]):
@@ -76,7 +71,7 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
     ) -> None:
         super().__init__()
         self._session = Session(namespace, Options(**options))
-        self._gate_tools = _names(gate_tools)
+        self._gate_tools = check_names("gate_tools", gate_tools, '("send_mail", "pay")')
         self._feedback = feedback
         self._keep_citations = keep_citations
         self.tools = memory_tools(
@@ -93,25 +88,21 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> ExtendedModelResponse[Any]:
         """Recall, show, call the model, learn from what it cites."""
-        scene = self._scene(request)
-        prepared = run(self._session.plan(scene), CALLS)
-        announce(prepared, scene.config, request.runtime.stream_writer)
-        response = handler(_shown(request, prepared))
-        run(self._learned(response, scene, prepared), CALLS)
-        return self._answered(response, prepared)
+        prepared = run(self._plan(request), CALLS)
+        response = handler(request.override(messages=prepared.messages))  # type: ignore[arg-type]
+        run(self._session.learn(prepared, response.result, self._feedback), CALLS)
+        return self._finish(response, prepared)
 
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ExtendedModelResponse[Any]:
-        """The async twin of `wrap_model_call`."""
-        scene = self._scene(request)
-        prepared = await arun(self._session.plan(scene), CALLS)
-        await aannounce(prepared, scene.config, request.runtime.stream_writer)
-        response = await handler(_shown(request, prepared))
-        await arun(self._learned(response, scene, prepared), CALLS)
-        return self._answered(response, prepared)
+        """The async form of `wrap_model_call`."""
+        prepared = await arun(self._plan(request), CALLS)
+        response = await handler(request.override(messages=prepared.messages))  # type: ignore[arg-type]
+        await arun(self._session.learn(prepared, response.result, self._feedback), CALLS)
+        return self._finish(response, prepared)
 
     def wrap_tool_call(
         self,
@@ -127,64 +118,20 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         request: ToolCallRequest,
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
-        """The async twin of `wrap_tool_call`."""
+        """The async form of `wrap_tool_call`."""
         refused = approve(request, self._gate_tools)
         return await handler(request) if refused is None else refused
 
-    def _scene(self, request: ModelRequest[Any]) -> ModelCall:
-        config = get_config()
+    def _plan(self, request: ModelRequest[Any]) -> Generator[Call, Any, PreparedCall]:
         if self._gate_tools:
-            check_checkpointer(config)
-        records, damaged = read_records(request.state)
-        return ModelCall(
-            state=request.state,
-            messages=request.messages,
-            records=records,
-            damaged=damaged,
-            context=request.runtime.context,
-            config=config,
-            store=request.runtime.store,
-            model=request.model,
-        )
+            check_checkpointer(get_config())
+        return self._session.plan(request.state, request.messages, request.runtime, request.model)
 
-    def _learned(
-        self, response: ModelResponse[Any], scene: ModelCall, prepared: PreparedCall
-    ) -> Generator[Call, Any, None]:
-        """Feedback from citations, and usage written at the end of the run."""
-        store = self._session.store_of(scene)
-        answers = _answers(response)
-        cited = cited_memories(answers, prepared.handles)
-        try:
-            if self._feedback:
-                for namespace, key in cited:
-                    store.feedback(namespace, key)
-            if not any(answer.tool_calls for answer in answers):
-                yield from self._session.written(store, prepared)
-        except Exception as fault:
-            logger.warning("What a turn used could not be written: %s", described(fault))
-
-    def _answered(
+    def _finish(
         self, response: ModelResponse[Any], prepared: PreparedCall
     ) -> ExtendedModelResponse[Any]:
-        response.result = [marked(message, prepared.unverified) for message in response.result]
+        response.result = [with_mark(message, prepared.unverified) for message in response.result]
         if not self._keep_citations:
             response.result = [without_handles(message) for message in response.result]
         command: Command[Any] = Command(update={"recalls": prepared.update})
         return ExtendedModelResponse(response, command if prepared.update else None)
-
-
-def _shown(request: ModelRequest[Any], prepared: PreparedCall) -> ModelRequest[Any]:
-    return request.override(messages=prepared.messages)  # type: ignore[arg-type]
-
-
-def _answers(response: ModelResponse[Any]) -> list[AIMessage]:
-    messages: Sequence[BaseMessage] = response.result
-    return [message for message in messages if isinstance(message, AIMessage)]
-
-
-def _names(held: Collection[str]) -> tuple[str, ...]:
-    if isinstance(held, str) or not all(isinstance(name, str) for name in held):
-        raise ConfigurationError(
-            f'gate_tools must be names of tools, got {held!r}. Write ("send_mail", "pay").'
-        )
-    return tuple(held)

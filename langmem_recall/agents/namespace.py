@@ -58,7 +58,7 @@ class NamespaceTemplate:
     def __post_init__(self) -> None:
         spellings = _spellings(self.template)
         object.__setattr__(self, "template", spellings)
-        object.__setattr__(self, "spaces", tuple(map(_parsed, spellings)))
+        object.__setattr__(self, "spaces", tuple(map(_parse, spellings)))
         for one, other in combinations(range(len(spellings)), 2):
             if _may_coincide(self.spaces[one], self.spaces[other]):
                 raise ConfigurationError(
@@ -72,166 +72,133 @@ class NamespaceTemplate:
         """A template as it is, or made from tuples of labels."""
         return namespace if isinstance(namespace, cls) else cls(namespace)  # type: ignore[arg-type]
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """The variables to give, in the order they occur."""
-        names = (name for space in self.spaces for label in space for name in label.variables)
-        return tuple(dict.fromkeys(names))
-
     def resolve(self, context: Any, config: Mapping[str, Any] | None) -> tuple[Namespace, ...]:
         """The namespaces of this run.
 
         Args:
-            context: The run's context (mapping, dataclass or any object): asked first.
-            config: The run's configuration; its "configurable" is asked where the context has
+            context: The run's context (mapping, dataclass or any object): comes first.
+            config: The run's configuration; its "configurable" counts where the context has
                 no such variable, or None.
         """
-        values = {name: self._value(name, context, config) for name in self.variables}
+        values: dict[str, str] = {}
+        for spelling, space in zip(self.template, self.spaces, strict=True):
+            for name in (name for label in space for name in label.variables):
+                values[name] = values.get(name) or _value(name, spelling, context, config)
         namespaces = tuple(tuple(label.filled(values) for label in space) for space in self.spaces)
         for namespace in namespaces:
-            _check_filled(namespace)
-        self._check_apart(namespaces)
-        return namespaces
-
-    def _value(self, name: str, context: Any, config: Mapping[str, Any] | None) -> str:
-        held = _looked_up(name, context, config)
-        text = _text(held)
-        if text is not None and text.strip():
-            return text
-        state = "missing" if held is None else f"not usable, got {held!r:.80}"
-        raise ConfigurationError(
-            f"Namespace variable {name!r} of {self._user_of(name)!r} is {state}. Give a non-empty "
-            f'text, number or UUID as context={{"{name}": ...}} when you invoke the agent, or as '
-            f'config={{"configurable": {{"{name}": ...}}}}.'
-        )
-
-    def _user_of(self, name: str) -> Any:
-        for spelling, space in zip(self.template, self.spaces, strict=True):
-            if any(name in label.variables for label in space):
-                return spelling
-        return self.template
-
-    def _check_apart(self, namespaces: Sequence[Namespace]) -> None:
-        """A value that spells another namespace's label would open that namespace."""
+            if namespace[0] in RESERVED_ROOTS:
+                raise ConfigurationError(
+                    f"The first label of a namespace may not be {namespace[0]!r}. "
+                    'Begin the namespace with a label of its own, as ("memories", "{user_id}").'
+                )
+            longest = max(map(len, namespace))
+            if longest > LONGEST_LABEL:
+                raise ConfigurationError(
+                    f"A namespace label has {longest} characters, at most {LONGEST_LABEL} are "
+                    "possible. Use a shorter identifier."
+                )
+        # A value that spells another namespace's label would open that namespace.
         for one, other in combinations(range(len(namespaces)), 2):
             depth = min(len(namespaces[one]), len(namespaces[other]))
-            if namespaces[one][:depth] != namespaces[other][:depth]:
-                continue
-            if self.spaces[one][:depth] != self.spaces[other][:depth]:
+            is_one_place = namespaces[one][:depth] == namespaces[other][:depth]
+            if is_one_place and self.spaces[one][:depth] != self.spaces[other][:depth]:
                 raise ConfigurationError(
                     f"The values of this run make {self.template[one]!r} and "
                     f"{self.template[other]!r} overlap at {namespaces[one][:depth]!r}. Tell the "
                     "namespaces apart by a label of their own."
                 )
+        return namespaces
 
 
 def encoded(value: str, separators: str = "") -> str:
     """A value as part of a label, percent-encoded where a label cannot hold a character."""
     return "".join(
-        _percent(char) if char in separators or _ENCODED.match(char) else char for char in value
+        "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
+        if char in separators or _ENCODED.match(char)
+        else char
+        for char in value
     )
 
 
-def _percent(char: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
+def _value(name: str, spelling: Any, context: Any, config: Mapping[str, Any] | None) -> str:
+    """A variable's value as text; an enumeration's value, never its name."""
+    value = context.get(name) if isinstance(context, Mapping) else getattr(context, name, None)
+    if value is None:
+        value = ((config or {}).get("configurable") or {}).get(name)
+    text = ""
+    if isinstance(value, str):
+        text = str.__str__(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        text = int.__repr__(value)
+    elif isinstance(value, UUID):
+        text = str(value)
+    if text.strip():
+        return text
+    state = "missing" if value is None else f"not usable, got {value!r:.80}"
+    raise ConfigurationError(
+        f"Namespace variable {name!r} of {spelling!r} is {state}. Give a non-empty "
+        f'text, number or UUID as context={{"{name}": ...}} when you invoke the agent, or as '
+        f'config={{"configurable": {{"{name}": ...}}}}.'
+    )
 
 
 def _spellings(template: Any) -> tuple[tuple[str, ...], ...]:
     """The tuples of labels, whether one or several were given."""
-    if isinstance(template, list | tuple) and template:
-        if all(isinstance(label, str) for label in template):
-            return (tuple(template),)
-        if all(_is_labels(space) for space in template):
-            return tuple(map(tuple, template))
+
+    def is_space(labels: Any) -> bool:
+        is_sequence = isinstance(labels, list | tuple) and bool(labels)
+        return is_sequence and all(isinstance(label, str) for label in labels)
+
+    if is_space(template):
+        return (tuple(template),)
+    if isinstance(template, list | tuple) and template and all(map(is_space, template)):
+        return tuple(map(tuple, template))
     raise ConfigurationError(
         f"A namespace must be a tuple of labels, or several such tuples, got {template!r:.200}. "
         'Write ("memories", "{user_id}").'
     )
 
 
-def _is_labels(space: Any) -> bool:
-    return (
-        isinstance(space, list | tuple)
-        and bool(space)
-        and all(isinstance(label, str) for label in space)
-    )
-
-
-def _parsed(spelling: tuple[str, ...]) -> tuple[Label, ...]:
-    labels = tuple(_label(text, spelling) for text in spelling)
-    if not labels[0].variables and labels[0].texts[0] in RESERVED_ROOTS:
-        raise _bad_label(spelling, f"the first label {spelling[0]!r} is reserved")
+def _parse(spelling: tuple[str, ...]) -> tuple[Label, ...]:
+    try:
+        labels = tuple(map(_label, spelling))
+        if not labels[0].variables and labels[0].texts[0] in RESERVED_ROOTS:
+            raise ValueError(f"the first label {spelling[0]!r} is reserved")
+    except ValueError as fault:
+        raise ConfigurationError(
+            f"The namespace {spelling!r:.200} cannot be used: {fault}. Write labels of plain text "
+            'and variables, as ("memories", "{user_id}").'
+        ) from None
     return labels
 
 
-def _label(text: str, spelling: tuple[str, ...]) -> Label:
+def _label(text: str) -> Label:
+    """A label taken apart; a ValueError says what is wrong with it."""
     try:
         pieces = list(string.Formatter().parse(text))
     except ValueError as fault:
-        raise _bad_label(spelling, f"the braces of {text!r} do not match ({fault})") from None
+        raise ValueError(f"the braces of {text!r} do not match ({fault})") from None
     texts, variables = [""], list[str]()
     for literal, name, spec, conversion in pieces:
         texts[-1] += literal
         if name is None:
             continue
         if not _VARIABLE.fullmatch(name) or spec or conversion:
-            raise _bad_label(spelling, f"{text!r} does not name a variable plainly, as {{user_id}}")
+            raise ValueError(f"{text!r} does not name a variable plainly, as {{user_id}}")
         variables.append(name)
         texts.append("")
-    label = Label(tuple(texts), tuple(variables))
-    _check_texts(label, text, spelling)
-    return label
-
-
-def _check_texts(label: Label, text: str, spelling: tuple[str, ...]) -> None:
-    joined = "".join(label.texts)
-    if not text.strip() or (not label.variables and not joined.strip()):
-        raise _bad_label(spelling, "a label is empty")
-    if not all(label.texts[1:-1]):
-        raise _bad_label(spelling, f"{text!r} needs a text between its variables")
+    joined = "".join(texts)
+    if not text.strip() or (not variables and not joined.strip()):
+        raise ValueError("a label is empty")
+    if not all(texts[1:-1]):
+        raise ValueError(f"{text!r} needs a text between its variables")
     # Only beside a variable can a plain `%` be mistaken for an encoded character.
-    found = _ENCODED.search(joined if label.variables else joined.replace("%", ""))
+    found = _ENCODED.search(joined if variables else joined.replace("%", ""))
     if found:
-        raise _bad_label(spelling, f"{text!r} contains {found.group()!r}")
+        raise ValueError(f"{text!r} contains {found.group()!r}")
     if len(joined) > LONGEST_LABEL:
-        raise _bad_label(spelling, f"a label is longer than {LONGEST_LABEL} characters")
-
-
-def _bad_label(spelling: tuple[str, ...], fault: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"The namespace {spelling!r:.200} cannot be used: {fault}. Write labels of plain text and "
-        'variables, as ("memories", "{user_id}").'
-    )
-
-
-def _looked_up(name: str, context: Any, config: Mapping[str, Any] | None) -> Any:
-    held = context.get(name) if isinstance(context, Mapping) else getattr(context, name, None)
-    if held is None:
-        held = ((config or {}).get("configurable") or {}).get(name)
-    return held
-
-
-def _text(held: Any) -> str | None:
-    """The value as text; an enumeration's value, never its name."""
-    if isinstance(held, str):
-        return str.__str__(held)
-    if isinstance(held, int) and not isinstance(held, bool):
-        return int.__repr__(held)
-    return str(held) if isinstance(held, UUID) else None
-
-
-def _check_filled(namespace: Namespace) -> None:
-    if namespace[0] in RESERVED_ROOTS:
-        raise ConfigurationError(
-            f"The first label of a namespace may not be {namespace[0]!r}. "
-            'Begin the namespace with a label of its own, as ("memories", "{user_id}").'
-        )
-    longest = max(map(len, namespace))
-    if longest > LONGEST_LABEL:
-        raise ConfigurationError(
-            f"A namespace label has {longest} characters, at most {LONGEST_LABEL} are possible. "
-            "Use a shorter identifier."
-        )
+        raise ValueError(f"a label is longer than {LONGEST_LABEL} characters")
+    return Label(tuple(texts), tuple(variables))
 
 
 def _may_coincide(one: Sequence[Label], other: Sequence[Label]) -> bool:
@@ -240,15 +207,10 @@ def _may_coincide(one: Sequence[Label], other: Sequence[Label]) -> bool:
     for left, right in zip(one, other, strict=False):
         if left == right:
             continue
-        if not _may_equal(left, right):
+        heads = sorted((left.texts[0], right.texts[0]), key=len)
+        tails = sorted((left.texts[-1], right.texts[-1]), key=len)
+        is_fixed = not left.variables and not right.variables
+        if is_fixed or not heads[1].startswith(heads[0]) or not tails[1].endswith(tails[0]):
             return False
         by_values = by_values or bool(left.variables and right.variables)
     return by_values
-
-
-def _may_equal(left: Label, right: Label) -> bool:
-    heads = sorted((left.texts[0], right.texts[0]), key=len)
-    tails = sorted((left.texts[-1], right.texts[-1]), key=len)
-    if not left.variables and not right.variables:
-        return False
-    return heads[1].startswith(heads[0]) and tails[1].endswith(tails[0])

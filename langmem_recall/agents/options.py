@@ -1,25 +1,77 @@
-"""The options that node and middleware take."""
+"""The options that node, middleware and tools take: budget and store of a run among them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+import re
+import threading
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, get_args
+from datetime import datetime
+from functools import partial
+from typing import Any, Literal, TypedDict, cast, get_args
 
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages.utils import count_tokens_approximately
 from langgraph.store.base import BaseStore
 
-from langmem_recall.agents.block import Count, Renderer
-from langmem_recall.agents.compaction import budget_tokens, count_tokens
 from langmem_recall.agents.placement import Placement
 from langmem_recall.cue import build_cue
-from langmem_recall.errors import ConfigurationError
+from langmem_recall.deadline import Deadline
+from langmem_recall.errors import ConfigurationError, StoreError
+from langmem_recall.flows.effects import Call
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.rendering import render_block
+from langmem_recall.rendering import Entry, render_block
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Cue
 
+Count = Callable[[str], int]
 CueBuilder = Callable[[Any], Cue | str]
+Renderer = Callable[[Sequence[Entry], str, datetime], str]
+"""Makes the block from its lines, its nonce and the time of the recall."""
 OnError = Literal["skip", "raise"]
+
+DEFAULT_TOKENS = 2_000
+DEFAULT_SHARE = 0.20
+MOST_SHARE = 0.25
+"""Of the model's context window; beyond it memories crowd out the conversation."""
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+
+
+def count_tokens(text: str) -> int:
+    """About how many tokens a text has; other scripts than Latin rather too many than too few."""
+    if not text:
+        return 0
+    halves = 0
+    # What the usual tokenizers make of a character beyond ASCII, at most, in halves of tokens.
+    for code in map(ord, _NOT_ASCII.findall(text)):
+        is_alphabet = code < 0x530 or 0x1E00 <= code < 0x2000
+        halves += 4 if code > 0xFFFF else 1 if is_alphabet else 2
+    plain = _NOT_ASCII.sub("", text)
+    return count_tokens_approximately([plain], extra_tokens_per_message=0) + -(-halves // 2)
+
+
+def context_window(model: Any) -> int | None:
+    """How many tokens a chat model reads, where its profile says so."""
+    profile = getattr(model, "profile", None)
+    window = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
+    return window if isinstance(window, int) and window > 0 else None
+
+
+def budget_tokens(budget: int | float | None, window: int | None) -> int:
+    """Tokens that the recalled block may use, where the model's context window may be unknown."""
+    if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0:
+        return budget if window is None else min(budget, int(window * MOST_SHARE))
+    if budget is None or (isinstance(budget, float) and 0 < budget <= MOST_SHARE):
+        if window is None:
+            return DEFAULT_TOKENS
+        return int(window * budget) if budget else min(DEFAULT_TOKENS, int(window * DEFAULT_SHARE))
+    raise ConfigurationError(
+        "budget must be a whole number of tokens > 0, or a share of the model's context window in "
+        f"(0, {MOST_SHARE}], got {budget!r}. Use None for the default: {DEFAULT_TOKENS} tokens, "
+        f"at most {DEFAULT_SHARE:.0%} of the window."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,3 +148,88 @@ class RecallOptions(TypedDict, total=False):
     first_load: float
     summarizer_limit: float
     on_error: OnError
+
+
+def check_names(option: str, names: Collection[str], example: str) -> tuple[str, ...]:
+    """Names of tools, of which a bare text is none."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise ConfigurationError(
+            f"{option} must be names of tools, got {names!r}. Write {example}."
+        )
+    return tuple(names)
+
+
+# --- The store of a run, wrapped once for as long as it lives ---
+
+
+def recall_store(given: BaseStore | None, runtime_store: BaseStore | None) -> RecallStore:
+    """The store that was given, else the run's own, as a `RecallStore`.
+
+    Any other store is wrapped, with the same index, usage and caches for it in every run.
+    """
+    store = runtime_store if given is None else given
+    if store is None:
+        raise ConfigurationError(
+            "Recall has no store. Compile the graph with store=..., or pass store=... to the "
+            "middleware, node or tools."
+        )
+    if isinstance(store, RecallStore):
+        return store
+    if not isinstance(store, BaseStore):
+        raise ConfigurationError(
+            f"The store must be a LangGraph BaseStore, got {type(store).__name__}. "
+            "Pass RecallStore(...), LocalStore(...) or any other BaseStore."
+        )
+
+    with _lock:
+        inside = _wrappers.get(id(store))
+        if inside is None:
+            inside = _wrappers[id(store)] = RecallStore(cast(BaseStore, _WeakStore(store)))
+            weakref.finalize(store, _wrappers.pop, id(store), None).atexit = False
+    # What is inside refers to the store weakly, so that the cache keeps no store alive; what is
+    # handed out refers to it strongly, so that a store lives while it is used.
+    wrapper = copy.copy(inside)
+    wrapper._inner = store
+    return wrapper
+
+
+_wrappers: dict[int, RecallStore] = {}
+"""One wrapper for each living store, by identity: equal stores stay two."""
+_lock = threading.RLock()
+
+
+class _WeakStore:
+    """Stands for a store in every respect and does not keep it alive."""
+
+    __slots__ = ("__weakref__", "_hash", "_store")
+
+    def __init__(self, store: BaseStore) -> None:
+        object.__setattr__(self, "_store", weakref.ref(store))
+        try:
+            object.__setattr__(self, "_hash", hash(store))
+        except TypeError:
+            object.__setattr__(self, "_hash", id(store))
+
+    def __getattribute__(self, name: str) -> Any:
+        store = object.__getattribute__(self, "_store")()
+        if store is None:
+            raise StoreError("The store of an earlier run is gone. Keep a reference to the store.")
+        return getattr(store, name)
+
+    # Locks and caches by store must find the same entry through this one.
+    def __hash__(self) -> int:
+        return cast(int, object.__getattribute__(self, "_hash"))
+
+    def __eq__(self, other: object) -> bool:
+        store = object.__getattribute__(self, "_store")()
+        if type(other) is _WeakStore:
+            other = object.__getattribute__(other, "_store")()
+        return store is not None and store is other
+
+
+def store_call(
+    store: RecallStore, method: str, *args: Any, limit: Deadline | None = None, **fields: Any
+) -> Call:
+    """A call of a store's method, which in a loop is its async form."""
+    sync_form, async_form = getattr(store, method), getattr(store, f"a{method}")
+    return Call(partial(sync_form, *args, **fields), partial(async_form, *args, **fields), limit)

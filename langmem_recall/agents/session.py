@@ -4,49 +4,43 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from itertools import compress
+from typing import Any
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
+from langgraph.runtime import Runtime
 
 from langmem_recall.agents.block import (
     Draft,
     draft,
-    failed_record,
+    line_cost,
     packed,
     record_of,
-    shortened,
-    summary_room,
-    view_of,
+    shorten_line,
+    summary_call,
     with_homes,
     with_summary,
 )
-from langmem_recall.agents.compaction import (
-    asummarise,
-    budget_tokens,
-    context_window,
-    count_tokens,
-    summarise,
-)
+from langmem_recall.agents.events import announce, cited_memories
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.options import Options
-from langmem_recall.agents.placement import Block, last_tool_result, message_keys, place
-from langmem_recall.agents.records import (
+from langmem_recall.agents.options import Options, count_tokens, store_call
+from langmem_recall.agents.placement import Block, last_tool_result, place
+from langmem_recall.agents.turn import (
+    ModelCall,
+    Place,
+    PreparedCall,
     RecallRecord,
-    add_records,
+    artifact_of,
     fingerprint,
     is_unchanged,
-    is_within,
+    memories_in,
     needs_verification,
-    next_handle,
     shown_id,
 )
-from langmem_recall.agents.thread import artifact_of
-from langmem_recall.agents.turn import ModelCall, PreparedCall, Turn
-from langmem_recall.agents.wrapping import recall_store
-from langmem_recall.cue import build_cue, human_words, latest_human
+from langmem_recall.cue import build_cue, human_words, words_of
 from langmem_recall.deadline import Breaker, Deadline, TooLate
 from langmem_recall.errors import (
     ConfigurationError,
@@ -55,399 +49,298 @@ from langmem_recall.errors import (
     PolicyError,
     described,
 )
-from langmem_recall.flows.effects import Call
+from langmem_recall.flows.effects import CALLS, Call, arun, run
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, make_nonce, render_block
-from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Cue, Memory, MemoryId, Recall, Trace, View
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 MOST_BLOCKS = 2_000
 """Blocks kept in memory so that a turn shows the same bytes in each of its model calls."""
-NO_TURN = "no human message"
 
-
-class ShownBlock(NamedTuple):
-    """A rendered block, and which of its memories nobody vouches for."""
-
-    text: str = ""
-    unverified: tuple[str, ...] = ()
-
-
-Place = tuple[int, str | None, str]
-"""A turn of a thread over a store."""
-Answer = tuple[list[Memory | None], Recall | None, bytes]
-AgentPlan = Generator[Call, Any, PreparedCall]
+Fetched = tuple[list[Memory | None], Recall | None, bytes]
+"""Memories of earlier blocks, a new recall, and the secret of the nonces."""
 
 
 class Session:
-    """Recall for the turns of an agent: once for each cue, the same bytes while it does not change.
-
-    Args:
-        namespace: Labels with variables, as ("memories", "{user_id}"), or several such tuples.
-        options: The rest.
-    """
+    """Recall for the turns of an agent: once for each cue, the same bytes while it stays."""
 
     def __init__(self, namespace: Template | NamespaceTemplate, options: Options) -> None:
         self.template = NamespaceTemplate.of(namespace)
         self.options = options
-        self.deadline = Deadline(options.deadline, options.first_load)
+        secret = options.secret
+        self._secret = secret.encode() if isinstance(secret, str) else secret
+        self._deadline = Deadline(options.deadline, options.first_load)
         self._summarizer_deadline = Deadline(options.summarizer_limit, options.summarizer_limit)
-        self._breaker = Breaker()
+        self._reading = Breaker()
         self._writing = Breaker()
-        self._blocks: OrderedDict[tuple[str, str], ShownBlock] = OrderedDict()
+        self._blocks: OrderedDict[tuple[str, str], Block] = OrderedDict()
         self._unsaved_records: OrderedDict[Place, list[RecallRecord]] = OrderedDict()
         self._timed_out_turns: OrderedDict[Place, Breaker] = OrderedDict()
-        self._secrets: dict[int, bytes] = {}
-        self._reported: OrderedDict[str, None] = OrderedDict()
+        self._warnings: OrderedDict[str, None] = OrderedDict()
 
-    def store_of(self, scene: ModelCall) -> RecallStore:
-        """The store of a run."""
-        return recall_store(self.options.store, scene.store)
-
-    def plan(self, scene: ModelCall) -> AgentPlan:
+    def plan(
+        self, state: Any, messages: Sequence[BaseMessage], runtime: Runtime[Any], model: Any = None
+    ) -> Generator[Call, Any, PreparedCall]:
         """Recall if the cue is new to the turn, and put the blocks among the messages."""
-        turn = self._turn(scene)
-        store = self.store_of(scene)
-        records = self._records(scene, turn, store)
-        readable = [record for record in records if is_within(record, turn.namespaces)]
-        shown = [record for record in readable if self._is_in_view(record, turn)]
+        call = ModelCall(
+            state, messages, runtime, model, self.template, self.options, self._unsaved_records
+        )
         new: list[RecallRecord] = []
         recall: Recall | None = None
         try:
-            cue = yield from self._cue(scene.state)
-            known = self._known(cue, turn, shown)
-            if known is None or not self._has_blocks(shown, turn):
-                recall = yield from self._read(scene, turn, store, cue, shown, known)
+            cue = yield self._timed(self.options.cue is build_cue, self.options.cue, state)
+            if not isinstance(cue, str | Cue):
+                raise InputError(f"A cue builder must return a Cue or a text, got {cue!r:.80}.")
+            cue = Cue(cue) if isinstance(cue, str) else cue
+            policy = self.options.policy.fingerprint if self.options.policy else ""
+            cue_digest = fingerprint(cue, call.namespaces, policy)
+            is_known = (call.turn, cue_digest) in [(old["turn"], old["cue"]) for old in call.shown]
+            unread = [old for old in call.shown if (old["id"], call.turn) not in self._blocks]
+            if unread or not is_known:
+                recall, secret = yield from self._read(call, None if is_known else cue, unread)
             if recall is not None:
-                first = next_handle(records)
-                record, recall = yield from self._shown(scene, turn, store, cue, recall, first)
+                record, recall = yield from self._fit(call, cue_digest, recall, secret)
                 new = [record]
         except (ConfigurationError, MissingExtraError, PolicyError):
             raise
         except Exception as fault:
-            recall = self._failed(fault, turn)
-            new = [failed_record(turn, recall)]
-        if scene.damaged:
-            self._warn(f"Entries of `recalls` that cannot be read: {scene.damaged}")
+            recall = self._failed(fault, call)
+            new = [record_of(call, "", None, recall, Draft([], {}, []))]
+        if call.damaged:
+            self._warn(f"Entries of `recalls` that cannot be read: {call.damaged}")
         if recall is not None:
-            self._record_use(store, recall)
-        placed = [
-            (record, block)
-            for record in (*shown, *new)
-            if (block := self._blocks.get((record["id"], turn.key))) is not None and block.text
+            try:
+                call.store.record_recall(recall, self.options.policy)
+            except Exception as fault:
+                logger.error("What a turn recalled could not be recorded: %s", described(fault))
+            try:
+                yield announce(recall, new[0], call.config, runtime.stream_writer)
+            # A listener must not break the turn that it listens to.
+            except Exception as fault:
+                logger.warning("A recall could not be announced: %s", described(fault))
+        blocks = [
+            block
+            for record in (*call.shown, *new)
+            if (block := self._blocks.get((record["id"], call.turn))) and block.text
         ]
-        blocks = [Block(block.text, one["turn"], one["after"]) for one, block in placed]
-        in_state = {record["id"] for record in scene.records}
+        unverified = [name for block in blocks for name in block.unverified]
+        results = [shown for message in messages for shown in artifact_of(message)]
+        unverified += [
+            f"{shown['key']} ({shown['source']})" for shown in filter(needs_verification, results)
+        ]
+        saved = {record["id"] for record in call.saved}
         return PreparedCall(
-            place(scene.messages, blocks, self.options.placement),
-            new,
-            recall,
-            [*readable, *new],
-            update=[record for record in (*shown, *new) if record["id"] not in in_state],
-            unverified=[
-                *(one for _, block in placed for one in block.unverified),
-                *_unverified_results(scene.messages),
-            ],
+            place(messages, blocks, self.options.placement),
+            update=[record for record in (*call.shown, *new) if record["id"] not in saved],
+            handles=[*call.readable, *new],
+            unverified=unverified,
+            store=call.store,
+            has_failed=any(record["cue"] == "" for record in new),
         )
 
-    # --- reading the situation ---------------------------------------------------------------
+    def learn(
+        self, prepared: PreparedCall, response: Sequence[BaseMessage], feedback: bool
+    ) -> Generator[Call, Any, None]:
+        """Feedback from citations, and usage written at the end of the run."""
+        answers = [message for message in response if isinstance(message, AIMessage)]
+        try:
+            if feedback:
+                for namespace, key in cited_memories(answers, prepared.handles):
+                    prepared.store.feedback(namespace, key)
+            is_over = not any(answer.tool_calls for answer in answers)
+            # Not to a store that has just failed: it tries again later by itself.
+            if not is_over or prepared.has_failed or not self._writing.allows():
+                return
+            try:
+                yield store_call(prepared.store, "flush", limit=self._deadline)
+            except Exception:
+                self._writing.failed()
+                raise
+            self._writing.succeeded()
+        except Exception as fault:
+            logger.warning("What a turn used could not be written: %s", described(fault))
 
-    def _turn(self, scene: ModelCall) -> Turn:
-        messages = scene.messages
-        configurable = scene.config.get("configurable") or {}
-        thread_id = configurable.get("thread_id")
-        index = latest_human(messages)
-        keys = tuple(message_keys(messages))
-        # Summarised away in mid-turn, the human's message still began this turn.
-        lost = scene.records[-1]["turn"] if scene.records else NO_TURN
-        return Turn(
-            lost if index is None else keys[index],
-            -1 if index is None else index,
-            None if thread_id is None else str(thread_id),
-            self.template.resolve(scene.context, scene.config),
-            keys,
-        )
-
-    def _cue(self, state: Any) -> Generator[Call, Any, Cue]:
-        told = yield from self._timed(
-            self.options.cue is build_cue, lambda: self.options.cue(state)
-        )
-        if isinstance(told, str):
-            return Cue(told)
-        if isinstance(told, Cue):
-            return told
-        raise InputError(f"A cue builder must return a Cue or a text, got {told!r:.80}.")
-
-    def _timed(self, is_ours: bool, call: Callable[[], T]) -> Generator[Call, Any, T]:
+    def _timed(self, is_ours: bool, function: Callable[..., Any], *args: Any) -> Call:
         """A call within the deadline, off the event loop, where it is to a caller's function."""
-        if is_ours:
-            return call()
-        answer: T = yield Call(call, limit=self.deadline)
-        return answer
+        if not is_ours:
+            return Call(partial(function, *args), limit=self._deadline)
 
-    def _records(self, scene: ModelCall, turn: Turn, store: RecallStore) -> list[RecallRecord]:
-        """The thread's records, with those made moments ago that its state does not have."""
-        fresh = [
-            record
-            for key in (*turn.keys, turn.key)
-            for record in self._unsaved_records.get((id(store.inner), turn.thread_id, key), ())
-            if record["after"] is None or record["after"] in turn.keys
-        ]
-        return add_records(scene.records, fresh)
+        async def inline() -> Any:
+            return function(*args)
 
-    def _is_in_view(self, record: RecallRecord, turn: Turn) -> bool:
-        """Whether its block is shown: in its turn, or replayed."""
-        is_replayed = self.options.replay and record["turn"] in turn.keys
-        return is_replayed or record["turn"] == turn.key
-
-    def _fingerprint(self, cue: Cue, turn: Turn) -> str:
-        policy = self.options.policy.fingerprint if self.options.policy else ""
-        return fingerprint(cue, turn.namespaces, policy)
-
-    def _known(self, cue: Cue, turn: Turn, records: Sequence[RecallRecord]) -> RecallRecord | None:
-        """The turn's recall for this very cue."""
-        print_ = self._fingerprint(cue, turn)
-        for record in records:
-            if record["turn"] == turn.key and record["cue"] == print_:
-                return record
-        return None
-
-    def _has_blocks(self, records: Sequence[RecallRecord], turn: Turn) -> bool:
-        return all((record["id"], turn.key) in self._blocks for record in records)
+        return Call(partial(function, *args), inline)
 
     # --- reading the store -------------------------------------------------------------------
 
     def _read(
-        self,
-        scene: ModelCall,
-        turn: Turn,
-        store: RecallStore,
-        cue: Cue,
-        shown: Sequence[RecallRecord],
-        known: RecallRecord | None,
-    ) -> Generator[Call, Any, Recall | None]:
-        """Blocks to show again, checked against the store, and a new recall unless one is known."""
-        here = (id(store.inner), turn.thread_id, turn.key)
-        self._check_patience(here)
-        old = [record for record in shown if (record["id"], turn.key) not in self._blocks]
-        ids = [shown_id(one) for record in old for one in record["memories"]]
-        policy = self.options.policy
+        self, call: ModelCall, cue: Cue | None, unread: Sequence[RecallRecord]
+    ) -> Generator[Call, Any, tuple[Recall | None, bytes]]:
+        """Blocks to show again, checked against the store, and a recall where there is a cue."""
+        here = call.at(call.turn)
+        timed_out = self._timed_out_turns.get(here)
+        if timed_out is not None and not timed_out.allows():
+            raise TooLate("recall was late in this turn already")
+        if not self._reading.allows():
+            raise TooLate("recall rests after repeated faults")
+        memories = memories_in(unread)
+        ids = [*map(shown_id, memories)]
 
-        def view(found: Sequence[Memory | None]) -> View:
-            return view_of(scene, turn, shown, old, found)
-
-        def call() -> Answer:
-            found = store.memories(ids) if ids else []
+        def fetch() -> Generator[Call, Any, Fetched]:
+            found = (yield store_call(call.store, "memories", ids)) if ids else []
             recall = None
-            if known is None:
-                recall = store.recall(
-                    turn.namespaces, cue, policy=policy, view=view(found), record=False
+            if cue is not None:
+                # What the model sees before this turn's block: messages, and blocks that stand.
+                before = max(call.index, 0)
+                has_changed = [
+                    not is_unchanged(*pair) for pair in zip(memories, found, strict=True)
+                ]
+                seen = set(map(shown_id, memories_in(call.shown))) - set(compress(ids, has_changed))
+                view = View(
+                    texts=tuple(filter(None, map(words_of, call.messages[:before]))),
+                    ids=frozenset(seen),
+                    thread_id=call.thread_id,
+                    turns=frozenset(call.keys[:before]),
                 )
-            return found, recall, self._given_secret() or store.secret()
-
-        async def acall() -> Answer:
-            found = await store.amemories(ids) if ids else []
-            recall = None
-            if known is None:
-                recall = await store.arecall(
-                    turn.namespaces, cue, policy=policy, view=view(found), record=False
-                )
-            return found, recall, self._given_secret() or await store.asecret()
+                knobs: Any = {"policy": self.options.policy, "view": view, "record": False}
+                recall = yield store_call(call.store, "recall", call.namespaces, cue, **knobs)
+            return found, recall, self._secret or (yield store_call(call.store, "secret"))
 
         try:
-            answer: Answer = yield Call(call, acall, self.deadline)
+            found, recall, secret = yield Call(
+                lambda: run(fetch(), CALLS), lambda: arun(fetch(), CALLS), self._deadline
+            )
         except Exception as fault:
-            self._note_fault(fault, here)
+            self._reading.failed()
+            if isinstance(fault, TooLate):
+                # One wait a turn, however many calls its tool loop makes.
+                timed_out = Breaker(failures=1)
+                timed_out.failed()
+                _put(self._timed_out_turns, here, timed_out)
             raise
-        self._breaker.succeeded()
-        memories, recall, secret = answer
-        self._secrets[id(store.inner)] = secret
-        self._restore(old, dict(zip(ids, memories, strict=True)), turn, secret)
-        return recall
-
-    def _check_patience(self, here: Place) -> None:
-        late = self._timed_out_turns.get(here)
-        if late is not None and not late.allows():
-            raise TooLate("recall was late in this turn already")
-        if not self._breaker.allows():
-            raise TooLate("recall rests after repeated faults")
-
-    def _note_fault(self, fault: Exception, here: Place) -> None:
-        self._breaker.failed()
-        if isinstance(fault, TooLate):
-            # One wait a turn, however many calls its tool loop makes.
-            late = Breaker(failures=1)
-            late.failed()
-            _keep(self._timed_out_turns, here, late)
-
-    def _given_secret(self) -> bytes | None:
-        secret = self.options.secret
-        return secret.encode() if isinstance(secret, str) else secret
-
-    def _restore(
-        self,
-        records: Sequence[RecallRecord],
-        found: Mapping[MemoryId, Memory | None],
-        turn: Turn,
-        secret: bytes,
-    ) -> None:
-        for record in records:
-            self._keep_block(record, turn, self._rerender(record, found, turn, secret))
+        self._reading.succeeded()
+        current = dict(zip(ids, found, strict=True))
+        for record in unread:
+            block = self._rerender(call, record, current, secret)
+            _put(self._blocks, (record["id"], call.turn), block)
+        return recall, secret
 
     def _rerender(
         self,
+        call: ModelCall,
         record: RecallRecord,
         found: Mapping[MemoryId, Memory | None],
-        turn: Turn,
         secret: bytes,
-    ) -> ShownBlock:
+    ) -> Block:
         """A block of an earlier call, without what has changed since or is gone."""
-        standing = {
-            one["handle"]: memory
-            for one in record["memories"]
-            if (memory := found.get(shown_id(one))) is not None and is_unchanged(one, memory)
-        }
+        standing = [
+            (shown, memory)
+            for shown in record["memories"]
+            if (memory := found[shown_id(shown)]) is not None and is_unchanged(shown, memory)
+        ]
         first = self._blocks.get((record["id"], record["turn"]))
         if first is not None and len(standing) == len(record["memories"]):
             return first
-        at, count = datetime.fromisoformat(record["at"]), self.options.count
+        at, shared = datetime.fromisoformat(record["at"]), len(call.namespaces) > 1
+        cost = line_cost(self.options.count, at, shared)
         entries = []
-        for one in record["memories"]:
-            if one["handle"] in standing:
-                entry = Entry(standing[one["handle"]], one["handle"], notes=tuple(one["notes"]))
-                if one["room"] is not None:
-                    entry = shortened(entry, one["room"], at, len(turn.namespaces) > 1, count)
-                entries.append(entry)
-        return self._rendered(entries, standing.values(), record, turn, at, secret)
+        for shown, memory in standing:
+            entry = Entry(memory, shown["handle"], notes=tuple(shown["notes"]))
+            if shown["room"] is not None:
+                entry = shorten_line(entry, shown["room"], "", cost)
+            entries.append(entry)
+        return self._render(call, record, entries, [memory for _, memory in standing], secret)
 
     # --- showing -----------------------------------------------------------------------------
 
-    def _shown(
-        self, scene: ModelCall, turn: Turn, store: RecallStore, cue: Cue, recall: Recall, first: int
+    def _fit(
+        self, call: ModelCall, cue: str, recall: Recall, secret: bytes
     ) -> Generator[Call, Any, tuple[RecallRecord, Recall]]:
         """The recall within its budget, its block kept for the turn."""
-        budget = budget_tokens(self.options.budget, context_window(scene.model))
-        count, said = self.options.count, human_words(scene.messages)
-        is_ours = count is count_tokens and self.options.renderer is render_block
-        drafted = yield from self._timed(is_ours, lambda: draft(recall, first, budget, count, said))
-        after = last_tool_result(scene.messages, turn.place)
-        record = record_of(turn, self._fingerprint(cue, turn), after, recall, drafted)
-        entries, notes = drafted.entries, recall.trace.degraded
-        if drafted.rooms and self.options.summarizer is not None:
+        options, budget = self.options, call.budget
+        is_ours = options.count is count_tokens and options.renderer is render_block
+        numbers = [int(shown["handle"][1:]) for shown in memories_in(call.records)]
+        first, said = max(numbers, default=0) + 1, human_words(call.messages)
+        drafted: Draft = yield self._timed(
+            is_ours, draft, recall, first, budget, options.count, said
+        )
+        after = last_tool_result(call.messages, call.index)
+        record = record_of(call, cue, after, recall, drafted)
+        entries, degraded = drafted.entries, recall.trace.degraded
+        if drafted.rooms and options.summarizer is not None:
             try:
-                entries = yield from self._summarised(drafted, recall)
+                summary = yield summary_call(
+                    drafted, recall, options.summarizer, options.count, self._summarizer_deadline
+                )
+                entries = with_summary(drafted, summary, recall)
             except Exception as fault:
-                notes = (*notes, f"summarizer failed ({described(fault)}); sentences were picked")
-        if scene.damaged:
-            notes = (*notes, f"dropped entries of recalls that cannot be read: {scene.damaged}")
-        at, secret = recall.trace.at, self._secrets[id(store.inner)]
+                degraded += (f"summarizer failed ({described(fault)}); sentences were picked",)
+        if call.damaged:
+            degraded += (f"dropped entries of recalls that cannot be read: {call.damaged}",)
 
-        def render() -> tuple[ShownBlock, int]:
+        def render() -> tuple[Block, int]:
             memories = [entry.memory for entry in drafted.entries]
-            block = self._rendered(entries, memories, record, turn, at, secret)
-            return block, count(block.text)
+            block = self._render(call, record, entries, memories, secret)
+            return block, options.count(block.text)
 
-        block, tokens = yield from self._timed(is_ours, render)
-        self._keep_block(record, turn, block)
-        recall = packed(recall, drafted, budget, tokens)
-        trace = replace(recall.trace, degraded=notes, block=block.text)
-        recall = replace(recall, trace=trace)
-        record = {**record, "tokens": tokens, "budget": budget, "degraded": list(notes)}
+        block, tokens = yield self._timed(is_ours, render)
+        _put(self._blocks, (record["id"], call.turn), block)
+        shown = {"tokens": tokens, "degraded": degraded, "block": block.text}
+        recall = packed(recall, drafted, budget, **shown)
+        record = {**record, "tokens": tokens, "budget": budget, "degraded": list(degraded)}
         record["dropped"] = recall.drop_counts()
-        if turn.thread_id is not None or (turn.place >= 0 and scene.messages[turn.place].id):
-            here = (id(store.inner), turn.thread_id, turn.key)
-            _keep(self._unsaved_records, here, [*self._unsaved_records.get(here, ()), record])
+        if call.thread_id is not None or (call.index >= 0 and call.messages[call.index].id):
+            here = call.at(call.turn)
+            _put(self._unsaved_records, here, [*self._unsaved_records.get(here, ()), record])
         return record, recall
 
-    def _summarised(self, drafted: Draft, recall: Recall) -> Generator[Call, Any, list[Entry]]:
-        model, words = self.options.summarizer, recall.trace.cue.words
-        short = [entry for entry in drafted.entries if entry.handle in drafted.rooms]
-        texts = [(entry.handle, entry.memory.text) for entry in short]
-        told = (texts, words, model, *summary_room(drafted, recall, self.options.count))
-        summary: str = yield Call(
-            lambda: summarise(*told),  # type: ignore[arg-type]
-            lambda: asummarise(*told),  # type: ignore[arg-type]
-            self._summarizer_deadline,
-        )
-        return with_summary(drafted, summary, recall)
-
-    def _rendered(
+    def _render(
         self,
-        entries: Sequence[Entry],
-        memories: Iterable[Memory],
+        call: ModelCall,
         record: RecallRecord,
-        turn: Turn,
-        at: datetime,
+        entries: Sequence[Entry],
+        memories: Sequence[Memory],
         secret: bytes,
-    ) -> ShownBlock:
+    ) -> Block:
         """The block of some lines; a summary is one line for several of the memories."""
+        block = Block("", record["turn"], record["after"])
         if not entries:
-            return ShownBlock()
-        nonce = make_nonce(secret, turn.thread_id or "", record["turn"], record["id"])
-        text = self.options.renderer(with_homes(entries, len(turn.namespaces) > 1), nonce, at)
-        return ShownBlock(text, tuple(_named(one) for one in memories if one.needs_verification))
-
-    def _keep_block(self, record: RecallRecord, turn: Turn, block: ShownBlock) -> None:
-        _keep(self._blocks, (record["id"], turn.key), block)
+            return block
+        nonce = make_nonce(secret, call.thread_id or "", record["turn"], record["id"])
+        lines, at = with_homes(entries, len(call.namespaces) > 1), record["at"]
+        text = self.options.renderer(lines, nonce, datetime.fromisoformat(at))
+        doubtful = (memory for memory in memories if memory.needs_verification)
+        unverified = tuple(f"{memory.key} ({memory.source})" for memory in doubtful)
+        return block._replace(text=text, unverified=unverified)
 
     # --- faults ------------------------------------------------------------------------------
 
-    def _failed(self, fault: Exception, turn: Turn) -> Recall:
+    def _failed(self, fault: Exception, call: ModelCall) -> Recall:
         """What is recalled when nothing could be: nothing, and why."""
         if self.options.on_error == "raise":
             raise fault
-        told = described(fault)
-        self._warn(f"No memories in this turn: {told}")
+        reason = described(fault)
+        self._warn(f"No memories in this turn: {reason}")
         policy = self.options.policy or RecallPolicy.default()
         trace = Trace(
             cue=Cue(),
-            namespaces=turn.namespaces,
+            namespaces=call.namespaces,
             policy=f"{policy.name} {policy.fingerprint}",
             at=datetime.now(UTC),
-            degraded=(f"no memories: {told}",),
+            degraded=(f"no memories: {reason}",),
         )
         return Recall((), (), trace)
 
-    def _warn(self, told: str) -> None:
+    def _warn(self, warning: str) -> None:
         """Log a warning once, however many turns give rise to it."""
-        if told not in self._reported:
-            _keep(self._reported, told, None)
-            logger.warning(told)
-
-    def _record_use(self, store: RecallStore, recall: Recall) -> None:
-        try:
-            store.record_recall(recall, self.options.policy)
-        except Exception as fault:
-            logger.error("What a turn recalled could not be recorded: %s", described(fault))
-
-    def written(self, store: RecallStore, prepared: PreparedCall) -> Generator[Call, Any, None]:
-        """Write what was used, unless the store has just failed; the store tries again later."""
-        has_failed = prepared.recall is not None and prepared.records[-1]["cue"] == ""
-        if has_failed or not self._writing.allows():
-            return
-        try:
-            yield Call(store.flush, store.aflush, self.deadline)
-        except Exception:
-            self._writing.failed()
-            raise
-        self._writing.succeeded()
+        if warning not in self._warnings:
+            _put(self._warnings, warning, None)
+            logger.warning(warning)
 
 
-def _unverified_results(messages: Sequence[BaseMessage]) -> list[str]:
-    """Memories in results of the recall tool that nobody vouches for."""
-    shown = (one for message in messages for one in artifact_of(message))
-    return [f"{one['key']} ({one['source']})" for one in shown if needs_verification(one)]
-
-
-def _named(memory: Memory) -> str:
-    return f"{memory.key} ({memory.source})"
-
-
-def _keep(kept: OrderedDict[Any, Any], key: Any, held: Any) -> None:
-    kept[key] = held
-    kept.move_to_end(key)
-    while len(kept) > MOST_BLOCKS:
-        kept.popitem(last=False)
+def _put(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    cache[key] = value
+    cache.move_to_end(key)
+    while len(cache) > MOST_BLOCKS:
+        cache.popitem(last=False)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 from langchain_core.runnables.config import ensure_config
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
@@ -17,9 +16,10 @@ from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
 from pydantic import AfterValidator, BaseModel, Field
 
+from langmem_recall.agents.conversation import Conversation
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.thread import Thread, artifact, thread_of
-from langmem_recall.agents.wrapping import recall_store
+from langmem_recall.agents.options import check_names, recall_store, store_call
+from langmem_recall.agents.turn import artifact
 from langmem_recall.cue import task_of
 from langmem_recall.deadline import Deadline, TooLate
 from langmem_recall.errors import ConfigurationError, MissingExtraError, RecallError, described
@@ -27,7 +27,7 @@ from langmem_recall.flows.effects import CALLS, Call, arun, run
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, line_of
 from langmem_recall.stores.recall_store import RecallStore
-from langmem_recall.types import RELEVANCE_GATES, Kind, Namespace, Recall
+from langmem_recall.types import RELEVANCE_GATES, Kind, MemoryId, Recall
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,16 @@ def _bounded(longest: int) -> AfterValidator:
         return text
 
     return AfterValidator(check)
+
+
+Key = Annotated[
+    str,
+    _bounded(LONGEST_KEY),
+    Field(
+        description="Key of the memory, exactly as recall or remember showed it; or its id, such "
+        "as m1, in a block of recalled memories."
+    ),
+]
 
 
 class MemoryArgs(BaseModel):
@@ -116,10 +126,7 @@ class CorrectArgs(MemoryArgs):
         "not use it to add something new (use remember). The former value is kept as history."
     )
 
-    key: Annotated[str, _bounded(LONGEST_KEY)] = Field(
-        description="Key of the memory, exactly as recall or remember showed it; or its id, such "
-        "as m1, in a block of recalled memories."
-    )
+    key: Key
     text: Annotated[str, _bounded(LONGEST_TEXT)] = Field(
         description="The whole statement as it is now, not only what changed."
     )
@@ -134,10 +141,7 @@ class ForgetArgs(MemoryArgs):
         "for a fact that changed (use correct)."
     )
 
-    key: Annotated[str, _bounded(LONGEST_KEY)] = Field(
-        description="Key of the memory, exactly as recall or remember showed it; or its id, such "
-        "as m1, in a block of recalled memories."
-    )
+    key: Key
 
 
 SHOWN_CHARS = 1_000
@@ -178,101 +182,63 @@ def memory_tools(
         trusted_tools: Tools whose output leaves what is remembered after it trustworthy.
         deadline: Seconds a call may take before the model is told so; None: as long as it takes.
     """
-    setting = _Setting(
-        template=NamespaceTemplate.of(namespace),
-        store=None if store is None else recall_store(store, None),
-        policy=policy,
-        own=frozenset(_known_names(names)),
-        trusted=frozenset(_names("trusted_tools", trusted_tools)),
-        deadline=Deadline(deadline),
+    own = frozenset(check_names("names", names, '("recall",)'))
+    if unknown := [name for name in names if name not in _TOOLS]:
+        raise ConfigurationError(
+            f"There is no memory tool {unknown[0]!r}. Choose among {', '.join(_TOOLS)}."
+        )
+    of_run = partial(
+        _ToolCall,
+        NamespaceTemplate.of(namespace),
+        None if store is None else recall_store(store, None),
+        policy,
+        own,
+        frozenset(check_names("trusted_tools", trusted_tools, '("recall",)')),
     )
-    return [_tool(_MAKES[name], setting) for name in _MAKES if name in setting.own]
+    limit = Deadline(deadline)
+    return [_make_tool(name, of_run, limit) for name in _TOOLS if name in own]
 
 
-# --- What a call knows of its run ---
-
-
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """What all calls of these tools share."""
-
-    template: NamespaceTemplate
-    store: RecallStore | None
-    policy: RecallPolicy | None
-    own: frozenset[str]
-    trusted: frozenset[str]
-    deadline: Deadline
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
+class _ToolCall:
     """What one call knows of the run it is part of."""
 
-    setting: _Setting
-    store: RecallStore
-    namespaces: tuple[Namespace, ...]
-    thread_id: str | None
-    thread: Thread
-    tags: tuple[str, ...] | None = None
-    """The task at hand, so that a policy with `task_filter` finds what was noted for it."""
-    recalls: list[Recall] = field(default_factory=list)
-    """What this call recalled; counted once the model gets it, not when it came too late."""
+    def __init__(
+        self,
+        template: NamespaceTemplate,
+        store: RecallStore | None,
+        policy: RecallPolicy | None,
+        own: frozenset[str],
+        trusted: frozenset[str],
+        runtime: Any,
+    ) -> None:
+        config: Mapping[str, Any]
+        if isinstance(runtime, ToolRuntime):
+            config, state = runtime.config, runtime.state
+        else:
+            # Outside of a tool node, the running graph knows of the run, if there is one.
+            config, state, runtime = ensure_config(), None, None
+            with suppress(RuntimeError):
+                runtime = get_runtime()
+        self.policy = policy
+        self.store = recall_store(store, getattr(runtime, "store", None))
+        self.ask = partial(store_call, self.store)
+        self.namespaces = template.resolve(getattr(runtime, "context", None), config)
+        self.thread_id = (config.get("configurable") or {}).get("thread_id")
+        self.conversation = Conversation.of(state, own, trusted)
+        self.task = task_of(state)
+        self.recall: Recall | None = None
+        """What this call recalled; counted once the model gets it, not when it came too late."""
 
-    @property
-    def home(self) -> Namespace:
-        """Where this run writes."""
-        return self.namespaces[0]
-
-    def provenance(self, text: str) -> dict[str, Any]:
-        """Source, thread and turn, where the run has them."""
-        fields = {"thread_id": self.thread_id, "turn": self.thread.turn, "tags": self.tags}
-        known = {name: held for name, held in fields.items() if held is not None}
-        return {"source": self.thread.source_of(text), **known}
-
-    def record(self) -> None:
-        """Count what the model is shown."""
-        for recall in self.recalls:
-            self.store.record_recall(recall, self.setting.policy)
-
-    def ask(self, method: str, *args: Any, **fields: Any) -> Call:
-        """A call of a method of the store, or of its async twin."""
-        sync, twin = getattr(self.store, method), getattr(self.store, f"a{method}")
-        return Call(partial(sync, *args, **fields), partial(twin, *args, **fields))
-
-
-def _turn_of(runtime: Any, setting: _Setting) -> _Turn:
-    """The run as the tool node tells it; outside of one, as the running graph does."""
-    if isinstance(runtime, ToolRuntime):
-        return _turn(setting, runtime.config, runtime.state, runtime.context, runtime.store)
-    graph: Any = None
-    with suppress(RuntimeError):
-        graph = get_runtime()
-    return _turn(
-        setting,
-        ensure_config(),
-        None,
-        getattr(graph, "context", None),
-        getattr(graph, "store", None),
-    )
-
-
-def _turn(
-    setting: _Setting, config: Mapping[str, Any], state: Any, context: Any, store: BaseStore | None
-) -> _Turn:
-    thread_id = (config.get("configurable") or {}).get("thread_id")
-    return _Turn(
-        setting,
-        recall_store(setting.store, store),
-        setting.template.resolve(context, config),
-        None if thread_id is None else str(thread_id),
-        thread_of(state, setting.own, setting.trusted),
-        _tags(state),
-    )
-
-
-def _tags(state: Any) -> tuple[str, ...] | None:
-    task = task_of(state)
-    return None if task is None else (task,)
+    def find(self, name: str) -> Generator[Call, Any, MemoryId]:
+        """The memory to change, under the key or the handle that the model gives."""
+        namespace, key = self.conversation.memory_named(name, self.namespaces[0])
+        if (yield self.ask("get", namespace, key, refresh_ttl=False)) is None:
+            shared = "; shared memories cannot be changed" if len(self.namespaces) > 1 else ""
+            raise ToolException(
+                f"error: there is no memory with the key {name[:80]!r} to change. Call recall "
+                f"first and use the key exactly as it is shown{shared}."
+            )
+        return namespace, key
 
 
 # --- The four tools: each asks the store and says what came of it ---
@@ -281,74 +247,49 @@ def _tags(state: Any) -> tuple[str, ...] | None:
 _Steps = Generator[Call, Any, Any]
 
 
-def _remember(turn: _Turn, text: str, kind: Kind, importance: int | None) -> _Steps:
-    fields = turn.provenance(text) | {"kind": kind}
-    if importance is not None:
-        fields["salience"] = importance / 10
-    memory = yield turn.ask("remember", turn.home, text, **fields)
+def _remember(call: _ToolCall, text: str, kind: Kind, importance: int | None) -> _Steps:
+    fields = {
+        "thread_id": None if call.thread_id is None else str(call.thread_id),
+        "turn": call.conversation.turn,
+        # The task at hand, so that a policy with `task_filter` finds what was noted for it.
+        "tags": None if call.task is None else (call.task,),
+        "salience": None if importance is None else importance / 10,
+    }
+    known: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    source = call.conversation.source_of(text)
+    home = call.namespaces[0]
+    memory = yield call.ask("remember", home, text, source=source, kind=kind, **known)
     label = f"{memory.key} ({memory.kind}, {memory.source.replace('_', ' ')})"
     if memory.status == "quarantined":
         return f"kept aside as {label}: quarantined, not recalled until a person approves it"
     return f"remembered as {label}"
 
 
-def _recall(turn: _Turn, query: str, limit: int | None) -> _Steps:
-    policy = turn.setting.policy
+def _recall(call: _ToolCall, query: str, limit: int | None) -> _Steps:
+    policy = call.policy
     if limit is not None:
-        policy = (policy or turn.store.policy).replace(top_k=limit)
-    recall: Recall = yield turn.ask("recall", turn.namespaces, query, policy=policy, record=False)
-    turn.recalls.append(recall)
-    told = [EVIDENCE, *_lines(recall, len(turn.namespaces) > 1)] if recall.chosen else []
-    return "\n".join([*told, _outcome(recall)]), artifact(recall.memories)
-
-
-def _correct(turn: _Turn, key: str, text: str) -> _Steps:
-    namespace, name = turn.thread.named(key, turn.home)
-    held = yield turn.ask("get", namespace, name, refresh_ttl=False)
-    if held is None:
-        raise _unknown(key, turn)
-    source = turn.thread.source_of(text)
-    source = "user_correction" if source == "user_stated" else source
-    memory = yield turn.ask("correct", namespace, name, text, source=source)
-    words = memory.source.replace("_", " ")
-    if memory.status == "quarantined":
-        return f"proposed as {memory.key} ({words}): {_UNCHANGED.format(name)}"
-    return f"corrected {name} ({words}); the former value is kept as history"
-
-
-def _forget(turn: _Turn, key: str) -> _Steps:
-    namespace, name = turn.thread.named(key, turn.home)
-    held = yield turn.ask("get", namespace, name, refresh_ttl=False)
-    if held is None:
-        raise _unknown(key, turn)
-    # Who asks for it cannot be told from a key; words from outside may have put it up.
-    source = "external" if turn.thread.is_untrusted else "user_stated"
-    if not (yield turn.ask("forget", namespace, name, source=source)):
-        return f"proposed to forget {name}: {_UNCHANGED.format(name)}"
-    return f"forgot {name} and its history"
-
-
-def _unknown(key: str, turn: _Turn) -> ToolException:
-    shared = "; shared memories cannot be changed" if len(turn.namespaces) > 1 else ""
-    return ToolException(
-        f"error: there is no memory with the key {key[:80]!r} to change. Call recall first and "
-        f"use the key exactly as it is shown{shared}."
-    )
-
-
-def _lines(recall: Recall, shared: bool) -> Iterator[str]:
+        policy = (policy or call.store.policy).replace(top_k=limit)
+    recall: Recall = yield call.ask("recall", call.namespaces, query, policy=policy, record=False)
+    call.recall = recall
+    lines = [EVIDENCE] if recall.chosen else []
     for memory in recall.memories:
         entry = Entry(memory, memory.key)
         if len(memory.text) > SHOWN_CHARS:
             entry = entry._replace(text=memory.text[:SHOWN_CHARS] + "…", notes=("shortened",))
-        yield line_of(entry, recall.trace.at, shared=shared)
+        lines.append(line_of(entry, recall.trace.at, shared=len(call.namespaces) > 1))
+    return "\n".join([*lines, _outcome(recall)]), artifact(recall.memories)
 
 
 def _outcome(recall: Recall) -> str:
     """How much was recalled, how near the rest came, and what to do about it."""
     near = [drop for drop in recall.dropped if drop.gate in RELEVANCE_GATES]
     beyond = sum(drop.gate == "top_k" for drop in recall.dropped)
-    said = [_count_of(recall)]
+    if recall.chosen:
+        said = [f"{len(recall.chosen)} recalled."]
+    elif not recall.dropped and not recall.trace.searched:
+        said = ["Nothing stored: there are no memories here yet."]
+    else:
+        said = ["Nothing recalled: memories are stored, but nothing cleared the floor."]
     if near:
         best = max(drop.scored.signals.relevance for drop in near)
         fell = "near miss fell" if len(near) == 1 else "near misses fell"
@@ -360,69 +301,70 @@ def _outcome(recall: Recall) -> str:
     return " ".join(said)
 
 
-def _count_of(recall: Recall) -> str:
-    if recall.chosen:
-        return f"{len(recall.chosen)} recalled."
-    if not recall.dropped and not recall.trace.searched:
-        return "Nothing stored: there are no memories here yet."
-    return "Nothing recalled: memories are stored, but nothing cleared the floor."
+def _correct(call: _ToolCall, key: str, text: str) -> _Steps:
+    namespace, name = yield from call.find(key)
+    source = call.conversation.source_of(text)
+    source = "user_correction" if source == "user_stated" else source
+    memory = yield call.ask("correct", namespace, name, text, source=source)
+    words = memory.source.replace("_", " ")
+    if memory.status == "quarantined":
+        return f"proposed as {memory.key} ({words}): {_UNCHANGED.format(name)}"
+    return f"corrected {name} ({words}); the former value is kept as history"
+
+
+def _forget(call: _ToolCall, key: str) -> _Steps:
+    namespace, name = yield from call.find(key)
+    # A key does not say who wants it forgotten: words from outside may have asked the model to.
+    source = "external" if call.conversation.is_untrusted else "user_stated"
+    if not (yield call.ask("forget", namespace, name, source=source)):
+        return f"proposed to forget {name}: {_UNCHANGED.format(name)}"
+    return f"forgot {name} and its history"
 
 
 # --- From steps to tools ---
 
-
-class _Make(NamedTuple):
-    """What one tool is made of."""
-
-    name: str
-    args: type[MemoryArgs]
-    steps: Callable[..., _Steps]
-    has_artifact: bool = False
-
-
-_MAKES = {
-    make.name: make
-    for make in (
-        _Make("remember", RememberArgs, _remember),
-        _Make("recall", RecallArgs, _recall, has_artifact=True),
-        _Make("correct", CorrectArgs, _correct),
-        _Make("forget", ForgetArgs, _forget),
-    )
+_TOOLS: dict[str, tuple[type[MemoryArgs], Callable[..., _Steps]]] = {
+    "remember": (RememberArgs, _remember),
+    "recall": (RecallArgs, _recall),
+    "correct": (CorrectArgs, _correct),
+    "forget": (ForgetArgs, _forget),
 }
 
 
-def _tool(make: _Make, setting: _Setting) -> BaseTool:
-    def call(runtime: ToolRuntime[Any, Any] = None, **said: Any) -> Any:  # type: ignore[assignment]
-        with _told_faults(make.name):
-            turn = _turn_of(runtime, setting)
-            told = setting.deadline.run(lambda: run(make.steps(turn, **said), CALLS))
-            turn.record()
-            return told
+def _make_tool(name: str, of_run: Callable[[Any], _ToolCall], limit: Deadline) -> BaseTool:
+    args_schema, steps = _TOOLS[name]
 
-    async def acall(runtime: ToolRuntime[Any, Any] = None, **said: Any) -> Any:  # type: ignore[assignment]
-        with _told_faults(make.name):
-            turn = _turn_of(runtime, setting)
-            told = await setting.deadline.arun(lambda: arun(make.steps(turn, **said), CALLS))
-            turn.record()
-            return told
+    def call(runtime: ToolRuntime[Any, Any] = None, **args: Any) -> Any:  # type: ignore[assignment]
+        with _counted(name, of_run, runtime) as tool_call:
+            return limit.run(lambda: run(steps(tool_call, **args), CALLS))
+
+    async def acall(runtime: ToolRuntime[Any, Any] = None, **args: Any) -> Any:  # type: ignore[assignment]
+        with _counted(name, of_run, runtime) as tool_call:
+            return await limit.arun(lambda: arun(steps(tool_call, **args), CALLS))
 
     return StructuredTool.from_function(
         call,
         acall,
-        name=make.name,
-        description=make.args.description,
-        args_schema=make.args,
-        response_format="content_and_artifact" if make.has_artifact else "content",
+        name=name,
+        description=args_schema.description,
+        args_schema=args_schema,
+        response_format="content_and_artifact" if name == "recall" else "content",
         handle_tool_error=str,
         handle_validation_error=_misuse,
     )
 
 
 @contextmanager
-def _told_faults(name: str) -> Iterator[None]:
-    """Faults of a run as a message to the model; faults of the wiring as they are."""
+def _counted(name: str, of_run: Callable[[Any], _ToolCall], runtime: Any) -> Iterator[_ToolCall]:
+    """A call whose recall counts as used if all went well, and whose faults reach the model.
+
+    Faults of the wiring are raised as they are.
+    """
     try:
-        yield
+        call = of_run(runtime)
+        yield call
+        if call.recall is not None:
+            call.store.record_recall(call.recall, call.policy)
     except (ToolException, ConfigurationError, MissingExtraError, GraphBubbleUp):
         raise
     except RecallError as fault:
@@ -444,24 +386,7 @@ def _told_faults(name: str) -> Iterator[None]:
 def _misuse(fault: Any) -> str:
     """What is wrong with the arguments, without repeating them."""
     wrong = (
-        f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}"
-        for one in fault.errors()
+        f"{'.'.join(map(str, error['loc']))}: {error['msg'].removeprefix('Value error, ')}"
+        for error in fault.errors()
     )
     return f"error: {'; '.join(wrong)}"
-
-
-def _known_names(names: Collection[str]) -> Collection[str]:
-    unknown = [name for name in _names("names", names) if name not in _MAKES]
-    if unknown:
-        raise ConfigurationError(
-            f"There is no memory tool {unknown[0]!r}. Choose among {', '.join(_MAKES)}."
-        )
-    return names
-
-
-def _names(what: str, names: Collection[str]) -> Collection[str]:
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise ConfigurationError(
-            f'{what} must be names of tools, got {names!r}. Write ("recall",).'
-        )
-    return names

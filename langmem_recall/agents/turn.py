@@ -1,54 +1,227 @@
-"""What a model call is made from and what comes of it."""
+"""A turn's model calls: what one is made from, and what it leaves in the state: never a text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple, NotRequired
 
 from langchain_core.messages import BaseMessage
-from langgraph.store.base import BaseStore
+from langgraph.config import get_config
+from langgraph.runtime import Runtime
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
-from langmem_recall.agents.records import RecallRecord
-from langmem_recall.types import Namespace, Recall
+from langmem_recall.agents.namespace import NamespaceTemplate
+from langmem_recall.agents.options import Options, budget_tokens, context_window, recall_store
+from langmem_recall.agents.placement import message_keys
+from langmem_recall.cue import CueState, latest_human
+from langmem_recall.stores.recall_store import RecallStore
+from langmem_recall.types import TRUST, VERIFIED_TRUST, Cue, Memory, MemoryId, Namespace
+
+DENIED = "the user has said otherwise in this conversation which wins"
+CONTRADICTED = "older than {} which may contradict it"
+"""The notes that a label may have."""
+_NOTE = f"^(?:{DENIED}|{CONTRADICTED.format('m[1-9][0-9]*')})$"
+
+MOST_RECORDS = 200
+"""Records a state keeps; older ones belong to turns that no model sees any more."""
 
 
-class ModelCall(NamedTuple):
-    """All that a model call is made from."""
+class ShownMemory(TypedDict):
+    """One memory of a block."""
 
-    state: Any
-    messages: Sequence[BaseMessage]
-    records: Sequence[RecallRecord]
-    context: Any
-    config: Mapping[str, Any]
-    store: BaseStore | None
-    model: Any = None
-    damaged: Sequence[str] = ()
-    """Entries of the state's records that cannot be read."""
+    handle: Annotated[str, Field(pattern="^m[1-9][0-9]{0,8}$")]
+    namespace: list[str]
+    key: str
+    source: str
+    score: float
+    relevance: float
+    digest: str
+    """Tells whether the text is still the one that was shown."""
+    notes: list[Annotated[str, Field(pattern=_NOTE)]]
+    """More words of its label."""
+    room: int | None
+    """Tokens its line was shortened to; None for a whole one."""
+    verified: NotRequired[bool]
+    """Whether a trusted source or a person vouches for it; by its source alone when absent."""
+
+
+class RecallRecord(TypedDict):
+    """One recall of a turn."""
+
+    id: str
+    turn: str
+    """Key of the human message that began the turn."""
+    cue: str
+    """Fingerprint of the cue; empty for a recall that failed and is to be tried again."""
+    after: str | None
+    """Key of the message its block comes after; None: where the placement puts it."""
+    at: Annotated[str, AfterValidator(lambda time: datetime.fromisoformat(time) and time)]
+    memories: list[ShownMemory]
+    dropped: dict[str, int]
+    """How many candidates each gate dropped."""
+    reason: str
+    tokens: int
+    budget: int
+    degraded: list[str]
+
+
+_RECORD: TypeAdapter[RecallRecord] = TypeAdapter(RecallRecord)
+
+
+def add_records(
+    old: Sequence[RecallRecord] | None, new: Sequence[RecallRecord] | None
+) -> list[RecallRecord]:
+    """The reducer of the state: new records after old ones, the same one once, not too many."""
+    # Whatever a client writes into the state, the thread goes on: readers drop what is no record.
+    records = {_name(record): record for record in (*(old or ()), *(new or ()))}
+    return list(records.values())[-MOST_RECORDS:]
+
+
+class RecallState(CueState, total=False):
+    """Mix this into the state of a graph that has a recall node."""
+
+    recalls: Annotated[list[RecallRecord], add_records]
+
+
+def read_records(state: Any) -> tuple[list[RecallRecord], list[str]]:
+    """The records in a state, and the names of entries that are none of ours or are damaged."""
+    found = state.get("recalls") if isinstance(state, Mapping) else getattr(state, "recalls", None)
+    sound, damaged = list[RecallRecord](), list[str]()
+    for entry in found if isinstance(found, list | tuple) else ():
+        try:
+            _RECORD.validate_python(entry)
+            sound.append(entry)
+        except ValidationError:
+            damaged.append(_name(entry))
+    return sound, damaged
+
+
+def _name(entry: Any) -> str:
+    name = entry.get("id") if isinstance(entry, Mapping) else entry
+    return name if isinstance(name, str) else f"{name!r:.40}"
+
+
+Place = tuple[int, str | None, str]
+"""A turn of a thread over a store."""
+
+
+class ModelCall:
+    """All that a model call is made from, and where in its conversation it stands."""
+
+    def __init__(
+        self,
+        state: Any,
+        messages: Sequence[BaseMessage],
+        runtime: Runtime[Any],
+        model: Any,
+        template: NamespaceTemplate,
+        options: Options,
+        unsaved: Mapping[Place, Sequence[RecallRecord]],
+    ) -> None:
+        self.messages = messages
+        self.budget = budget_tokens(options.budget, context_window(model))
+        self.config = get_config()
+        self.namespaces = template.resolve(runtime.context, self.config)
+        self.store = recall_store(options.store, runtime.store)
+        thread_id = (self.config.get("configurable") or {}).get("thread_id")
+        self.thread_id = None if thread_id is None else str(thread_id)
+        self.saved, self.damaged = read_records(state)
+        self.keys = message_keys(messages)
+        human = latest_human(messages)
+        # Summarised away in mid-turn, the human's message still began this turn.
+        lost = self.saved[-1]["turn"] if self.saved else "no human message"
+        self.turn = lost if human is None else self.keys[human]
+        """Key of the human message that began the turn."""
+        self.index = -1 if human is None else human
+        """Index of that message; -1 when no human has spoken."""
+        # Those made moments ago are not in the state yet.
+        recent = (unsaved.get(self.at(key), ()) for key in (*self.keys, self.turn))
+        places = (None, *self.keys)
+        new = [record for records in recent for record in records if record["after"] in places]
+        self.records = add_records(self.saved, new)
+        self.readable = [record for record in self.records if self._is_within(record)]
+        turns = {self.turn, *(self.keys if options.replay else ())}
+        self.shown = [record for record in self.readable if record["turn"] in turns]
+        """Those whose blocks the model sees."""
+
+    def at(self, turn: str) -> Place:
+        """A turn of this thread."""
+        return id(self.store.inner), self.thread_id, turn
+
+    def _is_within(self, record: RecallRecord) -> bool:
+        """Whether all that was shown lies at or below the namespaces of this run."""
+        homes = [tuple(shown["namespace"]) for shown in record["memories"]]
+        return all(any(home[: len(space)] == space for space in self.namespaces) for home in homes)
 
 
 class PreparedCall(NamedTuple):
     """The messages a model is given, and what is new about them."""
 
     messages: list[BaseMessage]
-    records: list[RecallRecord]
-    """New ones, to be added to the state."""
-    recall: Recall | None
-    """The recall that was made for this call, if one was."""
-    handles: list[RecallRecord]
-    """All records that an answer may cite."""
     update: list[RecallRecord]
     """Records of the blocks in the messages that the state does not have yet."""
+    handles: list[RecallRecord]
+    """All records that an answer may cite."""
     unverified: list[str]
-    """What these messages show, in blocks or results of tools, that nobody vouches for."""
+    """Unverified memories in the blocks and tool results of these messages."""
+    store: RecallStore
+    has_failed: bool
 
 
-class Turn(NamedTuple):
-    """Where in a conversation a model call stands."""
+def fingerprint(cue: Cue, namespaces: Sequence[Namespace], policy: str) -> str:
+    """Digest of all that a recall depends on, but for the memories."""
+    times = [repr(time) for time in (cue.temporal, cue.at, cue.as_of)]
+    return digest(json.dumps([cue.searched, cue.text, cue.task, times, namespaces, policy]))
 
-    key: str
-    place: int
-    """Index of the message that began it; -1 when no human has spoken."""
-    thread_id: str | None
-    namespaces: tuple[Namespace, ...]
-    keys: tuple[str, ...]
-    """Keys of all messages."""
+
+def digest(text: str) -> str:
+    """A short digest of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def memories_in(records: Iterable[RecallRecord]) -> list[ShownMemory]:
+    """All memories that these records show."""
+    return [shown for record in records for shown in record["memories"]]
+
+
+def shown_id(shown: ShownMemory) -> MemoryId:
+    """The memory that was shown."""
+    return tuple(shown["namespace"]), shown["key"]
+
+
+def is_unchanged(shown: ShownMemory, memory: Memory | None) -> bool:
+    """Whether a memory that was shown still says the same and is in force."""
+    if memory is None or memory.status != "active":
+        return False
+    return digest(memory.text) == shown["digest"]
+
+
+def needs_verification(shown: Mapping[str, Any]) -> bool:
+    """Whether neither its source nor a person vouches for a memory that was shown."""
+    by_source = TRUST.get(shown["source"], 0.0) >= VERIFIED_TRUST
+    return not shown.get("verified", by_source)
+
+
+def artifact(memories: Sequence[Memory]) -> list[dict[str, Any]]:
+    """What the `recall` tool leaves beside its answer, unseen by the model."""
+    return [
+        {
+            "namespace": list(memory.namespace),
+            "key": memory.key,
+            "source": memory.source,
+            "verified": not memory.needs_verification,
+        }
+        for memory in memories
+    ]
+
+
+def artifact_of(message: BaseMessage) -> list[dict[str, Any]]:
+    """What a message of the `recall` tool carries of the memories it shows."""
+    found = getattr(message, "artifact", None)
+    entries = found if isinstance(found, list) else []
+    needed = {"namespace", "key", "source"}
+    return [entry for entry in entries if isinstance(entry, dict) and needed <= entry.keys()]

@@ -27,8 +27,9 @@ from scripted import (
 )
 
 from langmem_recall import Recall, RecallPolicy, RecallStore
-from langmem_recall.agents.block import DENIED, draft, packed, with_homes
-from langmem_recall.agents.compaction import count_tokens
+from langmem_recall.agents.block import draft, packed, with_homes
+from langmem_recall.agents.options import count_tokens
+from langmem_recall.agents.turn import DENIED
 from langmem_recall.rendering import SENTENCE, Entry, render_block
 from langmem_recall.types import Candidate, Cue, Evidence, Memory, Scored, Signals, Trace
 
@@ -351,7 +352,7 @@ def test_whatever_is_recalled_fits_its_budget_and_nothing_is_lost_in_silence(
     for entry in drafted.entries:
         assert entry.text is None or entry.text.strip()
         assert (entry.text is None) == (entry.handle not in drafted.rooms)
-    done = packed(recall, drafted, budget, 0)
+    done = packed(recall, drafted, budget, tokens=0)
     assert {memory.id for memory in done.memories} == set(shown)
     assert [drop.gate for drop in done.dropped] == ["budget"] * len(gone)
 

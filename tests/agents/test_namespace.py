@@ -117,7 +117,6 @@ def test_a_label_may_mix_text_and_variables_and_hold_braces() -> None:
 
 def test_several_namespaces_are_resolved_in_their_order() -> None:
     template = NamespaceTemplate([("users", "{user_id}"), ("teams", "{team_id}")])
-    assert template.variables == ("user_id", "team_id")
     assert template.resolve({"user_id": "a"}, {"configurable": {"team_id": "t"}}) == (
         ("users", "a"),
         ("teams", "t"),

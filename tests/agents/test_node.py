@@ -40,9 +40,9 @@ from scripted import (
 )
 
 from langmem_recall import Recall
-from langmem_recall.agents.compaction import count_tokens
 from langmem_recall.agents.node import RecallNode, recall_node
-from langmem_recall.agents.records import RecallRecord, RecallState, add_records
+from langmem_recall.agents.options import count_tokens
+from langmem_recall.agents.turn import RecallRecord, RecallState, add_records
 from langmem_recall.errors import ConfigurationError
 
 M1, M2 = f"<m1 {SEAT}>", f"<m2 {PEANUTS}>"

@@ -17,7 +17,7 @@ from langmem_recall.agents.placement import (
     Block,
     Placement,
     last_tool_result,
-    message_key,
+    message_keys,
     place,
 )
 
@@ -36,6 +36,10 @@ def ai(text="", calls=(), id=None):
 
 def result(call, text="found", id=None):
     return ToolMessage(text, tool_call_id=call, id=id)
+
+
+def message_key(messages, index):
+    return message_keys(messages)[index]
 
 
 def told(messages):

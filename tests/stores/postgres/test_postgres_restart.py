@@ -29,7 +29,7 @@ from postgres_server import PostgresServer, running
 
 from langmem_recall import Caching
 from langmem_recall.agents.node import recall_node
-from langmem_recall.agents.records import RecallState
+from langmem_recall.agents.turn import RecallState
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.usage import USAGE

@@ -8,9 +8,17 @@ from typing import Any
 
 import pytest
 from conftest import PlatformStore
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langgraph.store.memory import InMemoryStore
 
-from langmem_recall.agents.wrapping import recall_store
+from langmem_recall.agents.options import (
+    budget_tokens,
+    context_window,
+    count_tokens,
+    recall_store,
+)
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import ConfigurationError, StoreError
 from langmem_recall.stores.local.backend import LocalBackend
@@ -147,3 +155,77 @@ async def test_a_store_of_the_platform_is_wrapped_and_its_queue_is_used() -> Non
     recall = await recall_store(None, platform).arecall(NS, "build id 77-B")
     assert [memory.text for memory in recall.memories] == ["The build id is 77-B"]
     await wrapper.aclose()
+
+
+# --- tokens and budget ---
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        # langchain's counter: 36 characters and 4 of the role, 4 a token.
+        ("a plain English sentence of some len", 10),
+        # One token a character, and one for the role.
+        ("我们中午见面", 7),
+        ("สวัสดี", 7),
+        # Half a token a letter: six letters, and 6 of punctuation and role over 4.
+        ("Привет, ", 3 + 2),
+        ("é", 1 + 1),
+        # Two tokens an emoji.
+        ("😀😀", 4 + 1),
+    ],
+)
+def test_tokens_are_counted_by_script(text, expected):
+    assert count_tokens(text) == expected
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_a_longer_text_never_has_fewer_tokens(one, other):
+    assert count_tokens(one) <= count_tokens(one + other)
+
+
+def test_the_context_window_comes_from_the_models_profile():
+    model = GenericFakeChatModel(messages=iter([]))
+    assert context_window(model) is None
+    model.profile = {"max_input_tokens": 128_000}
+    assert context_window(model) == 128_000
+    assert context_window(model.bind(stop=["x"])) == 128_000
+
+
+@pytest.mark.parametrize(
+    "profile", [None, {}, {"max_input_tokens": None}, {"max_input_tokens": 0}, "large"]
+)
+def test_a_profile_that_does_not_say_is_no_window(profile):
+    class Model:
+        pass
+
+    model = Model()
+    model.profile = profile
+    assert context_window(model) is None
+    assert context_window(None) is None
+
+
+@pytest.mark.parametrize(
+    ("budget", "window", "expected"),
+    [
+        (None, None, 2_000),
+        (None, 128_000, 2_000),
+        (None, 8_000, 1_600),
+        (500, None, 500),
+        (500, 8_000, 500),
+        (5_000, 8_000, 2_000),
+        (50_000, None, 50_000),
+        (0.1, 8_000, 800),
+        (0.25, 8_000, 2_000),
+        (0.1, None, 2_000),
+    ],
+)
+def test_the_budget_is_a_number_or_a_share_but_never_over_a_quarter(budget, window, expected):
+    assert budget_tokens(budget, window) == expected
+
+
+@pytest.mark.parametrize("budget", [0, -1, 0.0, -0.1, 0.26, 1.0, 500.0, float("nan"), True, "2000"])
+def test_a_budget_that_makes_no_sense_is_refused(budget):
+    with pytest.raises(ConfigurationError, match="budget must be a whole number of tokens > 0, or"):
+        budget_tokens(budget, 8_000)

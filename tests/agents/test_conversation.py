@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langmem_recall.agents.records import RecallRecord, ShownMemory, digest
-from langmem_recall.agents.thread import Thread, artifact, artifact_of, thread_of
+from langmem_recall.agents.conversation import Conversation
+from langmem_recall.agents.turn import RecallRecord, ShownMemory, artifact, artifact_of, digest
 from langmem_recall.types import Memory
 
 OWN = frozenset({"remember", "recall"})
 ALICE = ("memories", "alice")
 
 
-def thread(*messages: BaseMessage, records: list[RecallRecord] | None = None) -> Thread:
-    return Thread(messages, records or [], OWN, frozenset({"clock"}))
+def thread(*messages: BaseMessage, records: list[RecallRecord] | None = None) -> Conversation:
+    return Conversation(messages, records or [], OWN, frozenset({"clock"}))
 
 
 def shown(text: str, source: str, turn: str) -> RecallRecord:
@@ -63,14 +63,14 @@ def calling(name: str) -> AIMessage:
     ids=["mapping", "object", "list"],
 )
 def test_a_thread_is_read_from_any_kind_of_state(state: Any) -> None:
-    read = thread_of(state, OWN, frozenset())
+    read = Conversation.of(state, OWN, frozenset())
     assert read.turn == "h1"
     assert read.source_of("The user likes tea") == "user_stated"
 
 
 @pytest.mark.parametrize("state", [None, {}, {"messages": None}, {"messages": ["hi"]}, object()])
 def test_a_state_without_messages_is_an_empty_thread(state: Any) -> None:
-    read = thread_of(state, OWN, frozenset())
+    read = Conversation.of(state, OWN, frozenset())
     assert read.turn is None
     assert read.source_of("The user likes tea") == "agent_inferred"
 
@@ -152,17 +152,17 @@ def test_a_model_that_calls_tools_has_not_seen_their_output_yet() -> None:
 
 def test_a_key_is_looked_for_where_recall_showed_it_but_never_outside() -> None:
     below = recalled(*ALICE, "work")
-    assert thread(below).named("k1", ALICE) == ((*ALICE, "work"), "k1")
-    assert thread(below).named("k2", ALICE) == (ALICE, "k2")
-    assert thread(recalled("memories", "bob")).named("k1", ALICE) == (ALICE, "k1")
-    assert thread(recalled("memories")).named("k1", ALICE) == (ALICE, "k1")
+    assert thread(below).memory_named("k1", ALICE) == ((*ALICE, "work"), "k1")
+    assert thread(below).memory_named("k2", ALICE) == (ALICE, "k2")
+    assert thread(recalled("memories", "bob")).memory_named("k1", ALICE) == (ALICE, "k1")
+    assert thread(recalled("memories")).memory_named("k1", ALICE) == (ALICE, "k1")
 
 
 def test_a_handle_names_the_memory_that_a_block_showed_under_it() -> None:
     read = thread(records=[shown("The vault code is 4411", "user_stated", turn="h1")])
-    assert read.named("m1", ALICE) == (ALICE, "k1")
-    assert read.named("m2", ALICE) == (ALICE, "m2")
-    assert read.named("m1", ("memories", "bob")) == (("memories", "bob"), "m1")
+    assert read.memory_named("m1", ALICE) == (ALICE, "k1")
+    assert read.memory_named("m2", ALICE) == (ALICE, "m2")
+    assert read.memory_named("m1", ("memories", "bob")) == (("memories", "bob"), "m1")
 
 
 @pytest.mark.parametrize("held", [None, "x", {"key": 1}, ["x"], [{"key": "k1"}]])

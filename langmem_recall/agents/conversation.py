@@ -1,0 +1,142 @@
+"""What a conversation tells about a text: who said it, and what the model has seen of late."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
+from langmem_recall.agents.placement import message_keys
+from langmem_recall.agents.turn import RecallRecord, artifact_of, digest, memories_in, read_records
+from langmem_recall.cue import latest_human, texts_of, words_of
+from langmem_recall.memory.attribution import is_carried, source_of
+from langmem_recall.memory.foreign import Parts, parts_of
+from langmem_recall.types import TRUST, MemoryId, Namespace, Source
+
+_OWN_BLOCKS = frozenset({"tool_call", "function_call", "invalid_tool_call"})
+"""What looks like the result of a provider's own tool and is a call of ours."""
+_VOICES = frozenset({"audio", "input_audio"})
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The messages of a thread, and the memories that were shown in it."""
+
+    messages: Sequence[BaseMessage]
+    records: Sequence[RecallRecord]
+    own: frozenset[str]
+    """Names of the memory tools."""
+    trusted: frozenset[str]
+    """Names of other tools whose output is as good as the user's word."""
+
+    @classmethod
+    def of(cls, state: Any, own: frozenset[str], trusted: frozenset[str]) -> Conversation:
+        """The conversation in a graph's state: a mapping, an object, or a list of messages."""
+        return cls(messages_of(state), read_records(state)[0], own, trusted)
+
+    @property
+    def turn(self) -> str | None:
+        """Key of the human message that began the turn."""
+        place = latest_human(self.messages)
+        return None if place is None else message_keys(self.messages)[place]
+
+    def source_of(self, text: str) -> Source:
+        """Who said it; what only a memory or a tool says is trusted no more than these."""
+        humans, messages = list[Parts](), self.messages
+        while (place := latest_human(messages)) is not None:
+            humans.insert(0, _parts(messages[place]))
+            messages = messages[:place]
+        source = source_of(text, humans, self.is_untrusted)
+        if source != "agent_inferred":
+            return source
+        others = [source for said, source in self._others() if is_carried(text, [said])]
+        for shown in memories_in(self.records):
+            if shown["digest"] == digest(text):
+                others.append(_source(shown["source"]))
+        return min(("recalled", *others), key=TRUST.__getitem__) if others else source
+
+    def memory_named(self, name: str, home: Namespace) -> MemoryId:
+        """The memory, at or below `home`, that the model was shown under a key or a handle."""
+        in_results = [shown for message in self.messages for shown in artifact_of(message)]
+        for shown in reversed([*memories_in(self.records), *in_results]):
+            namespace = tuple(shown["namespace"])
+            if name in (shown["key"], shown.get("handle")) and namespace[: len(home)] == home:
+                return namespace, shown["key"]
+        return home, name
+
+    @property
+    def is_untrusted(self) -> bool:
+        """Whether this turn has seen words of an untrusted source."""
+        place, turn = latest_human(self.messages), self.turn
+        since = self.messages[0 if place is None else place + 1 :]
+        in_results = [shown for message in since for shown in artifact_of(message)]
+        in_blocks = memories_in(record for record in self.records if record["turn"] == turn)
+        return (
+            (place is not None and _shows_foreign(self.messages[place]))
+            or any(self._foreign_results(since))
+            or any(map(_has_server_results, since))
+            or any(shown["source"] == "external" for shown in (*in_results, *in_blocks))
+        )
+
+    def _foreign_results(self, among: Sequence[BaseMessage]) -> list[ToolMessage]:
+        """Results of tools that are not trusted."""
+        # By the call, because a tool may give its message any name.
+        called = {
+            call["id"]: call["name"]
+            for message in self.messages
+            if isinstance(message, AIMessage)
+            for call in message.tool_calls
+        }
+        known = self.own | self.trusted
+        results = (message for message in among if isinstance(message, ToolMessage))
+        return [message for message in results if called.get(message.tool_call_id) not in known]
+
+    def _others(self) -> Iterator[tuple[str, Source]]:
+        """What memories and untrusted tools said in this thread."""
+        for result in self._foreign_results(self.messages):
+            yield words_of(result), "external"
+        for message in self.messages:
+            sources = {shown["key"]: shown["source"] for shown in artifact_of(message)}
+            for line in words_of(message).splitlines() if sources else ():
+                if line.startswith("{"):
+                    with suppress(ValueError):
+                        memory = json.loads(line)
+                        yield str(memory.get("text", "")), _source(sources.get(memory.get("id")))
+
+
+def messages_of(state: Any) -> list[BaseMessage]:
+    """The messages in a graph's state: a mapping, an object, or a bare list of messages."""
+    found = state.get("messages") if isinstance(state, Mapping) else state
+    if not isinstance(found, list | tuple):
+        found = getattr(found, "messages", None) or ()
+    return [message for message in found if isinstance(message, BaseMessage)]
+
+
+def _parts(message: BaseMessage) -> Parts:
+    """A human message, taken apart; clients put what is attached into blocks of their own."""
+    first, *attached = texts_of(message) or [""]
+    return parts_of(first, *attached)
+
+
+def _shows_foreign(message: BaseMessage) -> bool:
+    """Whether a human message holds more than the user's own words; a voice alone is theirs."""
+    kinds = [block.get("type") for block in message.content if isinstance(block, dict)]
+    is_voice = len(kinds) == 1 and kinds[0] in _VOICES
+    has_files = any(kind != "text" for kind in kinds) and not is_voice
+    return has_files or bool(_parts(message).foreign)
+
+
+def _has_server_results(message: BaseMessage) -> bool:
+    """Whether the provider ran a tool itself: its results are blocks of the model's message."""
+    if not isinstance(message, AIMessage) or isinstance(message.content, str):
+        return False
+    kinds = {str(block.get("type")) for block in message.content if isinstance(block, dict)}
+    return any(kind.endswith(("_result", "_call", "_output")) for kind in kinds - _OWN_BLOCKS)
+
+
+def _source(found: Any) -> Source:
+    return found if found in TRUST else "recalled"
