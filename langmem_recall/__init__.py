@@ -6,6 +6,8 @@ Names are imported when first used, so that `import langmem_recall` stays light.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from langmem_recall import types
+
 if TYPE_CHECKING:
     from langmem_recall.agents.middleware import RecallMiddleware
     from langmem_recall.agents.node import recall_node
@@ -104,3 +106,11 @@ if not TYPE_CHECKING:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+def _draw_recall(recall: types.Recall) -> str:
+    fragment: str = import_module("langmem_recall.observe.show").html(recall)
+    return fragment
+
+
+types.html_renderer = _draw_recall

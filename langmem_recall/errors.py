@@ -55,7 +55,7 @@ def described(fault: BaseException) -> str:
     """A fault without the words of memories or cues: fit for traces and logs.
 
     An embedder, a driver or a model may quote what it was given, so of their faults only type and
-    code are told. Our own messages quote nothing but what an InputError got.
+    code are repeated. Our own messages quote nothing but what an InputError got.
     """
     kind = type(fault).__name__
     if type(fault).__module__.partition(".")[0] == _PACKAGE:

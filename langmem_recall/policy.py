@@ -7,7 +7,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -21,8 +21,6 @@ Ordering = Literal["relevance", "rrf"]
 HOURS_PER_DAY = 24.0
 GENERATIVE_AGENTS_HALF_LIFE_HOURS = math.log(0.5) / math.log(0.995)
 """0.995 per hour, said as a half-life: 138.28 hours."""
-
-
 _LARGEST = 1e300
 
 
@@ -30,31 +28,24 @@ def _within(low: float, high: float = math.inf) -> dict[str, tuple[float, float]
     return {"range": (low, high)}
 
 
-def _check_knobs(record: Any, owner: str) -> None:
+def _check_knobs(record: Any) -> None:
+    """Refuse numbers out of range and switches that are neither true nor false."""
     for knob in fields(record):
-        held = getattr(record, knob.name)
-        if isinstance(knob.default, bool) and not isinstance(held, bool):
-            raise PolicyError(f"{owner}.{knob.name} must be true or false, got {held!r}.")
-        if "range" in knob.metadata:
-            _check_number(record, owner, knob, held)
-
-
-def _check_number(record: Any, owner: str, knob: Field[Any], held: Any) -> None:
-    low, high = knob.metadata["range"]
-    whole = isinstance(knob.default, int)
-    if not _is_number(held, whole) or not low <= held <= high:
-        limit = f">= {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
-        what = "a whole number" if whole else "a number"
-        raise PolicyError(f"{owner}.{knob.name} must be {what} {limit}, got {held!r:.80}.")
-    if not whole:
-        # One spelling of each number, so that equal policies have equal fingerprints.
-        object.__setattr__(record, knob.name, float(held) + 0.0)
-
-
-def _is_number(held: Any, whole: bool) -> bool:
-    if isinstance(held, bool) or not isinstance(held, int if whole else int | float):
-        return False
-    return -_LARGEST < held < _LARGEST
+        name, value = f"{type(record).__name__}.{knob.name}", getattr(record, knob.name)
+        if isinstance(knob.default, bool) and not isinstance(value, bool):
+            raise PolicyError(f"{name} must be true or false, got {value!r}.")
+        if "range" not in knob.metadata:
+            continue
+        low, high = knob.metadata["range"]
+        whole = isinstance(knob.default, int)
+        is_number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not is_number or not -_LARGEST < value < _LARGEST or not low <= value <= high:
+            limit = f">= {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+            what = "a whole number" if whole else "a number"
+            raise PolicyError(f"{name} must be {what} {limit}, got {value!r:.80}.")
+        if not whole:
+            # One spelling of each number, so that equal policies have equal fingerprints.
+            object.__setattr__(record, knob.name, float(value) + 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +64,7 @@ class Weights:
     """How far its source is believed."""
 
     def __post_init__(self) -> None:
-        _check_knobs(self, "Weights")
+        _check_knobs(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +103,12 @@ class RelevanceModel:
     """More memories, more chance hits: this times ln(memories searched) is taken off."""
 
     def __post_init__(self) -> None:
-        _check_knobs(self, "RelevanceModel")
+        _check_knobs(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallPolicy:
-    """How memories are ranked, gated and reinforced. Frozen; make variants with `but`."""
+    """How memories are ranked, gated and reinforced. Frozen; make variants with `replace`."""
 
     name: str = "default"
     blend: Blend = "bounded"
@@ -147,7 +138,7 @@ class RecallPolicy:
     """Kinds that time takes nothing from, like pinned memories: their recency is always 1, and a
     sweep neither fades their confidence nor lists them as cold."""
     feedback_step: float = field(default=0.05, metadata=_within(0, 0.2))
-    """What each net outcome told to `feedback`, from -5 to 5 of them, adds to or takes off the
+    """What each net outcome reported to `feedback`, from -5 to 5 of them, adds to or takes off the
     `bounded` score, as a share of it: a quarter either way at most by default."""
 
     current_recency: float = field(default=8.0, metadata=_within(0))
@@ -167,7 +158,7 @@ class RecallPolicy:
     """Memories a recall returns at most; `search` obeys its own limit."""
 
     unverified_share: float = field(default=0.5, metadata=_within(0, 1))
-    """Share of `top_k` that inferences and external text nobody has confirmed may take."""
+    """Share of `top_k` that unconfirmed inferences and external text may take."""
 
     trigger: float = field(default=0.5, metadata=_within(0, 1))
     """Relevance the best memory must reach, or nothing is recalled; 0 switches it off."""
@@ -181,22 +172,22 @@ class RecallPolicy:
     """Score against novelty in greedy selection; 1 leaves the order alone."""
 
     def __post_init__(self) -> None:
-        _check_knobs(self, "RecallPolicy")
+        _check_knobs(self)
         _check_choice("blend", self.blend, get_args(Blend))
         _check_choice("ordering", self.ordering, get_args(Ordering))
         _check_type("name", self.name, str)
         _check_type("weights", self.weights, Weights)
         _check_type("relevance", self.relevance, RelevanceModel)
         _check_type("tiers", self.tiers, Mapping)
+        for kind, weights in self.tiers.items():
+            _check_choice("a tier", kind, KINDS)
+            _check_type(f"tiers[{kind!r}]", weights, Weights)
+        object.__setattr__(self, "tiers", MappingProxyType(dict(self.tiers)))
         if not isinstance(self.durable_kinds, list | tuple):
             raise PolicyError(f"durable_kinds must be a list of kinds, got {self.durable_kinds!r}.")
         for kind in self.durable_kinds:
             _check_choice("a durable kind", kind, KINDS)
         object.__setattr__(self, "durable_kinds", tuple(self.durable_kinds))
-        for kind, weights in self.tiers.items():
-            _check_choice("a tier", kind, KINDS)
-            _check_type(f"tiers[{kind!r}]", weights, Weights)
-        object.__setattr__(self, "tiers", MappingProxyType(dict(self.tiers)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copied and pickled by its knobs, because a read-only mapping cannot be."""
@@ -204,9 +195,7 @@ class RecallPolicy:
 
     def replace(self, **changes: Any) -> RecallPolicy:
         """This policy with some knobs changed."""
-        unknown = changes.keys() - {knob.name for knob in fields(self)}
-        if unknown:
-            raise PolicyError(_unknown_knobs("RecallPolicy", unknown, RecallPolicy))
+        _check_names("RecallPolicy", changes, RecallPolicy)
         return replace(self, **changes)
 
     @property
@@ -233,29 +222,29 @@ class RecallPolicy:
     @classmethod
     def from_dict(cls, knobs: Mapping[str, Any]) -> RecallPolicy:
         """The policy that `to_dict` described; knobs left out have their defaults."""
-        given = dict(knobs)
-        for name, record in (("weights", Weights), ("relevance", RelevanceModel)):
-            if name in given:
-                given[name] = _record(record, name, given[name])
-        tiers = given.get("tiers", {})
+        tiers = knobs.get("tiers", {})
         if not isinstance(tiers, Mapping):
             raise PolicyError(f"tiers must be a table of kinds, got {tiers!r}.")
-        given["tiers"] = {kind: _record(Weights, kind, held) for kind, held in tiers.items()}
+        given = {**knobs, "tiers": {kind: _read(Weights, kind, tiers[kind]) for kind in tiers}}
+        for name, record in (("weights", Weights), ("relevance", RelevanceModel)):
+            if name in given:
+                given[name] = _read(record, name, given[name])
         return cls().replace(**given)
 
     def save(self, path: str | Path) -> None:
         """Write the policy as TOML or JSON, by the file's ending."""
-        target = Path(path)
-        write = json.dumps(self.to_dict(), indent=2) if _is_json(target) else _toml(self.to_dict())
-        target.write_text(write.rstrip() + "\n", encoding="utf-8")
+        target, knobs = Path(path), self.to_dict()
+        is_json = target.suffix.lower() == ".json"
+        text = json.dumps(knobs, indent=2) if is_json else "\n".join(_toml_lines(knobs))
+        target.write_text(text.rstrip() + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> RecallPolicy:
         """Read a policy from a TOML or JSON file."""
         source = Path(path)
+        parse = json.loads if source.suffix.lower() == ".json" else tomllib.loads
         try:
-            text = source.read_text(encoding="utf-8")
-            knobs = json.loads(text) if _is_json(source) else tomllib.loads(text)
+            knobs = parse(source.read_text(encoding="utf-8"))
         except ValueError as error:
             raise PolicyError(f"{source.name} is not a policy file: {error}.") from error
         if not isinstance(knobs, Mapping):
@@ -270,7 +259,7 @@ class RecallPolicy:
     @classmethod
     def weighted(cls, **changes: Any) -> RecallPolicy:
         """0.6 similarity + 0.25 recency (7 days) + 0.15 salience; a floor on that sum."""
-        preset = cls(
+        return cls(
             name="weighted",
             blend="linear",
             weights=Weights(similarity=0.6, recency=0.25, importance=0.15),
@@ -282,54 +271,48 @@ class RecallPolicy:
             trigger=0.0,
             floor=0.0,
             composite_floor=0.35,
-        )
-        return preset.replace(**changes)
+        ).replace(**changes)
 
     @classmethod
     def generative_agents(cls, **changes: Any) -> RecallPolicy:
         """Min-maxed recency, importance and similarity in equal parts (Park et al., 2023)."""
-        preset = cls(
+        return cls(
             name="generative_agents",
             blend="minmax",
             weights=Weights(similarity=1.0, recency=1.0, importance=1.0),
             half_life_hours=GENERATIVE_AGENTS_HALF_LIFE_HOURS,
             use_boost=0.0,
             strip_names=False,
-        )
-        return preset.replace(**changes)
+        ).replace(**changes)
 
     @classmethod
     def normalized(cls, **changes: Any) -> RecallPolicy:
         """The same with a half-life of 14 days, importance lifted by use, pool 20, top 5."""
-        preset = cls.generative_agents(
+        return cls.generative_agents(
             name="normalized",
             half_life_hours=14 * HOURS_PER_DAY,
             use_boost=0.05,
             pool=20,
             top_k=5,
-        )
-        return preset.replace(**changes)
+        ).replace(**changes)
 
     @classmethod
     def assistant(cls, **changes: Any) -> RecallPolicy:
         """A personal assistant: the present counts most."""
-        return _workload("assistant", 7, recency=1.5, importance=1.0, similarity=1.0).replace(
-            **changes
-        )
+        weights = Weights(recency=1.5, importance=1.0, similarity=1.0)
+        return _workload("assistant", 7, weights).replace(**changes)
 
     @classmethod
     def support(cls, **changes: Any) -> RecallPolicy:
         """Customer support: what matters counts most."""
-        return _workload("support", 30, recency=1.0, importance=1.5, similarity=1.0).replace(
-            **changes
-        )
+        weights = Weights(recency=1.0, importance=1.5, similarity=1.0)
+        return _workload("support", 30, weights).replace(**changes)
 
     @classmethod
     def coding(cls, **changes: Any) -> RecallPolicy:
         """A coding agent: what resembles the task counts most."""
-        return _workload("coding", 90, recency=0.5, importance=1.0, similarity=1.5).replace(
-            **changes
-        )
+        weights = Weights(recency=0.5, importance=1.0, similarity=1.5)
+        return _workload("coding", 90, weights).replace(**changes)
 
     @classmethod
     def planning(cls, **changes: Any) -> RecallPolicy:
@@ -345,7 +328,7 @@ class RecallPolicy:
     @classmethod
     def interpolated(cls, w: float = 0.3, **changes: Any) -> RecallPolicy:
         """Reciprocal ranks against recency and use, `w` of the way from the first to the second."""
-        preset = cls(
+        return cls(
             name="interpolated",
             blend="interpolated",
             interpolation=w,
@@ -353,13 +336,12 @@ class RecallPolicy:
             strip_names=False,
             pool=50,
             top_k=20,
-        )
-        return preset.replace(**changes)
+        ).replace(**changes)
 
     @classmethod
     def similarity(cls, **changes: Any) -> RecallPolicy:
         """The inner store's order and scores, no gates."""
-        preset = cls(
+        return cls(
             name="similarity",
             blend="similarity",
             strip_names=False,
@@ -367,8 +349,7 @@ class RecallPolicy:
             trigger=0.0,
             floor=0.0,
             duplicate_similarity=2.0,
-        )
-        return preset.replace(**changes)
+        ).replace(**changes)
 
 
 PRESETS = (
@@ -378,56 +359,48 @@ PRESETS = (
 """Names of the class methods that make a published policy."""
 
 
-def _workload(name: str, half_life_days: float, **weights: float) -> RecallPolicy:
+def _workload(name: str, half_life_days: float, weights: Weights) -> RecallPolicy:
     return RecallPolicy.generative_agents(
-        name=name, half_life_hours=half_life_days * HOURS_PER_DAY, weights=Weights(**weights)
+        name=name, half_life_hours=half_life_days * HOURS_PER_DAY, weights=weights
     )
 
 
-def _check_choice(what: str, held: Any, allowed: tuple[str, ...]) -> None:
-    if held not in allowed:
-        raise PolicyError(f"{what} must be one of {', '.join(allowed)}, got {held!r}.")
+def _check_choice(what: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise PolicyError(f"{what} must be one of {', '.join(allowed)}, got {value!r}.")
 
 
-def _check_type(what: str, held: Any, wanted: type[Any]) -> None:
-    if not isinstance(held, wanted):
-        raise PolicyError(f"RecallPolicy.{what} must be {wanted.__name__}, got {held!r:.80}.")
+def _check_type(what: str, value: Any, wanted: type[Any]) -> None:
+    if not isinstance(value, wanted):
+        raise PolicyError(f"RecallPolicy.{what} must be {wanted.__name__}, got {value!r:.80}.")
 
 
-def _unknown_knobs(owner: str, unknown: set[str], record: type[Any]) -> str:
-    known = ", ".join(knob.name for knob in fields(record))
-    return f"{owner} has no knob {', '.join(sorted(unknown))}. Its knobs: {known}."
-
-
-def _record(record: type[Any], name: str, held: Any) -> Any:
-    if isinstance(held, record):
-        return held
-    if not isinstance(held, Mapping):
-        raise PolicyError(f"{name} must be a table of knobs, got {held!r}.")
-    unknown = held.keys() - {knob.name for knob in fields(record)}
+def _check_names(owner: str, knobs: Mapping[str, Any], record: type[Any]) -> None:
+    known = [knob.name for knob in fields(record)]
+    unknown = ", ".join(sorted(knobs.keys() - set(known)))
     if unknown:
-        raise PolicyError(_unknown_knobs(name, unknown, record))
-    return record(**held)
+        raise PolicyError(f"{owner} has no knob {unknown}. Its knobs: {', '.join(known)}.")
 
 
-def _is_json(path: Path) -> bool:
-    return path.suffix.lower() == ".json"
+def _read(record: type[Any], name: str, value: Any) -> Any:
+    """The record that a table of a policy file describes."""
+    if isinstance(value, record):
+        return value
+    if not isinstance(value, Mapping):
+        raise PolicyError(f"{name} must be a table of knobs, got {value!r}.")
+    _check_names(name, value, record)
+    return record(**value)
 
 
-def _toml(knobs: Mapping[str, Any]) -> str:
-    return "\n".join(_toml_lines(knobs, ""))
-
-
-def _toml_lines(knobs: Mapping[str, Any], table: str) -> Iterator[str]:
+def _toml_lines(knobs: Mapping[str, Any], table: str = "") -> Iterator[str]:
     """JSON's numbers, booleans and strings are TOML's too; only tables differ."""
-    for name, held in knobs.items():
-        if not isinstance(held, Mapping):
+    for name, value in knobs.items():
+        if not isinstance(value, Mapping):
             # The one character that JSON leaves bare and TOML forbids.
-            text = json.dumps(held, ensure_ascii=False).replace("\x7f", "\\u007f")
+            text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
             yield f"{name} = {text}"
-    for name, held in knobs.items():
-        if isinstance(held, Mapping) and held:
-            path = f"{table}{name}"
-            if not all(isinstance(part, Mapping) for part in held.values()):
-                yield f"\n[{path}]"
-            yield from _toml_lines(held, f"{path}.")
+    for name, value in knobs.items():
+        if isinstance(value, Mapping) and value:
+            if not all(isinstance(part, Mapping) for part in value.values()):
+                yield f"\n[{table}{name}]"
+            yield from _toml_lines(value, f"{table}{name}.")

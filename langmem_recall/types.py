@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 Namespace = tuple[str, ...]
 MemoryId = tuple[Namespace, str]
@@ -28,8 +28,8 @@ Source = Literal[
 ]
 Status = Literal["active", "quarantined", "superseded"]
 
-KINDS: tuple[Kind, ...] = ("semantic", "episodic", "procedural", "reflection")
-STATUSES: tuple[Status, ...] = ("active", "quarantined", "superseded")
+KINDS: tuple[Kind, ...] = get_args(Kind)
+STATUSES: tuple[Status, ...] = get_args(Status)
 TRUST: Mapping[str, float] = {
     "user_stated": 1.0,
     "user_correction": 1.0,
@@ -107,12 +107,12 @@ class Memory:
 
     @property
     def lacks_authority(self) -> bool:
-        """Whether it rests on an inference or on external text that nobody has confirmed."""
+        """Whether it rests on an unconfirmed inference or on unconfirmed external text."""
         return self.source in NO_AUTHORITY and self.confirmed_at is None
 
     @property
     def needs_verification(self) -> bool:
-        """Whether it comes from a source of little trust and nobody has confirmed it."""
+        """Whether it comes from a source of little trust and is unconfirmed."""
         return self.trust < VERIFIED_TRUST and self.confirmed_at is None
 
 
@@ -179,7 +179,7 @@ class View:
 
 
 class Usage(NamedTuple):
-    """What reads have left behind about one memory: kept beside it, never in it."""
+    """What reads have left behind about one memory: stored beside it, never in it."""
 
     uses: int = 0
     """Uses counted so far, exact."""
@@ -353,46 +353,44 @@ class Recall:
             if self.trace.degraded and not self.trace.searched:
                 return self.trace.degraded[0]
             return "nothing stored" if not self.trace.searched else "no candidate found"
-        return max(self.dropped, key=_nearness).reason
+
+        def nearness(drop: Drop) -> tuple[bool, float]:
+            # What a relevance gate dropped was otherwise fit.
+            return drop.gate in RELEVANCE_GATES, drop.scored.signals.relevance
+
+        return max(self.dropped, key=nearness).reason
 
     def drop_counts(self) -> dict[str, int]:
         """How many candidates each gate dropped, in the order of the gates."""
-        counts: dict[str, int] = {}
-        for drop in self.dropped:
-            counts[drop.gate] = counts.get(drop.gate, 0) + 1
-        return counts
+        return dict(Counter(drop.gate for drop in self.dropped))
 
     def __str__(self) -> str:
         """The funnel in one line: `candidates 30 -> 18 below floor (best 0.31) -> 3 recalled`."""
         if not self.chosen and not self.dropped:
             return f"{self.reason} -> 0 recalled"
-        candidates = len(self.chosen) + len(self.dropped)
-        drops = ", ".join(self._drops_at(gate, count) for gate, count in self.drop_counts().items())
+        drops = []
+        for gate, count in self.drop_counts().items():
+            words = f"{count} {GATE_WORDS.get(gate, gate)}"
+            if gate in RELEVANCE_GATES:
+                dropped = (drop.scored for drop in self.dropped if drop.gate == gate)
+                by_score = gate == "composite"
+                best = max(each.score if by_score else each.signals.relevance for each in dropped)
+                words = f"{words} (best {best:.2f})"
+            drops.append(words)
         spent = ""
         if self.trace.budget_tokens is not None:
             spent = f", {self.trace.tokens:,} of {self.trace.budget_tokens:,} tokens"
-        kept = f"{len(self.chosen)} recalled{spent}"
-        return f"candidates {candidates} -> {drops or 'none dropped'} -> {kept}"
+        candidates = len(self.chosen) + len(self.dropped)
+        funnel = f"candidates {candidates} -> {', '.join(drops) or 'none dropped'}"
+        return f"{funnel} -> {len(self.chosen)} recalled{spent}"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """What a notebook shows: the funnel, the chosen with their signals, the dropped."""
-        # Loaded when asked: records know nothing of how they are shown.
-        trace = import_module("langmem_recall.observe.show")
-        fragment: str = trace.html(self)
-        return fragment
-
-    def _drops_at(self, gate: str, count: int) -> str:
-        words = f"{count} {GATE_WORDS.get(gate, gate)}"
-        if gate not in RELEVANCE_GATES:
-            return words
-        dropped = (drop.scored for drop in self.dropped if drop.gate == gate)
-        best = max(one.score if gate == "composite" else one.signals.relevance for one in dropped)
-        return f"{words} (best {best:.2f})"
+        return html_renderer(self) if html_renderer else None
 
 
-def _nearness(drop: Drop) -> tuple[bool, float]:
-    """How near a drop came to being recalled: what a relevance gate dropped was otherwise fit."""
-    return drop.gate in RELEVANCE_GATES, drop.scored.signals.relevance
+html_renderer: Callable[[Recall], str] | None = None
+"""Draws a recall for a notebook; set by the package, as records know nothing of how they look."""
 
 
 @dataclass(frozen=True, slots=True)

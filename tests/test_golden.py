@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from langmem_recall import LocalStore, RecallPolicy, RecallStore
-from langmem_recall.observe.records import from_dict
+from langmem_recall.observe.records import from_dict, to_dict
 from langmem_recall.stores.transfer import import_jsonl
 
 V1 = Path(__file__).parent / "data" / "golden" / "v1"
@@ -56,11 +56,17 @@ def test_an_export_is_imported() -> None:
 
 def test_traces_are_read() -> None:
     lines = [json.loads(line) for line in (V1 / "trace.jsonl").read_text().splitlines()]
-    recalls = [from_dict(line) for line in lines if line["kind"] == "recall"]
+    records = [line for line in lines if line["kind"] == "recall"]
+    recalls = [from_dict(record) for record in records]
     assert [[memory.key for memory in recall.memories] for recall in recalls] == [["seat"], []]
     assert recalls[0].chosen[0].memory.text == "I always book an aisle seat on flights"
     assert recalls[0].trace.searched == 5
     assert recalls[1].reason.startswith("best relevance")
+    # And written as they were; knobs and the block are not read back.
+    for record, recall in zip(records, recalls, strict=True):
+        again = to_dict(recall)
+        for name in record.keys() - {"policy", "block"}:
+            assert again[name] == record[name]
 
 
 def test_policies_are_loaded() -> None:

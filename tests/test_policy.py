@@ -296,7 +296,7 @@ def test_durable_kinds_survive_saving(tmp_path, ending):
     assert policy.fingerprint != RecallPolicy().fingerprint
 
 
-def test_but_changes_only_what_is_named():
+def test_replace_changes_only_what_is_named():
     policy = RecallPolicy.weighted()
     changed = policy.replace(top_k=7)
 
@@ -314,7 +314,7 @@ def test_but_changes_only_what_is_named():
         lambda: RecallPolicy.from_dict({"relevance": {"halflife": 3}}),
         lambda: RecallPolicy.from_dict({"tiers": {"semantic": {"halflife": 3}}}),
     ],
-    ids=["but", "preset", "from_dict", "weights", "relevance", "tier"],
+    ids=["replace", "preset", "from_dict", "weights", "relevance", "tier"],
 )
 def test_unknown_knob_is_named_with_the_knobs_there_are(make):
     with pytest.raises(PolicyError, match=r"has no knob halflife\. Its knobs: .+"):

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from langmem_recall.cli.output import AsJson, Output, deliver
-from langmem_recall.types import Source
-
-if TYPE_CHECKING:
-    from langmem_recall.types import Recall
+from langmem_recall.types import Recall, Source
 
 NAMESPACE = ("memories", "ada")
-TOLD: tuple[tuple[str, str, Source], ...] = (
+MEMORIES: tuple[tuple[str, str, Source], ...] = (
     ("seat", "I always book an aisle seat on flights, near the front.", "user_stated"),
     ("peanuts", "I am allergic to peanuts, please never suggest satay.", "user_stated"),
     ("sister", "My sister Mia lives in Bergen.", "user_stated"),
     ("deploy", "Deploying the shop failed with ERR_SSL_VERSION_MISMATCH.", "tool_verified"),
     ("gym", "Ada seems to go to the gym on Tuesdays.", "agent_inferred"),
 )
-ASKED = (
+CUES = (
     "Which seat should you book on my flight?",
     "What was that ERR_SSL_VERSION_MISMATCH about?",
     "Where does my sister live?",
     "Who composed the opera Tosca?",
 )
-WHY_NOT = ("gym", ASKED[0])
 
 
 def demo_command(as_json: AsJson = False, output: Output = None) -> None:
@@ -39,29 +34,30 @@ def demo_command(as_json: AsJson = False, output: Output = None) -> None:
     from langmem_recall.stores.recall_store import RecallStore
 
     with RecallStore(LocalStore()) as store:
-        for key, text, source in TOLD:
+        for key, text, source in MEMORIES:
             store.remember(NAMESPACE, text, key=key, source=source)
-        recalls = [store.recall(NAMESPACE, cue) for cue in ASKED]
-        why_not = str(store.explain(NAMESPACE, *WHY_NOT))
+        recalls = [store.recall(NAMESPACE, cue) for cue in CUES]
+        why_not = str(store.explain(NAMESPACE, "gym", CUES[0]))
     record = {
-        "memories": [{"key": key, "text": text, "source": source} for key, text, source in TOLD],
-        "recalls": [_record(recall) for recall in recalls],
+        "memories": [
+            {"key": key, "text": text, "source": source} for key, text, source in MEMORIES
+        ],
+        "recalls": [
+            {
+                "cue": recall.trace.cue.text,
+                "recalled": [memory.key for memory in recall.memories],
+                "trace": str(recall),
+            }
+            for recall in recalls
+        ],
         "why_not": why_not,
     }
     deliver(record, lambda screen: _show(screen, recalls, why_not), as_json, output)
 
 
-def _record(recall: Recall) -> dict[str, Any]:
-    return {
-        "cue": recall.trace.cue.text,
-        "recalled": [memory.key for memory in recall.memories],
-        "trace": str(recall),
-    }
-
-
 def _show(screen: Console, recalls: Sequence[Recall], why_not: str) -> None:
     screen.print("Remembered:")
-    for _, text, source in TOLD:
+    for _, text, source in MEMORIES:
         screen.print(f"  {source:15} {text}")
     for recall in recalls:
         screen.print(f"\n> {recall.trace.cue.text}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -20,16 +18,13 @@ if TYPE_CHECKING:
     from langmem_recall.cli.stores import EmbedderChoice
     from langmem_recall.evaluation.cases import CaseSet
 
-WORDLLAMA, NO_EMBEDDER = "wordllama", "none"
 EMBEDDINGS_HELP = "wordllama, none, or module:name of a LangChain embedder or of what makes one."
 _POLICY_HELP = "A policy file or a preset: default, weighted, coding, similarity and others."
-
 
 CasesSource = Annotated[
     str,
     typer.Argument(
-        metavar="CASES",
-        help="JSONL of memories and cues, or a log of traces with feedback.",
+        metavar="CASES", help="JSONL of memories and cues, or a log of traces with feedback."
     ),
 ]
 PolicyChoice = Annotated[
@@ -40,30 +35,18 @@ PolicyChoices = Annotated[
     typer.Option("--policy", "-p", metavar="NAME|FILE", help=f"{_POLICY_HELP} May be repeated."),
 ]
 EmbeddingsChoice = Annotated[
-    str | None,
-    typer.Option(
-        "--embeddings",
-        "-e",
-        metavar="NAME",
-        help=EMBEDDINGS_HELP,
-    ),
+    str | None, typer.Option("--embeddings", "-e", metavar="NAME", help=EMBEDDINGS_HELP)
 ]
 
 
 def load_embedder(name: str | None) -> EmbedderChoice:
     """The embedder of that name; False for none at all, None when nothing was named."""
-    if name is None:
-        return None
-    if name == NO_EMBEDDER:
-        return False
-    if name == WORDLLAMA:
+    if name is None or name == "none":
+        return None if name is None else False
+    if name == "wordllama":
         from langmem_recall.embeddings import LocalEmbeddings
 
         return LocalEmbeddings()
-    return _imported_embedder(name)
-
-
-def _imported_embedder(name: str) -> EmbedderChoice:
     from langchain_core.embeddings import Embeddings
 
     module, _, attribute = name.partition(":")
@@ -89,53 +72,32 @@ def _imported_embedder(name: str) -> EmbedderChoice:
     return made
 
 
-def load_policy(told: str) -> RecallPolicy:
+def load_policy(name: str) -> RecallPolicy:
     """A preset by its name, or a policy file."""
-    if told in PRESETS:
-        preset: RecallPolicy = getattr(RecallPolicy, told)()
+    if name in PRESETS:
+        preset: RecallPolicy = getattr(RecallPolicy, name)()
         return preset
-    if not Path(told).is_file():
+    if not Path(name).is_file():
         raise InputError(
-            f"{told!r} is neither a policy file nor a preset. Presets: {', '.join(PRESETS)}."
+            f"{name!r} is neither a policy file nor a preset. Presets: {', '.join(PRESETS)}."
         )
-    return RecallPolicy.load(told)
-
-
-def load_policies(told: Sequence[str] | None) -> list[RecallPolicy]:
-    """Policies to compare, the default when none is named; names that clash get a number."""
-    loaded = [load_policy(one) for one in told or ["default"]]
-    seen: Counter[str] = Counter()
-    named = []
-    for policy in loaded:
-        seen[policy.name] += 1
-        number = seen[policy.name]
-        named.append(policy if number == 1 else policy.replace(name=f"{policy.name} {number}"))
-    return named
+    return RecallPolicy.load(name)
 
 
 def load_case_set(source: str) -> CaseSet:
     """The cases of a file, or of a log of traces."""
-    from langmem_recall.evaluation.cases import load_cases
-
-    return _cases_of_log(source) if _is_log(source) else load_cases(source)
-
-
-def _is_log(source: str) -> bool:
     try:
         record = json.loads(_first_line(Path(source)))
     except ValueError:
-        return False
-    return isinstance(record, dict) and record.keys() >= {"version", "kind"}
+        record = None
+    if isinstance(record, dict) and record.keys() >= {"version", "kind"}:
+        from langmem_recall.evaluation.traces import cases_from_traces
+        from langmem_recall.observe.log import read_log
 
+        return cases_from_traces(read_log(source), name=Path(source).stem)
+    from langmem_recall.evaluation.cases import load_cases
 
-def _cases_of_log(source: str) -> CaseSet:
-    from langmem_recall.evaluation.traces import cases_from_traces
-    from langmem_recall.observe.log import read_log
-
-    return cases_from_traces(read_log(source), name=Path(source).stem)
-
-
-# --- recorded cues --------------------------------------------------------------------------------
+    return load_cases(source)
 
 
 class RecordedCue(NamedTuple):
@@ -153,7 +115,7 @@ def read_cues(path: Path) -> list[RecordedCue]:
         from langmem_recall.observe.log import read_log
 
         # A log holds feedback as well.
-        recalls = (one for one in read_log(path) if one.get("kind", "recall") == "recall")
+        recalls = (each for each in read_log(path) if each.get("kind", "recall") == "recall")
         cues = [_read_trace(record, path.name) for record in recalls]
     else:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
@@ -175,20 +137,17 @@ def _first_line(path: Path) -> str:
 def _read_trace(record: dict[str, Any], file: str) -> RecordedCue:
     """Only what is needed: reading every candidate of a long log would take its time."""
     cue, budget = record.get("cue"), record.get("budget")
-    held: Any = {"text": cue} if isinstance(cue, str) else cue
+    fields: Any = {"text": cue} if isinstance(cue, str) else cue
     try:
-        text, parts, task = held.get("text") or "", held.get("parts") or (), held.get("task")
+        text, parts, task = fields.get("text") or "", fields.get("parts") or (), fields.get("task")
         places = tuple(tuple(map(str, labels)) for labels in record.get("namespaces") or ())
-        texts = [text, task or "", *parts]
+        if not (text or parts) or not all(isinstance(each, str) for each in (text, *parts)):
+            raise TypeError("no words")
+        if not isinstance(task, str | None):
+            raise TypeError("a task is a text")
     except (AttributeError, TypeError) as error:
-        raise _no_trace(record, file) from error
-    if not (text or parts) or not all(isinstance(told, str) for told in texts):
-        raise _no_trace(record, file)
+        raise InputError(
+            f'{file}: There is no cue in {record!s:.80}. A trace has {{"cue": {{"text": ...}}}}.'
+        ) from error
     tokens = budget if isinstance(budget, int) else None
     return RecordedCue(Cue(text, tuple(parts), task), places, True, tokens)
-
-
-def _no_trace(record: dict[str, Any], file: str) -> InputError:
-    return InputError(
-        f'{file}: There is no cue in {record!s:.80}. A trace has {{"cue": {{"text": ...}}}}.'
-    )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -18,7 +17,6 @@ from langmem_recall.cli.inputs import (
     PolicyChoices,
     load_case_set,
     load_embedder,
-    load_policies,
     load_policy,
 )
 from langmem_recall.cli.output import AsJson, Output, deliver, note, progress, save_policy
@@ -29,7 +27,6 @@ from langmem_recall.observe.show import printable
 if TYPE_CHECKING:
     from langmem_recall.cli.stores import EmbedderChoice
     from langmem_recall.evaluation.evaluate import Report, StoreFactory
-    from langmem_recall.evaluation.metrics import Row
 
 LEGEND = (
     "R, hit, nDCG, MRR: how well answerable cues find their memories. repeats: near-duplicates "
@@ -62,7 +59,8 @@ def evaluate_command(
     Cases are JSON lines: memories as {"key": "m1", "content": ...} and cues with the keys they
     should find as {"cue": ..., "relevant": ["m1"]}; an empty list means nothing should be recalled.
     """
-    policies, embedder = load_policies(policy), load_embedder(embeddings)
+    policies = [load_policy(name) for name in policy or ["default"]]
+    embedder = load_embedder(embeddings)
     case_set = load_case_set(cases)
     from langmem_recall.evaluation.evaluate import evaluate
 
@@ -71,72 +69,30 @@ def evaluate_command(
             case_set,
             policies,
             embeddings=embedder or None,
-            store=store_factory(embedder),
+            store=_store_factory(embedder),
             k=k,
             progress=tick,
         )
-    deliver(
-        _record(report, by),
-        lambda screen: _show(screen, report, by, intervals),
-        as_json,
-        output,
-    )
+    record = report.to_dict()
+    if by:
+        parts = report.by(by.value).items()
+        record["by"] = {label: [row.to_dict() for row in rows] for label, rows in parts}
+    deliver(record, lambda screen: _show(screen, report, by, intervals), as_json, output)
 
 
-def store_factory(embedder: EmbedderChoice) -> StoreFactory | None:
+def _store_factory(embedder: EmbedderChoice) -> StoreFactory | None:
     """Makes stores without vectors where there is to be no embedder."""
     from langmem_recall.stores.local.store import LocalStore
 
     return (lambda _: LocalStore(index=False)) if embedder is False else None
 
 
-def _record(report: Report, by: Facet | None) -> dict[str, Any]:
-    record = report.to_dict()
-    if by is None:
-        return record
-    return record | {
-        "by": {label: [_row_record(row) for row in rows] for label, rows in _parts(report, by)}
-    }
-
-
-def _parts(report: Report, by: Facet) -> list[tuple[str, tuple[Row, ...]]]:
-    return list(report.by(by.value).items())
-
-
-def _row_record(row: Row) -> dict[str, Any]:
-    estimates = {metric: held.to_dict() for metric, held in row.estimates.items()}
-    return {"policy": row.policy, **estimates}
-
-
 def _show(screen: Console, report: Report, by: Facet | None, intervals: bool) -> None:
     from langmem_recall.evaluation.metrics import table_of
 
-    titles = _titles(report)
-    counts = ", ".join(f"{n} {group}" for group, n in report.to_dict()["counts"].items())
-    _say(screen, f"{report.cases.name}: {counts}")
-    for told in report.cases.notes:
-        _say(screen, f"  {told}")
-    _say(screen, report.table(list(titles), intervals, titles))
-    for label, rows in _parts(report, by) if by else ():
-        _say(screen, f"\n{by}: {label}")
-        shown = [metric for metric in titles if metric in rows[0].estimates]
-        _say(screen, table_of(rows, shown, intervals, titles))
-    _say(screen, "")
-    for line in LEGEND:
-        _say(screen, line)
-    if len(report.rows) > 1:
-        _say(screen, f"* differs from {report.rows[0].policy} (p < 0.05, paired test)")
-
-
-def _say(screen: Console, text: str) -> None:
-    safe = "\n".join(map(printable, text.split("\n")))
-    screen.print(safe, soft_wrap=True)
-
-
-def _titles(report: Report) -> Mapping[str, str]:
-    """The columns of the table and what they are called; all the rest is in the JSON."""
     k = report.k
-    named = {
+    # The columns of the table and what they are called; all the rest is in the JSON.
+    titles = {
         f"recall@{k}": f"R@{k}",
         f"hit@{k}": f"hit@{k}",
         f"ndcg@{k}": f"nDCG@{k}",
@@ -148,21 +104,21 @@ def _titles(report: Report) -> Mapping[str, str]:
     for metric in report.metrics:
         word, _, group = metric.partition("_")
         if group and word in ("injected", "auc"):
-            named[metric] = f"{'in' if word == 'injected' else 'AUC'} {group.replace('_', '-')}"
-    return named | {"ms": "ms"}
+            titles[metric] = f"{'in' if word == 'injected' else 'AUC'} {group.replace('_', '-')}"
+    titles["ms"] = "ms"
+    lines = [report.heading, *(f"  {text}" for text in report.cases.notes)]
+    lines.append(report.table(list(titles), intervals, titles))
+    for label, rows in report.by(by.value).items() if by else ():
+        columns = [metric for metric in titles if metric in rows[0].estimates]
+        lines += [f"\n{by}: {label}", table_of(rows, columns, intervals, titles)]
+    lines += ["", *LEGEND]
+    if len(report.rows) > 1:
+        lines.append(f"* differs from {report.rows[0].policy} (p < 0.05, paired test)")
+    _print(screen, "\n".join(lines))
 
 
-if TYPE_CHECKING:
-    from langgraph.store.base import BaseStore
-
-    from langmem_recall.policy import RecallPolicy
-    from langmem_recall.types import Namespace
-
-PolicyFile = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Policy file to write, .toml or .json."),
-]
-"""Where a command writes a policy."""
+def _print(screen: Console, text: str) -> None:
+    screen.print("\n".join(map(printable, text.split("\n"))), soft_wrap=True)
 
 
 def tune_command(
@@ -184,7 +140,12 @@ def tune_command(
         typer.Option("--namespace", "-n", metavar="A/B", help="Of that store: where it applies."),
     ] = None,
     as_json: AsJson = False,
-    output: PolicyFile = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Policy file to write, .toml or .json."
+        ),
+    ] = None,
 ) -> None:
     """Fit weights, half-life, trigger and floor to cases, or refuse where nothing is gained.
 
@@ -192,6 +153,7 @@ def tune_command(
     policy that was started from stays the best there is, and the exit code is 0.
     """
     from langmem_recall.evaluation.tune import tune
+    from langmem_recall.stores.recall_store import RecallStore
 
     base, embedder = load_policy(policy or "default"), load_embedder(embeddings)
     if (store is None) != (namespace is None):
@@ -205,29 +167,21 @@ def tune_command(
                 case_set,
                 base=base,
                 embeddings=embedder or None,
-                store=store_factory(embedder),
+                store=_store_factory(embedder),
                 folds=folds,
                 seed=seed,
                 target_injection=injection_rate,
                 progress=tick,
             )
         record = {"accepted": tuned.is_better, **tuned.to_dict()}
-        text = "\n".join(map(printable, str(tuned).split("\n")))
-        deliver(record, lambda screen: screen.print(text, soft_wrap=True), as_json)
+        deliver(record, lambda screen: _print(screen, str(tuned)), as_json)
         if output:
             save_policy(tuned.policy, output)
         if inner and store and tuned.is_better:
-            _save_in_store(inner, parse_namespace(namespace), tuned.policy)
+            with closing(RecallStore(inner)) as target:
+                target.set_policy(parse_namespace(namespace), tuned.policy)
             note(
                 f"RecallStore(..., stored_policies=True) on {shown(store)} uses it for {namespace}."
             )
         elif store:
             note(f"{shown(store)} was left as it is.")
-
-
-def _save_in_store(inner: BaseStore, namespace: Namespace, policy: RecallPolicy) -> None:
-    from langmem_recall.stores.recall_store import RecallStore
-
-    store = RecallStore(inner)
-    store.set_policy(namespace, policy)
-    store.close()

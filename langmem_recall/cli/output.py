@@ -29,7 +29,7 @@ BAD_NEWS = 1
 BAD_INPUT = 2
 """Exit code when the command could not do what was asked."""
 UNBOUNDED = 10_000
-"""Columns of a pipe or a file: nothing is folded that somebody may want to search."""
+"""Columns of a pipe or a file: no line is folded, so that each can be searched."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Output = Annotated[
@@ -43,18 +43,27 @@ Output = Annotated[
 ]
 Show = Callable[[Console], None]
 Tick = Callable[[int, int | None], None]
-"""Told how much is done and of how much, where that is known."""
+"""Called with how much is done and of how much, where that is known."""
 
 
 def deliver(record: Mapping[str, Any], show: Show, as_json: bool, path: Path | None = None) -> None:
     """Give the result to the user: one JSON document, or what `show` draws."""
-    as_json = as_json or (path is not None and path.suffix.lower() == ".json")
     if path is None:
         _write(record, show, as_json, sys.stdout)
         return
     with replaced(path) as fresh, fresh.open("w", encoding="utf-8") as file:
-        _write(record, show, as_json, file)
+        _write(record, show, as_json or path.suffix.lower() == ".json", file)
     note(f"Written to {path}.")
+
+
+def _write(record: Mapping[str, Any], show: Show, as_json: bool, file: IO[str]) -> None:
+    if as_json:
+        # ASCII, so that no locale and no lone surrogate can break the document.
+        file.write(json.dumps(record, indent=2, allow_nan=False) + "\n")
+    else:
+        # What memories say is never markup.
+        width = None if file.isatty() else UNBOUNDED
+        show(Console(file=file, markup=False, highlight=False, emoji=False, width=width))
 
 
 def save_policy(policy: RecallPolicy, path: Path) -> None:
@@ -64,22 +73,8 @@ def save_policy(policy: RecallPolicy, path: Path) -> None:
     note(f"The policy {policy.name} is in {path}.")
 
 
-def _write(record: Mapping[str, Any], show: Show, as_json: bool, file: IO[str]) -> None:
-    if as_json:
-        # ASCII, so that no locale and no lone surrogate can break the document.
-        file.write(json.dumps(record, indent=2, allow_nan=False) + "\n")
-    else:
-        show(console(file))
-
-
-def console(file: IO[str]) -> Console:
-    """A console that takes text as it is: what memories say is never markup."""
-    width = None if file.isatty() else UNBOUNDED
-    return Console(file=file, markup=False, highlight=False, emoji=False, width=width)
-
-
 def note(text: str) -> None:
-    """A line for the person at the terminal, out of the way of the result."""
+    """A line for the terminal, out of the way of the result."""
     typer.echo(printable(text), err=True)
 
 
@@ -115,15 +110,10 @@ def use_utf8() -> None:
 def progress(what: str) -> Iterator[Tick]:
     """A bar on the terminal while something takes its time; nothing in a pipe."""
     terminal = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    bar = Progress(
-        *columns,
-        TimeElapsedColumn(),
-        console=terminal,
-        transient=True,
-        disable=not terminal.is_terminal,
-    )
-    with bar:
+    words = TextColumn("{task.description}")
+    columns = (words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    is_hidden = not terminal.is_terminal
+    with Progress(*columns, console=terminal, transient=True, disable=is_hidden) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

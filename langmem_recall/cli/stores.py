@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     EmbedderChoice = Embeddings | Literal[False] | None
     """An embedder, False for none at all, or None for the store's default."""
 
-POSTGRES = ("postgres://", "postgresql://")
 EVERYTHING = 2**31 - 1
 """One page: stores that sort by time alone lose and repeat memories between pages."""
 _USAGES_PER_READ = 1_000
@@ -47,7 +46,7 @@ Within = Annotated[
 def open_store(
     target: str, embedder: EmbedderChoice = None, create: bool = False
 ) -> Iterator[BaseStore]:
-    """The store behind a path or an address, closed in the end; made only where told to.
+    """The store behind a path or an address, closed in the end; created only on demand.
 
     Without an embedder a LocalStore has its default one, and Postgres is read by words alone.
     """
@@ -58,7 +57,16 @@ def open_store(
     from langmem_recall.stores.local.store import LocalStore
 
     if not create:
-        _check_file(target)
+        path = Path(target)
+        if path.is_dir():
+            raise InputError(f"{target} is a folder. Name the file of a LocalStore in it.")
+        if not path.exists():
+            raise InputError(
+                f"{target} does not exist. Check the path; nothing is created unless you ask for "
+                "it."
+            )
+        if not path.stat().st_size:
+            raise InputError(f"{target} is empty and no LocalStore. Check the path.")
     index: Literal[False] | None = False if embedder is False else None
     with LocalStore(target, embeddings=embedder or None, index=index) as local:
         yield local
@@ -66,7 +74,7 @@ def open_store(
 
 def is_postgres(target: str) -> bool:
     """Whether a target is an address rather than a file."""
-    return target.startswith(POSTGRES)
+    return target.startswith(("postgres://", "postgresql://"))
 
 
 def shown(target: str) -> str:
@@ -75,18 +83,6 @@ def shown(target: str) -> str:
         return target
     parts = urlsplit(target)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def _check_file(target: str) -> None:
-    path = Path(target)
-    if path.is_dir():
-        raise InputError(f"{target} is a folder. Name the file of a LocalStore in it.")
-    if not path.exists():
-        raise InputError(
-            f"{target} does not exist. Check the path; nothing is created unless you ask for it."
-        )
-    if not path.stat().st_size:
-        raise InputError(f"{target} is empty and no LocalStore. Check the path.")
 
 
 @contextmanager
@@ -123,28 +119,26 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0].rstrip(".")
 
 
-def parse_namespace(told: str | None) -> Namespace:
-    """The labels of `a/b` or of a JSON list; the root when nothing is told."""
-    if told is None:
+def parse_namespace(text: str | None) -> Namespace:
+    """The labels of `a/b` or of a JSON list; the root for None."""
+    if text is None:
         return ()
-    labels: Any = told.split("/")
-    if told.startswith("["):
-        try:
-            labels = json.loads(told)
-        except ValueError as error:
-            raise InputError(f"{told!r} is no JSON list of labels: {error}.") from error
+    try:
+        labels: Any = json.loads(text) if text.startswith("[") else text.split("/")
+    except ValueError as error:
+        raise InputError(f"{text!r} is no JSON list of labels: {error}.") from error
     if not labels or not all(isinstance(label, str) and label for label in labels):
         raise InputError(
-            f"A namespace is labels with slashes between them, got {told!r}. Write memories/ada."
+            f"A namespace is labels with slashes between them, got {text!r}. Write memories/ada."
         )
     return tuple(labels)
 
 
 def told_namespace(namespace: Namespace) -> str:
     """A namespace as `parse_namespace` reads it."""
-    told = "/".join(namespace)
-    is_plain = told.count("/") < len(namespace) and not told.startswith("[")
-    return told if is_plain or not namespace else json.dumps(namespace, ensure_ascii=False)
+    text = "/".join(namespace)
+    is_plain = text.count("/") < len(namespace) and not text.startswith("[")
+    return text if is_plain or not namespace else json.dumps(namespace, ensure_ascii=False)
 
 
 def all_items(store: BaseStore, namespace: Namespace = ()) -> list[SearchItem]:

@@ -6,29 +6,19 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Literal, cast
+from typing import IO, TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from langmem_recall.cli.inputs import EmbeddingsChoice, load_embedder
 from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
-from langmem_recall.cli.stores import (
-    Target,
-    Within,
-    all_items,
-    open_store,
-    parse_namespace,
-    shown,
-)
+from langmem_recall.cli.stores import Target, Within, all_items, open_store, parse_namespace, shown
 from langmem_recall.errors import InputError
 from langmem_recall.types import SIDECAR_ROOT, Namespace
 
 if TYPE_CHECKING:
     from langgraph.store.base import BaseStore
 
-    from langmem_recall.stores.local.writer import Put
-
-STDIN = "-"
 PUTS_PER_BATCH = 256
 
 
@@ -58,8 +48,8 @@ def export_command(
         with replaced(output) as fresh, fresh.open("w", encoding="utf-8", newline="\n") as lines:
             count = _export(opened, lines, prefix, vectors, tick)
     record = {"store": shown(store), "memories": count, "output": str(output)}
-    told = f"{count:,} memories of {shown(store)} are in {output}."
-    deliver(record, lambda screen: screen.print(told, soft_wrap=True), as_json)
+    line = f"{count:,} memories of {shown(store)} are in {output}."
+    deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json)
 
 
 def import_command(
@@ -82,13 +72,16 @@ def import_command(
     A line that cannot be read stops the import before anything is stored. Texts without vectors are
     embedded.
     """
-    lines = _read_lines(source)
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{source} cannot be read: {error}. Pass what export wrote.") from error
     embedder = load_embedder(embeddings)
     with open_store(store, embedder, create) as opened, progress("importing") as tick:
-        count = _import(opened, lines, not judge_anew, tick)
+        count = _import(opened, text.split("\n"), not judge_anew, tick)
     record = {"store": shown(store), "memories": count, "input": source}
-    told = f"{count:,} memories were imported into {shown(store)}."
-    deliver(record, lambda screen: screen.print(told, soft_wrap=True), as_json)
+    line = f"{count:,} memories were imported into {shown(store)}."
+    deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json)
 
 
 def _export(
@@ -97,7 +90,7 @@ def _export(
     from langmem_recall.stores.local.store import LocalStore
     from langmem_recall.stores.transfer import export_jsonl
 
-    lines = _Counted(target, tick)
+    lines = _CountedLines(target, tick)
     if isinstance(store, LocalStore):
         return export_jsonl(store, cast(IO[str], lines), namespace, vectors)
     if vectors:
@@ -109,20 +102,19 @@ def _export(
     decisions = run(Quarantine(default_guard, 0.0).below(namespace), Host(store, store))
     memories = sorted(all_items(store, namespace), key=lambda item: (item.namespace, item.key))
     for item in memories:
-        told = {name: held for name, held in item.dict().items() if name != "score"}
+        record = item.dict()
+        record.pop("score", None)
         if decision := decisions.get((item.namespace, item.key)):
-            told["decision"] = decision.to_dict()
-        lines.write(json.dumps(told, ensure_ascii=False, sort_keys=True) + "\n")
+            record["decision"] = decision.to_dict()
+        lines.write(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n")
     return len(memories)
 
 
-class _Counted:
-    """A file that tells how many lines were written to it."""
+class _CountedLines:
+    """A file that reports how many lines were written to it."""
 
     def __init__(self, target: IO[str], tick: Tick) -> None:
-        self._target = target
-        self._tick = tick
-        self._written = 0
+        self._target, self._tick, self._written = target, tick, 0
 
     def write(self, line: str) -> None:
         """Write a line."""
@@ -131,52 +123,32 @@ class _Counted:
         self._tick(self._written, None)
 
 
-def _read_lines(source: str) -> list[str]:
-    try:
-        if source == STDIN:
-            return sys.stdin.read().split("\n")
-        return Path(source).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{source} cannot be read: {error}. Pass what export wrote.") from error
-
-
 def _import(store: BaseStore, lines: Sequence[str], decisions: bool, tick: Tick) -> int:
     from langgraph.store.base import PutOp
 
     from langmem_recall.guard.judge import default_guard
+    from langmem_recall.memory.value import TEXT_FIELDS
     from langmem_recall.stores.local.store import LocalStore
     from langmem_recall.stores.transfer import import_jsonl, read_jsonl
 
-    told = cast(IO[str], iter(lines))
+    source = cast(IO[str], iter(lines))
     if isinstance(store, LocalStore):
-        return import_jsonl(store, told, decisions=decisions)
+        return import_jsonl(store, source, decisions=decisions)
     with LocalStore(index=False) as scratch:
         # Every line is checked before the first is stored.
-        read = read_jsonl(scratch, told, default_guard, decisions).values()
+        read = read_jsonl(scratch, source, default_guard, decisions).values()
+    puts, count = [], 0
     # Decisions before the memories that they are about.
-    puts = [
-        PutOp(
-            put.namespace,
-            put.key,
-            dict(put.value),
-            list(put.indexed) if put.indexed else _text_path(put),
-            put.ttl_minutes,
-        )
-        for put in sorted(read, key=lambda put: put.namespace[0] != SIDECAR_ROOT)
-    ]
-    count = sum(put.namespace[0] != SIDECAR_ROOT for put in puts)
+    for put in sorted(read, key=lambda put: put.namespace[0] != SIDECAR_ROOT):
+        index = put.indexed
+        if index is not False:
+            # The field a memory's text is in; None leaves the choice to the store.
+            texts = [name for name in TEXT_FIELDS if isinstance(put.value.get(name), str)]
+            index = list(index or texts[:1]) or None
+        puts.append(PutOp(put.namespace, put.key, dict(put.value), index, put.ttl_minutes))
+        count += put.namespace[0] != SIDECAR_ROOT
     for start in range(0, len(puts), PUTS_PER_BATCH):
         store.batch(puts[start : start + PUTS_PER_BATCH])
         tick(min(start + PUTS_PER_BATCH, len(puts)), len(puts))
     note("This store keeps its own times of creation; written_at is kept where a memory has it.")
     return count
-
-
-def _text_path(put: Put) -> list[str] | Literal[False] | None:
-    """The field a memory's text is in; None leaves the choice to the store, False: none."""
-    from langmem_recall.memory.value import TEXT_FIELDS
-
-    if put.indexed is False:
-        return False
-    found = [name for name in TEXT_FIELDS if isinstance(put.value.get(name), str)]
-    return found[:1] or None

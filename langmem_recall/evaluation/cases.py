@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from langmem_recall.errors import InputError
 from langmem_recall.memory.value import TEXT_FIELDS
-from langmem_recall.types import Cue
+from langmem_recall.types import Cue, aware
 
 ANSWERABLE = "answerable"
 HARD = "hard"
@@ -80,13 +80,6 @@ class CaseSet:
         for case in self.cases:
             _check_relevant(case, keys)
 
-    def merge(self, *others: CaseSet) -> CaseSet:
-        """This set and others as one; different collections of one name are renamed apart."""
-        merged = self
-        for other in others:
-            merged = _joined(merged, other)
-        return merged
-
 
 def _check_relevant(case: Case, keys: Mapping[str, frozenset[str]]) -> None:
     if case.collection not in keys:
@@ -102,34 +95,7 @@ def _check_relevant(case: Case, keys: Mapping[str, frozenset[str]]) -> None:
         )
 
 
-def _joined(first: CaseSet, second: CaseSet) -> CaseSet:
-    held = {collection.name: collection for collection in first.collections}
-    names = {
-        collection.name: _free_name(collection, second.name, held)
-        for collection in second.collections
-    }
-    moved = [replace(each, name=names[each.name]) for each in second.collections]
-    return CaseSet(
-        name=f"{first.name} + {second.name}",
-        collections=(*first.collections, *(each for each in moved if each.name not in held)),
-        cases=(
-            *first.cases,
-            *(replace(case, collection=names[case.collection]) for case in second.cases),
-        ),
-        notes=(*first.notes, *second.notes),
-    )
-
-
-def _free_name(collection: Collection, owner: str, held: Mapping[str, Collection]) -> str:
-    name = collection.name
-    while name in held and held[name].memories != collection.memories:
-        name = f"{owner}/{name}"
-    return name
-
-
 # --- JSONL, written by hand ---------------------------------------------------------------------
-
-_Held = dict[str, dict[str, Mapping[str, Any]]]
 
 
 def load_cases(path: str | Path) -> CaseSet:
@@ -143,30 +109,28 @@ def load_cases(path: str | Path) -> CaseSet:
         InputError: A line cannot be used; the message names the file and the line.
     """
     source = Path(path)
-    held: _Held = {}
-    asked: list[tuple[int, Case]] = []
-    for number, line in enumerate(_lines(source), start=1):
-        with _located(source.name, number):
-            asked += [(number, case) for case in _read_line(line, held)]
-    if not asked:
-        raise InputError(f'{source.name} holds no cases. Add lines with "cue" and "relevant".')
-    keys = {name: frozenset(memories) for name, memories in held.items()}
-    for number, case in asked:
-        with _located(source.name, number):
-            _check_relevant(case, keys)
-    collections = (Collection(name, tuple(memories.items())) for name, memories in held.items())
-    return CaseSet(source.stem, tuple(collections), tuple(case for _, case in asked))
-
-
-def _lines(source: Path) -> list[str]:
     try:
-        return source.read_text(encoding="utf-8-sig").split("\n")
+        lines = source.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{source} cannot be read: {error}. Pass a UTF-8 JSONL file.") from error
+    memories: dict[str, dict[str, Mapping[str, Any]]] = {}
+    cases: dict[int, Case] = {}
+    for number, line in enumerate(lines, start=1):
+        with _locate_errors(source.name, number):
+            if line.strip() and (case := _read_line(line, memories)):
+                cases[number] = case
+    if not cases:
+        raise InputError(f'{source.name} holds no cases. Add lines with "cue" and "relevant".')
+    keys = {name: frozenset(members) for name, members in memories.items()}
+    for number, case in cases.items():
+        with _locate_errors(source.name, number):
+            _check_relevant(case, keys)
+    collections = (Collection(name, tuple(members.items())) for name, members in memories.items())
+    return CaseSet(source.stem, tuple(collections), tuple(cases.values()))
 
 
 @contextmanager
-def _located(file: str, line: int) -> Iterator[None]:
+def _locate_errors(file: str, line: int) -> Iterator[None]:
     """Errors within name the file and the line."""
     try:
         yield
@@ -174,37 +138,32 @@ def _located(file: str, line: int) -> Iterator[None]:
         raise InputError(f"{file}, line {line}: {error}") from error
 
 
-def _read_line(line: str, held: _Held) -> Iterator[Case]:
-    """The case of a line, if it is one; a memory is added to what is held."""
-    if not line.strip():
-        return
+def _read_line(line: str, memories: dict[str, dict[str, Mapping[str, Any]]]) -> Case | None:
+    """The case of a line, if it is one; a memory is added to those of its collection."""
     try:
         record = json.loads(line)
     except ValueError as error:
         raise InputError(f"This is not JSON ({error}). Write one object a line.") from error
     if not isinstance(record, dict):
         raise InputError(f"A line is one JSON object, got {record!r}. Write it in braces.")
-    name = _label(record, "collection") or DEFAULT_COLLECTION
+    collection = _label(record, "collection") or DEFAULT_COLLECTION
     if "cue" in record:
-        yield _read_case(name, record)
-    elif record:
-        _add_memory(held.setdefault(name, {}), record)
-    else:
-        held.setdefault(name, {})
-
-
-def _add_memory(held: dict[str, Mapping[str, Any]], record: dict[str, Any]) -> None:
+        return _read_case(collection, record)
+    members = memories.setdefault(collection, {})
+    if not record:
+        return None
     key = _label(record, "key")
     if key is None:
         raise InputError(
             f"A line needs a key (a memory) or a cue (a case), got only {', '.join(record)}. "
             'Write {"key": ..., "content": ...} or {"cue": ..., "relevant": [...]}.'
         )
-    if key in held:
+    if key in members:
         raise InputError(f"The key {key!r} is used twice in its collection. Rename one of them.")
-    if not any(name in record for name in TEXT_FIELDS):
+    if record.keys().isdisjoint(TEXT_FIELDS):
         raise InputError(f'The memory {key!r} has no text. Put the words under "content".')
-    held[key] = record
+    members[key] = record
+    return None
 
 
 def _read_case(collection: str, record: dict[str, Any]) -> Case:
@@ -212,89 +171,77 @@ def _read_case(collection: str, record: dict[str, Any]) -> Case:
     if not _are_texts(relevant):
         raise InputError(f"relevant must be a list of keys, got {relevant!r}. [] is off-topic.")
     group = _label(record, "group") or (ANSWERABLE if relevant else OFF_TOPIC)
-    category, at = _label(record, "category"), _read_time(record.pop("at", None))
+    category, at = _label(record, "category"), record.pop("at", None)
+    try:
+        moment = None if at is None else aware(datetime.fromisoformat(at))
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f'at must be an ISO 8601 time, got {at!r}. Write "2026-03-04T10:00:00Z".'
+        ) from error
     if record:
         raise InputError(
             f"A case has no field {', '.join(record)}. "
             "It takes cue, relevant, at, group, category and collection."
         )
-    return Case(collection, cue, frozenset(relevant), at, group, category)
+    return Case(collection, cue, frozenset(relevant), moment, group, category)
 
 
-def _read_cue(held: Any) -> Cue:
-    if isinstance(held, str) and held.strip():
-        return Cue(held)
-    if isinstance(held, dict) and held and held.keys() <= {"text", "parts", "task"}:
-        text, parts, task = held.get("text", ""), held.get("parts", []), held.get("task")
+def _read_cue(given: Any) -> Cue:
+    if isinstance(given, str) and given.strip():
+        return Cue(given)
+    if isinstance(given, dict) and given and given.keys() <= {"text", "parts", "task"}:
+        text, parts, task = given.get("text", ""), given.get("parts", []), given.get("task")
         if isinstance(text, str) and _are_texts(parts) and isinstance(task, str | None):
             return Cue(text, tuple(parts), task)
     raise InputError(
-        f"A cue must be a text, got {held!r}. Write the words, or an object of text, parts, task."
+        f"A cue must be a text, got {given!r}. Write the words, or an object of text, parts, task."
     )
 
 
-def _read_time(held: Any) -> datetime | None:
-    try:
-        moment = None if held is None else datetime.fromisoformat(held)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f'at must be an ISO 8601 time, got {held!r}. Write "2026-03-04T10:00:00Z".'
-        ) from error
-    return moment.replace(tzinfo=UTC) if moment and not moment.tzinfo else moment
-
-
 def _label(record: dict[str, Any], name: str) -> str | None:
-    held = record.pop(name, None)
-    if held is not None and (not isinstance(held, str) or not held):
-        raise InputError(f"{name} must be a text, got {held!r}. Give it a name.")
-    return held
+    label = record.pop(name, None)
+    if label is not None and (not isinstance(label, str) or not label):
+        raise InputError(f"{name} must be a text, got {label!r}. Give it a name.")
+    return label
 
 
-def _are_texts(held: Any) -> bool:
-    return isinstance(held, list) and all(isinstance(part, str) for part in held)
+def _are_texts(given: Any) -> bool:
+    return isinstance(given, list) and all(isinstance(part, str) for part in given)
 
 
 def save_cases(cases: CaseSet, path: str | Path) -> None:
     """Write cases as the JSONL that `load_cases` reads."""
-    lines = [json.dumps(record, ensure_ascii=False, default=_plain) for record in _records(cases)]
+    records: list[dict[str, Any]] = []
+    for collection in cases.collections:
+        if not collection.memories:
+            records.append({"collection": collection.name})
+        for key, value in collection.memories:
+            taken = value.keys() & {"collection", "key", "cue"}
+            if taken:
+                raise InputError(
+                    f"The memory {key!r} has a field {', '.join(sorted(taken))}, which means "
+                    "something else in a file of cases. Rename the field."
+                )
+            records.append({"collection": collection.name, "key": key, **value})
+    for case in cases.cases:
+        cue = {"text": case.cue.text, "parts": list(case.cue.parts), "task": case.cue.task}
+        cue = {name: part for name, part in cue.items() if part}
+        record = {
+            "collection": case.collection,
+            "cue": case.cue.text if cue.keys() == {"text"} else cue,
+            "relevant": sorted(case.relevant),
+            "at": case.at,
+            "group": case.group,
+            "category": case.category,
+        }
+        records.append({name: entry for name, entry in record.items() if entry is not None})
+    lines = [json.dumps(record, ensure_ascii=False, default=_plain) for record in records]
     Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _records(cases: CaseSet) -> Iterator[dict[str, Any]]:
-    for collection in cases.collections:
-        if not collection.memories:
-            yield {"collection": collection.name}
-        for key, value in collection.memories:
-            _check_writable(key, value)
-            yield {"collection": collection.name, "key": key, **value}
-    yield from map(_case_record, cases.cases)
-
-
-def _check_writable(key: str, value: Mapping[str, Any]) -> None:
-    taken = value.keys() & {"collection", "key", "cue"}
-    if taken:
-        raise InputError(
-            f"The memory {key!r} has a field {', '.join(sorted(taken))}, which means something "
-            "else in a file of cases. Rename the field."
-        )
-
-
-def _case_record(case: Case) -> dict[str, Any]:
-    cue = case.cue
-    parts = {"text": cue.text, "parts": list(cue.parts), "task": cue.task}
-    told = {name: held for name, held in parts.items() if held}
-    record: dict[str, Any] = {
-        "collection": case.collection,
-        "cue": cue.text if told.keys() == {"text"} else told,
-        "relevant": sorted(case.relevant),
-        "at": case.at,
-        "group": case.group,
-        "category": case.category,
-    }
-    return {name: held for name, held in record.items() if held is not None}
-
-
-def _plain(held: Any) -> str:
-    if isinstance(held, datetime):
-        return held.isoformat()
-    raise InputError(f"A file of cases holds plain JSON, got {held!r}. Make it a text or a number.")
+def _plain(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise InputError(
+        f"A file of cases holds plain JSON, got {value!r}. Make it a text or a number."
+    )

@@ -6,10 +6,9 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -18,14 +17,14 @@ from langgraph.store.base import BaseStore, PutOp
 from langmem_recall.errors import InputError
 from langmem_recall.evaluation.cases import Case, CaseSet, Collection
 from langmem_recall.evaluation.metrics import (
-    Measured,
     Row,
+    auc_estimate,
     hit_at,
+    mean_estimate,
     ndcg_at,
     near_duplicate_share,
     recall_at,
     reciprocal_rank,
-    rows_of,
     table_of,
     token_count,
 )
@@ -35,20 +34,32 @@ from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.gates import HARD_GATES
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import Caching, RecallStore
-from langmem_recall.types import Cue, Namespace, Recall, Scored
+from langmem_recall.types import Cue, Namespace, Recall
 
 LOWEST_TRIGGER, HIGHEST_TRIGGER = 0.05, 0.95
+NAMESPACE: Namespace = ("evaluation",)
+"""Each collection has a store of its own, so that one name serves all."""
+PUTS_PER_BATCH = 256
+AT_K = ("recall", "hit", "ndcg", "duplicates")
+"""Metrics that read the first k of a ranking."""
+PER_CASE = ("recall", "hit", "ndcg", "mrr", "duplicates", "tokens", "injected", "ms")
+
+StoreFactory = Callable[[Embeddings | None], BaseStore]
+Progress = Callable[[int, int], None]
+Facet = Literal["category", "group", "collection"]
+
+
+# --- gates ----------------------------------------------------------------------------------------
 
 
 def best_relevance(recall: Recall) -> float:
     """What a trigger judges a recall by; 1.0 with a pinned memory, which passes any trigger."""
-    hard = set(HARD_GATES)
-    dropped = [drop.scored for drop in recall.dropped if drop.gate not in hard]
-    return max(map(_reach, (*recall.chosen, *dropped)), default=0.0)
-
-
-def _reach(scored: Scored) -> float:
-    return 1.0 if scored.memory.pinned else scored.signals.relevance
+    seen = (
+        *recall.chosen,
+        *(drop.scored for drop in recall.dropped if drop.gate not in HARD_GATES),
+    )
+    reaches = (1.0 if each.memory.pinned else each.signals.relevance for each in seen)
+    return max(reaches, default=0.0)
 
 
 def check_share(target: float) -> None:
@@ -77,18 +88,14 @@ def set_injection_rate(
             f"The best relevance of each cue is needed, got {len(reaches)} with "
             f"{int(np.isnan(reaches).sum())} NaN. Record some recalls first."
         )
+    # Triggers midway between neighbours, and the bounds, are all that tell the cues apart.
+    distinct = np.unique(reaches)
+    midways = np.clip((distinct[1:] + distinct[:-1]) / 2, LOWEST_TRIGGER, HIGHEST_TRIGGER)
+    cuts = np.array([HIGHEST_TRIGGER, *midways, LOWEST_TRIGGER])
     # Of cuts that give the same rate, the one nearest to the trigger in force.
-    cuts = np.array(sorted(_cuts(reaches), key=lambda cut: abs(cut - base.trigger)))
+    cuts = cuts[np.argsort(np.abs(cuts - base.trigger), kind="stable")]
     rates = 1.0 - np.searchsorted(reaches, cuts, "left") / len(reaches)
     return with_trigger(base, float(cuts[np.argmin(np.abs(rates - target))]))
-
-
-def _cuts(reaches: FloatArray) -> Iterator[float]:
-    """Triggers midway between neighbours, and the bounds; all that tell the cues apart."""
-    distinct = np.unique(reaches)
-    yield HIGHEST_TRIGGER
-    yield from np.clip((distinct[1:] + distinct[:-1]) / 2, LOWEST_TRIGGER, HIGHEST_TRIGGER).tolist()
-    yield LOWEST_TRIGGER
 
 
 def with_trigger(base: RecallPolicy, trigger: float) -> RecallPolicy:
@@ -96,26 +103,20 @@ def with_trigger(base: RecallPolicy, trigger: float) -> RecallPolicy:
 
     A gate on scores gives way, because relevance alone decides now.
     """
+
+    def log_odds(share: float) -> float:
+        return math.log(share / (1.0 - share))
+
     if 0.0 < base.floor < 1.0 and 0.0 < base.trigger < 1.0:
-        distance = _log_odds(base.trigger) - _log_odds(base.floor)
-        floor = 1.0 / (1.0 + math.exp(distance - _log_odds(trigger)))
+        distance = log_odds(base.trigger) - log_odds(base.floor)
+        floor = 1.0 / (1.0 + math.exp(distance - log_odds(trigger)))
     else:
         # A gate that is off, or shuts everything out, has no distance to keep.
         floor = min(base.floor, trigger)
     return base.replace(trigger=trigger, floor=floor, composite_floor=0.0)
 
 
-def _log_odds(share: float) -> float:
-    return math.log(share / (1.0 - share))
-
-
-NAMESPACE: Namespace = ("evaluation",)
-"""Each collection has a store of its own, so that one name serves all."""
-PUTS_PER_BATCH = 256
-
-StoreFactory = Callable[[Embeddings | None], BaseStore]
-Progress = Callable[[int, int], None]
-Facet = Literal["category", "group", "collection"]
+# --- comparing ------------------------------------------------------------------------------------
 
 
 class Ranker(Protocol):
@@ -137,18 +138,17 @@ class Ranker(Protocol):
 Contender = RecallPolicy | Ranker
 
 
-class Outcome(NamedTuple):
-    """What one policy made of one case."""
+@dataclass(frozen=True, slots=True)
+class CaseValues:
+    """One policy's numbers, a value per case; NaN where a metric does not apply."""
 
-    ranking: Sequence[str]
-    seconds: float
-    """How long the search took; NaN when there was none."""
-    relevance: float
-    """Of the best memory, in [0, 1]; NaN when no recall was made."""
-    score: float
-    """Of the best memory, by the policy's own formula."""
-    injected: Sequence[str] | None
-    """Texts a recall would show the model; None when no recall was made."""
+    name: str
+    values: Mapping[str, FloatArray]
+
+    def within(self, metric: str, chosen: BoolArray) -> FloatArray:
+        """The numbers of some cases; none at all where the metric never applies."""
+        values = self.values[metric][chosen]
+        return np.asarray(values[~np.isnan(values)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class Report:
     cases: CaseSet = field(repr=False)
     k: int
     rows: tuple[Row, ...]
-    measured: tuple[Measured, ...] = field(repr=False)
+    measured: tuple[CaseValues, ...] = field(repr=False)
     """The numbers case by case, for breakdowns."""
 
     @property
@@ -166,11 +166,17 @@ class Report:
         """Names of the metrics, in the order of the table."""
         return tuple(self.rows[0].estimates)
 
+    @property
+    def heading(self) -> str:
+        """What was measured: the name of the cases, and how many each group has."""
+        counts = Counter(case.group for case in self.cases.cases)
+        return f"{self.cases.name}: {', '.join(f'{n} {group}' for group, n in counts.items())}"
+
     def by(self, facet: Facet) -> dict[str, tuple[Row, ...]]:
         """The rows for each category, group or collection of the cases."""
         labels = np.array([str(getattr(case, facet) or "") for case in self.cases.cases])
         # Off-topic cases without a category stand against every category.
-        shared = (labels == "") & ~_are_answerable(self.cases)
+        shared = (labels == "") & np.array([not case.relevant for case in self.cases.cases])
         return {
             label: _rows(self.measured, self.cases, self.k, (labels == label) | shared)
             for label in sorted(set(labels.tolist()) - {""})
@@ -182,29 +188,22 @@ class Report:
         intervals: bool = False,
         titles: Mapping[str, str] | None = None,
     ) -> str:
-        """The rows as aligned plain text, where asked with intervals and titles of one's own."""
+        """The rows as aligned plain text, on demand with intervals and other titles."""
         return table_of(self.rows, metrics or self.metrics, intervals, titles or {})
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the single cases, as plain JSON types."""
         return {
             "cases": self.cases.name,
-            "counts": _counts(self.cases),
+            "counts": dict(Counter(case.group for case in self.cases.cases)),
             "notes": list(self.cases.notes),
             "k": self.k,
-            "rows": [
-                {
-                    "policy": row.policy,
-                    **{metric: held.to_dict() for metric, held in row.estimates.items()},
-                }
-                for row in self.rows
-            ],
+            "rows": [row.to_dict() for row in self.rows],
         }
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{count} {group}" for group, count in _counts(self.cases).items())
-        lines = [f"{self.cases.name}: {counts}", self.table()]
-        if any(held.is_significant for row in self.rows for held in row.estimates.values()):
+        lines = [self.heading, self.table()]
+        if any(each.is_significant for row in self.rows for each in row.estimates.values()):
             lines.append(f"* differs from {self.rows[0].policy} (p < 0.05, paired test)")
         return "\n".join(lines)
 
@@ -235,24 +234,49 @@ def evaluate(
         raise InputError("evaluate needs a policy, got none. Pass [RecallPolicy.default()].")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"k must be a whole number of at least 1, got {k!r}. Use 10.")
-    make = store or local_store
-    outcomes: dict[int, list[Outcome]] = {}
-    texts = {each.name: _texts(each) for each in cases.collections}
-    for collection in cases.collections:
-        asked = [
-            (i, case) for i, case in enumerate(cases.cases) if case.collection == collection.name
-        ]
-        with bench_of(collection, make(embeddings)) as bench:
-            for i, case in asked:
-                outcomes[i] = [bench.ask(case, policy, k) for policy in policies]
-                if progress:
-                    progress(len(outcomes) * len(policies), len(cases.cases) * len(policies))
-    measured = tuple(
-        _measured(name, cases, [outcomes[i][place] for i in range(len(cases.cases))], texts, k)
-        for place, name in enumerate(_unique_names(policies))
-    )
+    numbers: dict[int, list[dict[str, float]]] = {}
+    for i, case, bench in each_case(cases, store, embeddings):
+        numbers[i] = [bench.measure(case, policy, k) for policy in policies]
+        if progress:
+            progress(len(numbers) * len(policies), len(cases.cases) * len(policies))
+    measured: list[CaseValues] = []
+    for place, policy in enumerate(policies):
+        name, number = policy.name, 2
+        while name in {other.name for other in measured}:
+            name, number = f"{policy.name} {number}", number + 1
+        column = [numbers[i][place] for i in range(len(numbers))]
+        values = {metric: np.array([case[metric] for case in column]) for metric in column[0]}
+        measured.append(CaseValues(name, values))
     everything = np.ones(len(cases.cases), dtype=np.bool_)
-    return Report(cases, k, _rows(measured, cases, k, everything), measured)
+    return Report(cases, k, _rows(measured, cases, k, everything), tuple(measured))
+
+
+def _rows(
+    measured: Sequence[CaseValues], cases: CaseSet, k: int, chosen: BoolArray
+) -> tuple[Row, ...]:
+    """A row a policy over some of the cases, each tested against the first policy's."""
+    answerable = chosen & np.array([bool(case.relevant) for case in cases.cases])
+    groups = np.array([case.group for case in cases.cases])
+    off_topic = chosen & ~answerable
+    rows = []
+    for policy in measured:
+        compared = (policy,) if policy is measured[0] else (policy, measured[0])
+        estimates = {}
+        for metric in PER_CASE:
+            name = f"{metric}@{k}" if metric in AT_K else metric
+            estimates[name] = mean_estimate(*(each.within(metric, answerable) for each in compared))
+        for label in dict.fromkeys(groups[off_topic].tolist()):
+            group = off_topic & (groups == label)
+            injected = (each.within("injected", group) for each in compared)
+            estimates[f"injected_{label}"] = mean_estimate(*injected)
+            for name, metric in (("auc", "relevance"), ("score_auc", "score")):
+                sides = [
+                    (each.within(metric, answerable), each.within(metric, group))
+                    for each in compared
+                ]
+                estimates[f"{name}_{label}"] = auc_estimate(*sides[0], *sides[1:])
+        rows.append(Row(policy.name, estimates))
+    return tuple(rows)
 
 
 # --- asking ---------------------------------------------------------------------------------------
@@ -261,142 +285,76 @@ def evaluate(
 class Bench:
     """One collection in its store, and a clock that tells the time of the case."""
 
-    def __init__(self, inner: BaseStore) -> None:
+    def __init__(self, collection: Collection, inner: BaseStore) -> None:
         self._now = self._started = datetime.now(UTC)
+        self._texts = {key: text_of(value) for key, value in collection.memories}
         # The clock jumps from case to case; what was listed once stays listed.
         self.store = RecallStore(
             inner, record=False, clock=lambda: self._now, caching=Caching(max_age=math.inf)
         )
 
-    def ask(self, case: Case, contender: Contender, k: int) -> Outcome:
-        """Search and recall for a case."""
-        self._now = case.at or self._started
-        if isinstance(contender, RecallPolicy):
-            return self._ask_policy(case, contender, k)
-        started = time.perf_counter()
-        best = list(contender(self.store, NAMESPACE, case.cue, k))[:k]
-        seconds = time.perf_counter() - started
-        score = best[0][1] if best else 0.0
-        return Outcome([key for key, _ in best], seconds, math.nan, score, None)
-
-    def _ask_policy(self, case: Case, policy: RecallPolicy, k: int) -> Outcome:
-        ranking, seconds = self._search(case, policy, k) if case.relevant else ([], math.nan)
-        recall = self.store.recall(NAMESPACE, case.cue, policy=policy)
-        seen: list[Scored] = [*recall.chosen, *(drop.scored for drop in recall.dropped)]
-        return Outcome(
-            ranking,
-            seconds,
-            best_relevance(recall),
-            max((scored.score for scored in seen), default=0.0),
-            [memory.text for memory in recall.memories],
-        )
-
-    def _search(self, case: Case, policy: RecallPolicy, k: int) -> tuple[list[str], float]:
-        started = time.perf_counter()
-        found = self.store.search(NAMESPACE, query=case.cue.words, limit=k, policy=policy)
-        return [item.key for item in found], time.perf_counter() - started
-
-
-@contextmanager
-def bench_of(collection: Collection, inner: BaseStore) -> Iterator[Bench]:
-    """A filled store, closed in the end."""
-    bench = Bench(inner)
-    try:
-        for batch in _batches(collection):
-            bench.store.batch(batch)
+    def fill(self, collection: Collection) -> None:
+        """Write the memories."""
+        batch: dict[str, PutOp] = {}
+        for key, value in collection.memories:
+            # InMemoryStore cannot take the same text twice in one batch.
+            if self._texts[key] in batch or len(batch) == PUTS_PER_BATCH:
+                self.store.batch(batch.values())
+                batch = {}
+            batch[self._texts[key]] = PutOp(NAMESPACE, key, dict(value))
+        self.store.batch(batch.values())
         # The first read measures the embedder and loads the words: no policy should pay for it.
-        bench.store.recall(NAMESPACE, "warm-up")
-        yield bench
-    finally:
-        bench.store.close()
-        if callable(close := getattr(inner, "close", None)):
-            close()
+        self.store.recall(NAMESPACE, "warm-up")
+
+    def measure(self, case: Case, contender: Contender, k: int) -> dict[str, float]:
+        """What a policy makes of a case: its ranking, and the recall it would inject."""
+        self._now = case.at or self._started
+        ranking: list[str] = []
+        seconds = relevance = tokens = injected = math.nan
+        started = time.perf_counter()
+        if not isinstance(contender, RecallPolicy):
+            best = list(contender(self.store, NAMESPACE, case.cue, k))[:k]
+            seconds = time.perf_counter() - started
+            ranking, score = [key for key, _ in best], best[0][1] if best else 0.0
+        else:
+            if case.relevant:
+                words = case.cue.words
+                found = self.store.search(NAMESPACE, query=words, limit=k, policy=contender)
+                seconds = time.perf_counter() - started
+                ranking = [item.key for item in found]
+            recall = self.store.recall(NAMESPACE, case.cue, policy=contender)
+            seen = (*recall.chosen, *(drop.scored for drop in recall.dropped))
+            score = max((each.score for each in seen), default=0.0)
+            relevance = best_relevance(recall)
+            tokens = token_count([memory.text for memory in recall.memories])
+            injected = float(bool(recall.chosen))
+        return {
+            "recall": recall_at(ranking, case.relevant, k),
+            "hit": hit_at(ranking, case.relevant, k),
+            "ndcg": ndcg_at(ranking, case.relevant, k),
+            "mrr": reciprocal_rank(ranking, case.relevant),
+            "duplicates": near_duplicate_share([self._texts[key] for key in ranking[:k]]),
+            "tokens": tokens,
+            "injected": injected,
+            "ms": 1e3 * seconds,
+            "relevance": relevance,
+            "score": score,
+        }
 
 
-def _batches(collection: Collection) -> Iterator[list[PutOp]]:
-    """Puts in batches; InMemoryStore cannot take the same text twice in one."""
-    batch: list[PutOp] = []
-    texts: set[str] = set()
-    for key, value in collection.memories:
-        text = text_of(value)
-        if text in texts or len(batch) == PUTS_PER_BATCH:
-            yield batch
-            batch, texts = [], set()
-        batch.append(PutOp(NAMESPACE, key, dict(value)))
-        texts.add(text)
-    if batch:
-        yield batch
-
-
-def local_store(embeddings: Embeddings | None) -> BaseStore:
-    """A store in memory, for one evaluation."""
-    return LocalStore(":memory:", embeddings=embeddings)
-
-
-def _unique_names(policies: Sequence[Contender]) -> list[str]:
-    names: list[str] = []
-    for policy in policies:
-        name, number = policy.name, 2
-        while name in names:
-            name, number = f"{policy.name} {number}", number + 1
-        names.append(name)
-    return names
-
-
-# --- from outcomes to rows ------------------------------------------------------------------------
-
-_Texts = Mapping[str, Mapping[str, str]]
-
-
-def _texts(collection: Collection) -> dict[str, str]:
-    return {key: text_of(value) for key, value in collection.memories}
-
-
-def _measured(
-    name: str, cases: CaseSet, outcomes: Sequence[Outcome], texts: _Texts, k: int
-) -> Measured:
-    records = [
-        _per_case(case, outcome, texts[case.collection], k)
-        for case, outcome in zip(cases.cases, outcomes, strict=True)
-    ]
-    values = {metric: np.array([one[metric] for one in records]) for metric in records[0]}
-    return Measured(name, values)
-
-
-def _per_case(case: Case, outcome: Outcome, texts: Mapping[str, str], k: int) -> dict[str, float]:
-    ranking, relevant = outcome.ranking, case.relevant
-    shown = outcome.injected
-    return {
-        "recall": recall_at(ranking, relevant, k),
-        "hit": hit_at(ranking, relevant, k),
-        "ndcg": ndcg_at(ranking, relevant, k),
-        "mrr": reciprocal_rank(ranking, relevant),
-        "duplicates": near_duplicate_share([texts[key] for key in ranking[:k]]),
-        "tokens": math.nan if shown is None else token_count(shown),
-        "injected": math.nan if shown is None else float(bool(shown)),
-        "ms": 1e3 * outcome.seconds,
-        "relevance": outcome.relevance,
-        "score": outcome.score,
-    }
-
-
-def _rows(
-    measured: Sequence[Measured], cases: CaseSet, k: int, chosen: BoolArray
-) -> tuple[Row, ...]:
-    answerable = chosen & _are_answerable(cases)
-    return rows_of(measured, answerable, _off_topic_groups(cases, chosen), k)
-
-
-def _are_answerable(cases: CaseSet) -> BoolArray:
-    return np.array([bool(case.relevant) for case in cases.cases])
-
-
-def _counts(cases: CaseSet) -> dict[str, int]:
-    return dict(Counter(case.group for case in cases.cases))
-
-
-def _off_topic_groups(cases: CaseSet, chosen: BoolArray) -> dict[str, BoolArray]:
-    off_topic = chosen & ~_are_answerable(cases)
-    labels = np.array([case.group for case in cases.cases])
-    found = dict.fromkeys(labels[off_topic].tolist())
-    return {label: off_topic & (labels == label) for label in found}
+def each_case(
+    cases: CaseSet, make: StoreFactory | None, embeddings: Embeddings | None
+) -> Iterator[tuple[int, Case, Bench]]:
+    """Every case with its place and its collection in a store, one collection after another."""
+    for collection in cases.collections:
+        inner = make(embeddings) if make else LocalStore(":memory:", embeddings=embeddings)
+        bench = Bench(collection, inner)
+        try:
+            bench.fill(collection)
+            for i, case in enumerate(cases.cases):
+                if case.collection == collection.name:
+                    yield i, case, bench
+        finally:
+            bench.store.close()
+            if callable(close := getattr(inner, "close", None)):
+                close()

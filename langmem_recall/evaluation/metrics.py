@@ -6,12 +6,12 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from langmem_recall.ranking.arrays import BoolArray, FloatArray
+from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.text.tokens import tokens
 
 RESAMPLES = 1_000
@@ -35,12 +35,15 @@ class Estimate(NamedTuple):
 
     def to_dict(self) -> dict[str, float | int | None]:
         """Plain JSON types; None where there is no number."""
-        return {name: None if held != held else held for name, held in self._asdict().items()}
+        return {name: None if value != value else value for name, value in self._asdict().items()}
 
     @property
     def is_significant(self) -> bool:
         """Whether it differs from the first policy's by more than chance."""
         return self.p is not None and self.p < 1.0 - CONFIDENCE
+
+
+NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, 0)
 
 
 # --- one ranking, one recall ----------------------------------------------------------------------
@@ -60,8 +63,9 @@ def ndcg_at(ranking: Sequence[str], relevant: Collection[str], k: int) -> float:
     """Discounted gain of the first k, as a share of the best order's."""
     if not relevant:
         return math.nan
-    gained = sum(_discount(place) for place, key in enumerate(ranking[:k]) if key in relevant)
-    return gained / sum(map(_discount, range(min(k, len(relevant)))))
+    gains = [1.0 / math.log2(place + 2) for place in range(k)]
+    gained = sum(gain for gain, key in zip(gains, ranking, strict=False) if key in relevant)
+    return gained / sum(gains[: len(relevant)])
 
 
 def reciprocal_rank(ranking: Sequence[str], relevant: Collection[str]) -> float:
@@ -71,23 +75,15 @@ def reciprocal_rank(ranking: Sequence[str], relevant: Collection[str]) -> float:
     return next((1.0 / place for place, key in enumerate(ranking, 1) if key in relevant), 0.0)
 
 
-def _discount(place: int) -> float:
-    return 1.0 / math.log2(place + 2)
-
-
 def near_duplicate_share(texts: Sequence[str]) -> float:
     """Share of the texts that repeat an earlier one, nearly in the same words."""
     terms = [frozenset(tokens(text)) for text in texts]
     repeats = sum(
-        any(_overlap(terms[i], earlier) >= NEAR_DUPLICATE for earlier in terms[:i])
-        for i in range(len(terms))
+        any(len(mine & earlier) / len(mine | earlier) >= NEAR_DUPLICATE for earlier in terms[:i])
+        for i, mine in enumerate(terms)
+        if mine
     )
     return repeats / len(texts) if texts else 0.0
-
-
-def _overlap(first: frozenset[str], second: frozenset[str]) -> float:
-    either = len(first | second)
-    return len(first & second) / either if either else 0.0
 
 
 def token_count(texts: Sequence[str]) -> int:
@@ -111,9 +107,11 @@ def auc(positives: FloatArray, negatives: FloatArray) -> float:
 def mean_estimate(values: FloatArray, first: FloatArray | None = None) -> Estimate:
     """The mean over cases; tested against the first policy's values for the same cases."""
     if not len(values):
-        return Estimate(math.nan, math.nan, math.nan, 0)
-    p = None if first is None else randomisation_p(values, first)
-    return _estimate(float(np.mean(values)), resampled_means(values), len(values), p)
+        return NO_ESTIMATE
+    resampled = _draw_counts(len(values), SEED) @ values / len(values)
+    # A metric that does not apply to one of the two policies cannot be compared.
+    p = None if first is None or len(first) != len(values) else randomisation_p(values, first)
+    return _estimate(float(np.mean(values)), resampled, len(values), p)
 
 
 def auc_estimate(
@@ -123,9 +121,10 @@ def auc_estimate(
 ) -> Estimate:
     """The AUC, both sides resampled; tested against the first policy's by paired bootstrap."""
     if not len(positives) or not len(negatives):
-        return Estimate(math.nan, math.nan, math.nan, 0)
-    resampled = resampled_aucs(positives, negatives)
-    p = None if first is None else paired_p(resampled, resampled_aucs(*first))
+        return NO_ESTIMATE
+    resampled, p = resampled_aucs(positives, negatives), None
+    if first is not None and len(first[0]) == len(positives):
+        p = paired_p(resampled, resampled_aucs(*first))
     n = len(positives) + len(negatives)
     return _estimate(auc(positives, negatives), resampled, n, p)
 
@@ -135,11 +134,6 @@ def _estimate(mean: float, resampled: FloatArray, n: int, p: float | None) -> Es
     low, high = np.quantile(resampled, (tail, 1.0 - tail)).tolist()
     # Rounding, or a resample of very few cases, must not put the mean outside.
     return Estimate(mean, min(low, mean), max(high, mean), n, p)
-
-
-def resampled_means(values: FloatArray) -> FloatArray:
-    """Means of as many cases drawn with replacement, over and over."""
-    return np.asarray(_draw_counts(len(values), SEED) @ values / len(values))
 
 
 def resampled_aucs(positives: FloatArray, negatives: FloatArray) -> FloatArray:
@@ -153,12 +147,11 @@ def resampled_aucs(positives: FloatArray, negatives: FloatArray) -> FloatArray:
 
 def _level_counts(codes: NDArray[np.signedinteger], levels: int, seed: int) -> FloatArray:
     """How often each level was drawn, a row per resample."""
-    drawn = _draw_counts(len(codes), seed)
     counts = np.zeros((RESAMPLES, levels))
     # Sorted by level, the draws of one level lie together.
     order = np.argsort(codes, kind="stable")
     present, starts = np.unique(codes[order], return_index=True)
-    counts[:, present] = np.add.reduceat(drawn[:, order], starts, axis=1)
+    counts[:, present] = np.add.reduceat(_draw_counts(len(codes), seed)[:, order], starts, axis=1)
     return counts
 
 
@@ -174,15 +167,15 @@ def randomisation_p(values: FloatArray, others: FloatArray) -> float:
     differences = values - others
     if not differences.any():
         return 1.0
-    signs = _signs(len(differences), SEED)
     # Sums of the same numbers in another order differ by rounding alone.
-    reached = np.abs(signs @ differences) >= abs(differences.sum()) * (1.0 - 1e-9)
+    observed = abs(differences.sum()) * (1.0 - 1e-9)
+    reached = np.abs(_signs(len(differences)) @ differences) >= observed
     return float((1 + reached.sum()) / (1 + RESAMPLES))
 
 
 @lru_cache(maxsize=4)
-def _signs(cases: int, seed: int) -> FloatArray:
-    return np.random.default_rng(seed).choice((-1.0, 1.0), (RESAMPLES, cases))
+def _signs(cases: int) -> FloatArray:
+    return np.random.default_rng(SEED).choice((-1.0, 1.0), (RESAMPLES, cases))
 
 
 def paired_p(resampled: FloatArray, others: FloatArray) -> float:
@@ -194,24 +187,8 @@ def paired_p(resampled: FloatArray, others: FloatArray) -> float:
 
 # --- policies compared ----------------------------------------------------------------------------
 
-AT_K = ("recall", "hit", "ndcg", "duplicates")
-"""Metrics that read the first k of a ranking."""
 DIGITS = {"tokens": 0, "ms": 2}
 """Decimals in a table; three for shares."""
-PER_CASE = ("recall", "hit", "ndcg", "mrr", "duplicates", "tokens", "injected", "ms")
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One policy's numbers, a value per case; NaN where a metric does not apply."""
-
-    name: str
-    values: Mapping[str, FloatArray]
-
-    def within(self, metric: str, chosen: BoolArray) -> FloatArray:
-        """The numbers of some cases; none at all where the metric never applies."""
-        values = self.values[metric][chosen]
-        return np.asarray(values[~np.isnan(values)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,65 +201,10 @@ class Row:
     def __getitem__(self, metric: str) -> Estimate:
         return self.estimates[metric]
 
-
-def rows_of(
-    measured: Sequence[Measured],
-    answerable: BoolArray,
-    off_topic: Mapping[str, BoolArray],
-    k: int,
-) -> tuple[Row, ...]:
-    """A row a policy over the cases chosen, each tested against the first policy's."""
-    rows = []
-    for place, one in enumerate(measured):
-        first = measured[0] if place else None
-        ranking = _ranking_estimates(one, first, answerable, k)
-        rows.append(Row(one.name, ranking | _gating_estimates(one, first, answerable, off_topic)))
-    return tuple(rows)
-
-
-def _ranking_estimates(
-    one: Measured, first: Measured | None, answerable: BoolArray, k: int
-) -> dict[str, Estimate]:
-    return {
-        f"{metric}@{k}" if metric in AT_K else metric: _mean(one, first, metric, answerable)
-        for metric in PER_CASE
-    }
-
-
-def _gating_estimates(
-    one: Measured,
-    first: Measured | None,
-    answerable: BoolArray,
-    groups: Mapping[str, BoolArray],
-) -> dict[str, Estimate]:
-    estimates: dict[str, Estimate] = {}
-    for label, off_topic in groups.items():
-        estimates[f"injected_{label}"] = _mean(one, first, "injected", off_topic)
-        for metric, held in (("auc", "relevance"), ("score_auc", "score")):
-            estimates[f"{metric}_{label}"] = _auc(one, first, held, answerable, off_topic)
-    return estimates
-
-
-def _mean(one: Measured, first: Measured | None, metric: str, chosen: BoolArray) -> Estimate:
-    values = one.within(metric, chosen)
-    others = None if first is None else first.within(metric, chosen)
-    # A metric that does not apply to one of the two cannot be compared.
-    comparable = others is not None and len(others) == len(values)
-    return mean_estimate(values, others if comparable else None)
-
-
-def _auc(
-    one: Measured,
-    first: Measured | None,
-    metric: str,
-    answerable: BoolArray,
-    off_topic: BoolArray,
-) -> Estimate:
-    sides = one.within(metric, answerable), one.within(metric, off_topic)
-    if first is None or not len(sides[0]) or not len(sides[1]):
-        return auc_estimate(*sides)
-    others = first.within(metric, answerable), first.within(metric, off_topic)
-    return auc_estimate(*sides, others if len(others[0]) == len(sides[0]) else None)
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, the policy's name first."""
+        estimates = {metric: estimate.to_dict() for metric, estimate in self.estimates.items()}
+        return {"policy": self.policy, **estimates}
 
 
 def table_of(
@@ -293,20 +215,16 @@ def table_of(
     lines += [
         [row.policy, *(_cell(metric, row[metric], intervals) for metric in metrics)] for row in rows
     ]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])],
-        ).rstrip()
-        for line in lines
-    )
+    first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
+    aligned = ([line[0].ljust(first), *map(str.rjust, line[1:], others)] for line in lines)
+    return "\n".join("  ".join(cells).rstrip() for cells in aligned)
 
 
-def _cell(metric: str, held: Estimate, intervals: bool) -> str:
+def _cell(metric: str, estimate: Estimate, intervals: bool) -> str:
     """The mean and a star where it differs; the column of stars is kept free without one."""
-    if math.isnan(held.mean):
+    if math.isnan(estimate.mean):
         return "- "
     digits = DIGITS.get(metric, 3)
-    mark = "*" if held.is_significant else " "
-    span = f" [{held.low:.{digits}f}, {held.high:.{digits}f}]" if intervals else ""
-    return f"{held.mean:.{digits}f}{span}{mark}"
+    mark = "*" if estimate.is_significant else " "
+    span = f" [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]" if intervals else ""
+    return f"{estimate.mean:.{digits}f}{span}{mark}"

@@ -1,10 +1,8 @@
-"""Cases and cues from recorded traces: measuring and tuning on what users really asked."""
+"""Cases from recorded traces: measuring and tuning on what users really asked."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -12,10 +10,11 @@ from langmem_recall.errors import InputError
 from langmem_recall.evaluation.cases import Case, CaseSet, Collection
 from langmem_recall.memory.value import write_value
 from langmem_recall.observe.records import FEEDBACK, check_record, from_dict
-from langmem_recall.types import Cue, Memory, MemoryId, Namespace, Recall
+from langmem_recall.types import Cue, Memory, MemoryId, Namespace
 
 Feedback = Mapping[str, Iterable[str]]
 """Keys of memories that proved right, by the id of the recall that brought them."""
+_Namespaces = tuple[Namespace, ...]
 
 
 def cases_from_traces(
@@ -39,113 +38,65 @@ def cases_from_traces(
     Raises:
         InputError: No recall has good feedback, or a record cannot be read.
     """
-    read = _Read()
+    good = {recall_id: set(keys) for recall_id, keys in (feedback or {}).items()}
+    recalls: list[tuple[str, _Namespaces, Cue, datetime]] = []
+    seen: dict[_Namespaces, dict[MemoryId, Memory]] = {}
+    without_text = 0
     for record in records:
-        read.add(record)
-    for recall_id, keys in (feedback or {}).items():
-        read.good.setdefault(recall_id, set()).update(keys)
-    return read.cases(name)
-
-
-def cues_from_traces(records: Iterable[Mapping[str, Any]]) -> list[Cue]:
-    """The cues of recorded recalls with their times of asking; `set_injection_rate` takes them.
-
-    Recalls that were recorded without words have none.
-    """
-    recalls = (from_dict(record) for record in records if record.get("kind") != FEEDBACK)
-    traces = (recall.trace for recall in recalls)
-    return [replace(trace.cue, at=trace.at) for trace in traces if trace.cue.words]
-
-
-@dataclass(slots=True)
-class _Asked:
-    recall_id: str
-    namespaces: tuple[Namespace, ...]
-    cue: Cue
-    at: datetime
-
-
-@dataclass(slots=True)
-class _Read:
-    """What the records hold, sorted by what it is needed for."""
-
-    asked: list[_Asked] = field(default_factory=list)
-    held: dict[tuple[Namespace, ...], dict[MemoryId, Memory]] = field(default_factory=dict)
-    good: dict[str, set[str]] = field(default_factory=dict)
-    """Keys of good memories by recall."""
-    left_out: Counter[str] = field(default_factory=Counter)
-
-    def add(self, record: Mapping[str, Any]) -> None:
         if isinstance(record, Mapping) and record.get("kind") == FEEDBACK:
-            self._add_feedback(record)
-            return
+            check_record(record, FEEDBACK)
+            recall_id, key = record.get("recall"), record.get("key")
+            if record.get("good") is True and isinstance(recall_id, str) and isinstance(key, str):
+                good.setdefault(recall_id, set()).add(key)
+            continue
         recall = from_dict(record)
-        memories = list(_memories(recall))
-        if any(not memory.text for memory in memories):
-            self.left_out["recorded without text"] += 1
-            return
+        memories = (*recall.memories, *(drop.memory for drop in recall.dropped))
+        if not all(memory.text for memory in memories):
+            without_text += 1
+            continue
         trace = recall.trace
-        held = self.held.setdefault(trace.namespaces, {})
-        held |= {memory.id: memory for memory in memories}
+        seen.setdefault(trace.namespaces, {}).update((memory.id, memory) for memory in memories)
         cue = Cue(trace.cue.text, trace.cue.parts, trace.cue.task)
-        self.asked.append(_Asked(str(record.get("id")), trace.namespaces, cue, trace.at))
-
-    def _add_feedback(self, record: Mapping[str, Any]) -> None:
-        check_record(record, FEEDBACK)
-        recall_id, key = record.get("recall"), record.get("key")
-        if record.get("good") is True and isinstance(recall_id, str) and isinstance(key, str):
-            self.good.setdefault(recall_id, set()).add(key)
-
-    def cases(self, name: str) -> CaseSet:
-        shelves = {namespaces: _Shelf(namespaces, held) for namespaces, held in self.held.items()}
-        labelled: list[Case] = []
-        for asked in self.asked:
-            shelf = shelves[asked.namespaces]
-            relevant = shelf.named(self.good.get(asked.recall_id, set()))
-            if relevant:
-                labelled.append(Case(shelf.name, asked.cue, relevant, asked.at))
-            else:
-                self.left_out["without good feedback"] += 1
-        if not labelled:
-            raise InputError(
-                f"None of {len(self.asked)} traces has good feedback on a memory it brought. "
-                "Report outcomes with RecallStore.feedback, or pass feedback={recall id: [keys]}."
-            )
-        wanted = {case.collection for case in labelled}
-        collections = (shelf.collection for shelf in shelves.values() if shelf.name in wanted)
-        notes = (f"{count} traces left out: {why}" for why, count in self.left_out.items())
-        return CaseSet(name, tuple(collections), tuple(labelled), tuple(notes))
+        recalls.append((str(record.get("id")), trace.namespaces, cue, trace.at))
+    collections = {namespaces: _collect(namespaces, found) for namespaces, found in seen.items()}
+    cases = []
+    for recall_id, namespaces, cue, at in recalls:
+        collection, names = collections[namespaces]
+        relevant = {label for key in good.get(recall_id, ()) for label in names.get(key, ())}
+        if relevant:
+            cases.append(Case(collection.name, cue, frozenset(relevant), at))
+    if not cases:
+        raise InputError(
+            f"None of {len(recalls)} traces has good feedback on a memory it brought. "
+            "Report outcomes with RecallStore.feedback, or pass feedback={recall id: [keys]}."
+        )
+    wanted = {case.collection for case in cases}
+    left_out = {
+        "recorded without text": without_text,
+        "without good feedback": len(recalls) - len(cases),
+    }
+    return CaseSet(
+        name,
+        tuple(collection for collection, _ in collections.values() if collection.name in wanted),
+        tuple(cases),
+        tuple(f"{count} traces left out: {why}" for why, count in left_out.items() if count),
+    )
 
 
-class _Shelf:
-    """All memories seen in some namespaces, under names that tell them apart."""
-
-    def __init__(self, namespaces: tuple[Namespace, ...], held: Mapping[MemoryId, Memory]) -> None:
-        self.name = " + ".join(map(_joined, namespaces)) or "all"
-        has_one_home = len({memory.namespace for memory in held.values()}) == 1
-        self._memories = {
-            memory.key if has_one_home else _joined((*memory.namespace, memory.key)): memory
-            for memory in held.values()
-        }
-
-    @property
-    def collection(self) -> Collection:
-        """The memories as they are written to a store."""
-        pairs = ((name, write_value(memory)) for name, memory in self._memories.items())
-        return Collection(self.name, tuple(pairs))
-
-    def named(self, keys: set[str]) -> frozenset[str]:
-        """The names of the memories with these keys."""
-        if not keys:
-            return frozenset()
-        return frozenset(name for name, memory in self._memories.items() if memory.key in keys)
+def _collect(
+    namespaces: _Namespaces, found: Mapping[MemoryId, Memory]
+) -> tuple[Collection, dict[str, list[str]]]:
+    """All memories seen in some namespaces under names of their own, and those names by key."""
+    has_one_home = len({namespace for namespace, _ in found}) == 1
+    names: dict[str, list[str]] = {}
+    memories = []
+    for memory in found.values():
+        label = memory.key if has_one_home else _join((*memory.namespace, memory.key))
+        names.setdefault(memory.key, []).append(label)
+        memories.append((label, write_value(memory)))
+    return Collection(" + ".join(map(_join, namespaces)) or "all", tuple(memories)), names
 
 
-def _joined(labels: Namespace) -> str:
+def _join(labels: Namespace) -> str:
     """Labels as one name, from which they could be told apart again."""
     return "/".join(label.replace("%", "%25").replace("/", "%2F") for label in labels)
-
-
-def _memories(recall: Recall) -> Iterator[Memory]:
-    yield from recall.memories
-    yield from (drop.memory for drop in recall.dropped)

@@ -6,26 +6,20 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal, NamedTuple, Protocol
 
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.guard.matching import (
     END,
     QUOTE,
+    compiled,
     encode,
     pieces_of,
     possible_rules,
     tokens_of,
     vocabulary,
 )
-from langmem_recall.guard.normalise import (
-    Hidden,
-    find_hidden,
-    fold,
-    peeled,
-    strip_hidden,
-)
+from langmem_recall.guard.normalise import Hidden, decodings, find_hidden, fold, strip_hidden
 
 Action = Literal["allow", "quarantine", "reject"]
 
@@ -123,11 +117,10 @@ class RuleGuard:
         hidden = find_hidden(text)
         shown = None if hidden.text == text else hidden.text
         case = _worst_case(hidden, self.reject_at)
-        if case.score >= self.reject_at:
-            return Verdict("reject", case.reasons, shown)
-        if case.score >= self.quarantine_at:
-            return Verdict("quarantine", case.reasons, shown)
-        return Verdict("allow", (), shown)
+        if case.score < self.quarantine_at:
+            return Verdict("allow", (), shown)
+        is_rejected = case.score >= self.reject_at
+        return Verdict("reject" if is_rejected else "quarantine", case.reasons, shown)
 
 
 default_guard: Guard = RuleGuard()
@@ -156,15 +149,21 @@ class Case(NamedTuple):
     def reasons(self) -> tuple[str, ...]:
         """Each finding with the words that gave rise to it."""
         words = pieces_of(self.tokens)
-        phrases = (" ".join(words[found.start : found.end]) for found in self.findings)
-        named = zip((found.reason for found in self.findings), phrases, strict=True)
-        reasons = [f"{reason}: {_shortened(phrase)}" for reason, phrase in named]
+        reasons = [
+            f"{found.reason}: {_shortened(' '.join(words[found.start : found.end]))}"
+            for found in self.findings
+        ]
         return (*reasons, self.disguise) if self.disguise else tuple(reasons)
 
 
 def _worst_case(hidden: Hidden, enough: float) -> Case:
     """The strongest case that any part of the text makes, in plain or under a disguise."""
-    worst, plain = _case_of_hiding(hidden), 0.0
+    worst, plain = Case(), 0.0
+    # Nobody spells words in characters that cannot be seen, or backwards, by mistake.
+    if hidden.message:
+        worst = Case(1.0, disguise=f"hidden characters: {_shortened(hidden.message)}")
+    elif hidden.reversed:
+        worst = Case(1.0, disguise=f"reversed text: {_shortened(hidden.reversed)}")
     for disguise, text in _readings(hidden):
         case = _case(text, enough)
         plain = plain if disguise else case.score
@@ -172,19 +171,10 @@ def _worst_case(hidden: Hidden, enough: float) -> Case:
             continue
         extra = (DISGUISED if disguise else 0.0) + (CONCEALED if hidden.is_concealing else 0.0)
         case = case._replace(score=case.score + extra, disguise=disguise)
-        worst = max(worst, case, key=lambda held: held.score)
+        worst = max(worst, case, key=lambda case: case.score)
         if worst.score >= enough:
             break
     return worst
-
-
-def _case_of_hiding(hidden: Hidden) -> Case:
-    """Nobody spells words in characters that cannot be seen, or backwards, by mistake."""
-    if hidden.message:
-        return Case(1.0, disguise=f"hidden characters: {_shortened(hidden.message)}")
-    if hidden.turned:
-        return Case(1.0, disguise=f"reversed text: {_shortened(hidden.turned)}")
-    return Case()
 
 
 def _readings(hidden: Hidden) -> Iterator[tuple[str, str]]:
@@ -192,12 +182,12 @@ def _readings(hidden: Hidden) -> Iterator[tuple[str, str]]:
     for disguise, text in (
         ("", hidden.readable),
         ("hidden characters", hidden.message),
-        ("reversed text", hidden.turned),
+        ("reversed text", hidden.reversed),
     ):
         for start in range(0, len(text), CHUNK_CHARS - OVERLAP_CHARS):
             chunk = text[start : start + CHUNK_CHARS]
             yield disguise, fold(chunk)
-            for encoding, plain in peeled(chunk):
+            for encoding, plain in decodings(chunk):
                 yield f"encoded: {encoding}", fold(strip_hidden(plain))
 
 
@@ -206,58 +196,53 @@ def _case(text: str, enough: float) -> Case:
     tokens = tokens_of(text)
     found = _findings(encode(tokens))
     starts = [finding.start for finding in found]
-    score, strongest = 0.0, []
+    score = 0.0
+    strongest: list[Finding] = []
     for place, start in enumerate(starts):
-        weighed = _independent(found[place : bisect_left(starts, start + NEAR_WORDS)])
-        total = sum(weight for _, weight in weighed)
+        near = _independent(found[place : bisect_left(starts, start + NEAR_WORDS)])
+        total = sum(finding.weight for finding in near)
         if total > score:
-            score, strongest = total, weighed
+            score, strongest = total, near
         if score >= enough:
             break
-    return Case(score, tuple(finding for finding, _ in strongest), tuple(tokens))
+    return Case(score, tuple(strongest), tuple(tokens))
 
 
-def _independent(found: list[Finding]) -> list[tuple[Finding, float]]:
+def _independent(found: list[Finding]) -> list[Finding]:
     """Each reason's heaviest finding, and half of a second that stands elsewhere."""
-    chosen: dict[str, list[tuple[Finding, float]]] = {}
-    for finding in sorted(found, key=lambda held: -held.weight):
+    chosen: dict[str, list[Finding]] = {}
+    for finding in sorted(found, key=lambda finding: -finding.weight):
         known = chosen.setdefault(finding.reason, [])
         if not known:
-            known.append((finding, finding.weight))
-        elif len(known) == 1 and not _overlap(finding, known[0][0]):
-            known.append((finding, finding.weight * REPEATED))
-    return [held for known in chosen.values() for held in known]
-
-
-def _overlap(one: Finding, other: Finding) -> bool:
-    return one.start < other.end and other.start < one.end
+            known.append(finding)
+        elif len(known) == 1 and (finding.start >= known[0].end or known[0].start >= finding.end):
+            known.append(finding._replace(weight=finding.weight * REPEATED))
+    return [finding for known in chosen.values() for finding in known]
 
 
 def _findings(codes: str) -> list[Finding]:
+    """What the rules find, in the order of the text."""
+    talk = compiled(f"[{vocabulary().members['talk']}]")
     found = []
     for rule in possible_rules(codes):
-        spans = [match.span() for match in rule.pattern.finditer(codes)]
-        mentions = {span for span in spans if _is_mention(codes, *span)}
         # Counted apart, so that mentions cannot crowd out what is meant.
-        meant = [span for span in spans if span not in mentions]
-        for weight, held in ((rule.weight, meant), (rule.weight * MENTIONED, sorted(mentions))):
-            found += [Finding(rule.reason, weight, *span) for span in held[:MOST_MATCHES]]
+        meant: list[tuple[int, int]] = []
+        mentions: list[tuple[int, int]] = []
+        for match in rule.pattern.finditer(codes):
+            spans = mentions if _is_mention(codes, *match.span(), talk) else meant
+            spans.append(match.span())
+        for weight, spans in ((rule.weight, meant), (rule.weight * MENTIONED, mentions)):
+            found += [Finding(rule.reason, weight, *span) for span in spans[:MOST_MATCHES]]
     return sorted(found, key=lambda finding: finding.start)
 
 
-def _is_mention(codes: str, start: int, end: int) -> bool:
+def _is_mention(codes: str, start: int, end: int, talk: re.Pattern[str]) -> bool:
     """Whether a sentence talks about the words instead of saying them."""
     begin = codes.rfind(END, 0, start) + 1
-    before = codes[max(begin, start - MENTION_WORDS) : start]
-    if _talk().search(before):
+    if talk.search(codes, max(begin, start - MENTION_WORDS), start):
         return True
     is_quoted = codes.count(QUOTE, begin, start) % 2 == 1
-    return is_quoted and _talk().search(codes, begin, end + MENTION_WORDS) is not None
-
-
-@cache
-def _talk() -> re.Pattern[str]:
-    return re.compile(f"[{vocabulary().members['talk']}]")
+    return is_quoted and talk.search(codes, begin, end + MENTION_WORDS) is not None
 
 
 def _shortened(text: str) -> str:

@@ -1,22 +1,23 @@
-"""How the guard reads: a text becomes a string with one letter a word, a rule a pattern over it."""
+"""How the guard reads: a text becomes a string with one letter a word, a rule a pattern over it.
+
+Marks of syntax and rules are in rules.toml, the words in words.toml.
+"""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache, partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from langmem_recall.guard.normalise import close_up, fold, unleet
-from langmem_recall.guard.rules import LINE_STARTS, MARKS, REPLACED, RULES
-from langmem_recall.guard.words import PHRASES, WORDS
 
 FILLER = "\u00b7"
 END, QUOTE = ".", '"'
 _SIGNS = {**dict.fromkeys(".!?\u3002", END), **dict.fromkeys("\"'`", QUOTE)}
 _FIRST_CODE = 0x4E00
-_EXTRA = ("fn", "number", "colon")
-"""Sorts that are told by their form: a function that acts, a long number, a colon."""
 _ACTING = "deliver"
 """Words that make an identifier the name of a function that acts."""
 _JOINED = 10
@@ -25,6 +26,31 @@ _GLUED = 20
 """Letters from which a Latin word may be several written as one."""
 _NO_SPACES = "\u2e80"
 """Scripts from here on do without spaces between words."""
+_ORNAMENTS = 40
+"""Characters before a mark that may be ornaments of the line it begins."""
+
+# Controls never stand in a text that was stripped; those that count as a space are left out.
+_MARK_SIGNS = "".join(map(chr, (*range(0x01, 0x09), *range(0x0E, 0x1C), *range(0x86, 0xA0))))
+_TOKEN = re.compile(f"\\w{{1,64}}|[.!?](?!\\w)|[{_MARK_SIGNS}:\"'`\u3002]")
+_APOSTROPHE = re.compile(r"'(?<=\w')(?=\w)")
+_LETTERS_APART = bytes([1] * 6)
+"""Lengths of tokens where the letters of a word may stand apart."""
+_AT_LETTERS = re.compile(r"@(?<=[a-z]@)(?=[a-z])|\$(?=[a-z])")
+
+
+@cache
+def tables(name: str) -> dict[str, Any]:
+    """What the data file of that name holds."""
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text("utf-8"))
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern, compiled once: there are more of them than `re` remembers."""
+    return re.compile(pattern, re.DOTALL)
+
+
+# --- Words and rules ---
 
 
 class Vocabulary(NamedTuple):
@@ -33,12 +59,47 @@ class Vocabulary(NamedTuple):
     codes: dict[str, str]
     stems: dict[str, list[tuple[str, str]]]
     """Beginnings of words by their first three letters."""
+    starts: dict[str, list[str]]
+    """Words that can be found within others, by their first two letters, the longest first."""
     members: dict[str, str]
     """All codes of a sort."""
     bits: dict[str, int]
     """Each sort as one bit."""
     masks: dict[str, int]
     """Each code as the bits of its sorts."""
+    phrases: list[tuple[str, str]]
+    """Turns of phrase, each with the word it counts as."""
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    """All words and marks as codes."""
+    sorts: dict[str, set[str]] = {}
+    for sort, words in tables("words")["words"].items():
+        for word in words.split():
+            sorts.setdefault(fold(word), set()).add(sort)
+    # Sorts that show in a token's form: a function that acts, a long number, a colon.
+    sorts |= {f"\0{name}": {name} for name in ("fn", "number", "colon")}
+    for row in tables("rules")["marks"]:
+        sorts[f"\0{row['name']}"] = {row["name"], row.get("is_also", row["name"])}
+    sets = sorted({tuple(sorted(names)) for names in sorts.values()})
+    code_of = {names: chr(_FIRST_CODE + place) for place, names in enumerate(sets)}
+    codes = {word: code_of[tuple(sorted(names))] for word, names in sorts.items()}
+    stems: dict[str, list[tuple[str, str]]] = {}
+    starts: dict[str, list[str]] = {}
+    for word in sorted(codes, key=len, reverse=True):
+        if (len(word) >= 3 and word[0] != "\0") or word[-1] > _NO_SPACES:
+            starts.setdefault(word[:2], []).append(word)
+    for word, code in codes.items():
+        if word.endswith("*"):
+            stems.setdefault(word[:3], []).append((word[:-1], code))
+    names = sorted({name for group in sets for name in group})
+    bits = {name: 1 << place for place, name in enumerate(names)}
+    members = {name: "".join(code_of[group] for group in sets if name in group) for name in names}
+    masks = {code: sum(bits[name] for name in group) for group, code in code_of.items()}
+    turns = tables("words")["phrases"].items()
+    phrases = [(phrase, word) for word, each in turns for phrase in each]
+    return Vocabulary(codes, stems, starts, members, bits, masks, phrases)
 
 
 class Rule(NamedTuple):
@@ -51,70 +112,15 @@ class Rule(NamedTuple):
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """The pattern, made when first asked for: most texts need few of them."""
-        return _made(self.source)
+        """The pattern, compiled when it is first needed: most texts need few of them."""
+        return compiled(self.source)
 
 
-@cache
-def _made(source: str) -> re.Pattern[str]:
-    return re.compile(source, re.DOTALL)
-
-
-@cache
-def vocabulary() -> Vocabulary:
-    """All words and marks as codes."""
-    sorts: dict[str, set[str]] = {}
-    for sort, words in WORDS.items():
-        for word in words.split():
-            sorts.setdefault(fold(word), set()).add(sort)
-    for name in (*_EXTRA, *(name for name, *_ in MARKS)):
-        sorts[f"\0{name}"] = {name, "secret"} if name == "secret_file" else {name}
-    sets = sorted({tuple(sorted(held)) for held in sorts.values()})
-    code_of = {held: chr(_FIRST_CODE + place) for place, held in enumerate(sets)}
-    coded = {word: code_of[tuple(sorted(held))] for word, held in sorts.items()}
-    stems: dict[str, list[tuple[str, str]]] = {}
-    for word, code in coded.items():
-        if word.endswith("*"):
-            stems.setdefault(word[:3], []).append((word[:-1], code))
-    names = sorted({name for held in sets for name in held})
-    bits = {name: 1 << place for place, name in enumerate(names)}
-    members = {name: "".join(code_of[held] for held in sets if name in held) for name in names}
-    masks = {code: sum(bits[name] for name in held) for held, code in code_of.items()}
-    return Vocabulary(coded, stems, members, bits, masks)
-
-
-@cache
-def _rules_by_need() -> list[tuple[int, list[Rule]]]:
-    """The rules by the rarest sort that each of them needs."""
-    by_need: dict[int, list[Rule]] = {}
-    for rule in (compiled(*rule) for rule in RULES):
-        by_need.setdefault(min(rule.needs, key=_words_for), []).append(rule)
-    return list(by_need.items())
-
-
-def _words_for(need: int) -> int:
-    """How many sets of sorts could serve a need."""
-    return sum(1 for mask in vocabulary().masks.values() if mask & need)
-
-
-def possible_rules(codes: str) -> Iterator[Rule]:
-    """The rules for each of whose terms a text has a word."""
-    masks, present = vocabulary().masks, 0
-    for code in set(codes):
-        present |= masks.get(code, 0)
-    for rarest, held in _rules_by_need():
-        if present & rarest:
-            yield from (rule for rule in held if all(present & need for need in rule.needs))
-
-
-def compiled(reason: str, weight: float, pattern: str) -> Rule:
-    """A rule from its terms, one after the other.
-
-    `a|b` is a word of either sort, `a?` one that may be missing, `!a` one that is not negated,
-    `~n` up to n words of the same sentence, `..n` up to n words, `^` a sentence's start.
-    """
+def compile_rule(reason: str, weight: float, terms: str) -> Rule:
+    """A rule from its terms, one after the other; rules.toml says how they read."""
     known, parts, needs = vocabulary(), [], []
-    for term in pattern.split():
+    negation = known.members["not"]
+    for term in terms.split():
         if term == "^":
             parts.append(rf"(?:\A|(?<=\{END}))")
         elif term[0] == "~":
@@ -123,26 +129,113 @@ def compiled(reason: str, weight: float, pattern: str) -> Rule:
             parts.append(f".{{0,{term[2:]}}}?")
         else:
             names = term.strip("!?").split("|")
-            parts.append(_term(term, "".join(known.members[name] for name in names)))
-            if not term.endswith("?"):
+            word = f"[{''.join(known.members[name] for name in names)}]"
+            if term[0] == "!":
+                word = f"(?<![{negation}])(?<![{negation}].){word}(?![{negation}])"
+            elif term[-1] == "?":
+                word += "?"
+            parts.append(word)
+            if term[-1] != "?":
                 needs.append(sum(known.bits[name] for name in names))
     return Rule(reason, weight, "".join(parts), tuple(needs))
 
 
-def _term(term: str, codes: str) -> str:
-    not_ = vocabulary().members["not"]
-    if term[0] == "!":
-        return f"(?<![{not_}])(?<![{not_}].)[{codes}](?![{not_}])"
-    return f"[{codes}]?" if term.endswith("?") else f"[{codes}]"
+@cache
+def _rules_by_need() -> list[tuple[int, list[Rule]]]:
+    """The rules by the rarest sort that each of them needs."""
+    masks = vocabulary().masks.values()
+
+    @cache
+    def frequency(need: int) -> int:
+        return sum(1 for mask in masks if mask & need)
+
+    by_need: dict[int, list[Rule]] = {}
+    for reason, lines in tables("rules")["rules"].items():
+        for line in lines.splitlines():
+            weight, terms = line.split(maxsplit=1)
+            rule = compile_rule(reason, float(weight), terms)
+            by_need.setdefault(min(rule.needs, key=frequency), []).append(rule)
+    return list(by_need.items())
 
 
-# Controls never stand in a text that was stripped; those that count as a space are left out.
-_MARK_SIGNS = "".join(map(chr, (*range(0x01, 0x09), *range(0x0E, 0x1C), *range(0x86, 0xA0))))
-_TOKEN = re.compile(f"\\w{{1,64}}|[.!?](?!\\w)|[{_MARK_SIGNS}:\"'`\u3002]")
-_APOSTROPHE = re.compile(r"'(?<=\w')(?=\w)")
-_LETTERS_APART = bytes([1] * 6)
-"""Lengths of tokens where the letters of a word may stand apart."""
-_AT_LETTERS = re.compile(r"@(?<=[a-z]@)(?=[a-z])|\$(?=[a-z])")
+def possible_rules(codes: str) -> Iterator[Rule]:
+    """The rules for each of whose terms a text has a word."""
+    masks, present = vocabulary().masks, 0
+    for code in set(codes):
+        present |= masks.get(code, 0)
+    for rarest, rules in _rules_by_need():
+        if present & rarest:
+            yield from (rule for rule in rules if all(present & need for need in rule.needs))
+
+
+# --- Marks of syntax ---
+
+
+class Mark(NamedTuple):
+    """A mark of syntax, ready to be looked for."""
+
+    name: str
+    sign: str
+    literals: list[tuple[str, str]]
+    """What a text must have one of, each after its rarest character."""
+    source: str
+    replacement: str | Callable[[re.Match[str]], str]
+
+
+@cache
+def _marks() -> tuple[Mark, ...]:
+    data = tables("rules")
+    names = dict.fromkeys(row["name"] for row in data["marks"])
+    signs = dict(zip(names, _MARK_SIGNS[: len(names)], strict=True))
+    marks = []
+    for row in data["marks"]:
+        sign, source = signs[row["name"]], row["pattern"]
+        for name, fragment in data["fragments"].items():
+            source = source.replace(f"{{{name}}}", fragment)
+        # A character that is no letter is rarest, else the last one is taken.
+        literals = [(re.sub("[a-z ]", "", each)[:1] or each[-1], each) for each in row["literals"]]
+        replacement: str | Callable[[re.Match[str]], str] = rf" {sign} \g<0>"
+        if row.get("replaces"):
+            replacement = f" {sign} "
+        elif "check" in row:
+            replacement = partial(_checked, row["check"], sign)
+        marks.append(Mark(row["name"], sign, literals, source.replace("\n", ""), replacement))
+    return tuple(marks)
+
+
+def _checked(check: str, sign: str, match: re.Match[str]) -> str:
+    """What was found, with its sign before it where it counts."""
+    before = match.string[: match.start()]
+    if check == "unopened":
+        is_meant = "<" + match.group()[2:] not in before
+    elif check == "first_brace":
+        is_meant = "{" not in before and "}" not in before
+    else:
+        lead = before[-_ORNAMENTS:].rstrip(" \t>*#[<({|=\"'-")
+        is_meant = lead[-1:] in ("", "\n", ".", "!", "?")
+    return f" {sign} {match.group()}" if is_meant else match.group()
+
+
+@cache
+def _sign_codes() -> dict[str, str]:
+    codes = vocabulary().codes
+    marks = {mark.sign: codes[f"\0{mark.name}"] for mark in _marks()}
+    return _SIGNS | marks | {":": codes["\0colon"]}
+
+
+def _with_signs(text: str) -> str:
+    """The text with a sign before, or in place of, each mark of syntax."""
+    chars = set(text)
+    for _, _, literals, source, replacement in _marks():
+        # No generator here: it would take most of the guard's time.
+        for char, literal in literals:
+            if char in chars and literal in text:
+                text = compiled(source).sub(replacement, text)
+                break
+    return text
+
+
+# --- From text to tokens, from tokens to codes ---
 
 
 def tokens_of(text: str) -> list[str]:
@@ -154,97 +247,15 @@ def tokens_of(text: str) -> list[str]:
 
 
 def _tokens(text: str) -> list[str]:
-    plain = " ".join(mark(text).split())
+    plain = " ".join(_with_signs(text).split())
     if "'" in plain:
         plain = _APOSTROPHE.sub(" ", plain.replace("n't", " not").replace("'re ", " are "))
     if "@" in plain or "$" in plain:
         plain = _AT_LETTERS.sub(lambda sign: "a" if sign.group() == "@" else "s", plain)
-    for phrase, word in PHRASES.items():
+    for phrase, word in vocabulary().phrases:
         if phrase in plain:
             plain = plain.replace(phrase, word)
     return _TOKEN.findall(plain)
-
-
-class Mark(NamedTuple):
-    """A mark of syntax, ready to be looked for."""
-
-    name: str
-    sign: str
-    literals: tuple[tuple[str, str], ...]
-    """What a text must have one of, each after its most telling character."""
-    source: str
-
-
-@cache
-def _marks() -> tuple[Mark, ...]:
-    names = list(dict.fromkeys(name for name, *_ in MARKS))
-    sign_of = dict(zip(names, _MARK_SIGNS[: len(names)], strict=True))
-    return tuple(
-        Mark(name, sign_of[name], tuple(map(_told, literals)), source)
-        for name, literals, source in MARKS
-    )
-
-
-def _told(literal: str) -> tuple[str, str]:
-    """A literal after its rarest character: one that is no letter, else its last."""
-    return re.sub("[a-z ]", "", literal)[:1] or literal[-1], literal
-
-
-@cache
-def _sign_codes() -> dict[str, str]:
-    codes = vocabulary().codes
-    marks = {sign: codes[f"\0{name}"] for name, sign, *_ in _marks()}
-    return _SIGNS | marks | {":": codes["\0colon"]}
-
-
-def mark(text: str) -> str:
-    """The text with a sign before, or in place of, each mark of syntax."""
-    chars = set(text)
-    for name, sign, literals, source in _marks():
-        if _has_any(text, chars, literals):
-            pattern = _made(source)
-            if name in _CHECKS:
-                text = pattern.sub(partial(_checked, sign, _CHECKS[name]), text)
-            else:
-                text = pattern.sub(f" {sign} " if name in REPLACED else rf" {sign} \g<0>", text)
-    return text
-
-
-def _has_any(text: str, chars: set[str], literals: tuple[tuple[str, str], ...]) -> bool:
-    # No generator here: it would take most of the guard's time.
-    for char, literal in literals:  # noqa: SIM110
-        if char in chars and literal in text:
-            return True
-    return False
-
-
-def _checked(sign: str, is_meant: Callable[[re.Match[str]], bool], match: re.Match[str]) -> str:
-    return f" {sign} {match.group()}" if is_meant(match) else match.group()
-
-
-def _is_unopened(tag: re.Match[str]) -> bool:
-    """A closing tag is a forgery where nothing was opened."""
-    return "<" + tag.group()[2:] not in tag.string[: tag.start()]
-
-
-def _is_first_brace(end: re.Match[str]) -> bool:
-    before = end.string[: end.start()]
-    return "{" not in before and "}" not in before
-
-
-def _is_at_start(match: re.Match[str]) -> bool:
-    """Whether a line or a sentence begins here, ornaments aside."""
-    before = match.string[max(match.start() - _ORNAMENTS, 0) : match.start()]
-    before = before.rstrip(" \t>*#[<({|=\"'-")
-    return before[-1:] in ("", "\n", ".", "!", "?")
-
-
-_ORNAMENTS = 40
-_CHECKS: dict[str, Callable[[re.Match[str]], bool]] = {
-    "close_tag": _is_unopened,
-    "broken_json": _is_first_brace,
-    **dict.fromkeys(LINE_STARTS, _is_at_start),
-}
 
 
 def encode(tokens: list[str]) -> str:
@@ -255,97 +266,66 @@ def encode(tokens: list[str]) -> str:
 
 def pieces_of(tokens: Sequence[str]) -> list[str]:
     """The words behind the codes, one for each."""
-    names = {sign: f"[{name.replace('_', ' ')}]" for name, sign, *_ in _marks()}
+    names = {mark.sign: f"[{mark.name.replace('_', ' ')}]" for mark in _marks()}
     pieces: list[str] = []
     for token in tokens:
         if token in _sign_codes():
             pieces.append(names.get(token, token))
         else:
-            pieces += [piece for piece, _ in parts_of(token)]
+            pieces += [piece for piece, _ in _parts_of(token)]
     return pieces
 
 
 @lru_cache(maxsize=16_384)
 def codes_of(word: str) -> str:
     """The codes of a word: one, or several where it is several words written as one."""
-    return "".join(code for _, code in parts_of(word))
+    return "".join(code for _, code in _parts_of(word))
 
 
-def parts_of(word: str) -> list[tuple[str, str]]:
+def _parts_of(word: str) -> list[tuple[str, str]]:
     """A token's parts with their codes."""
-    if code := vocabulary().codes.get(word) or _by_stem(word):
+    known = vocabulary()
+    stems = known.stems.get(word[:3], ())
+    by_stem = (code for stem, code in stems if word.startswith(stem))
+    if code := known.codes.get(word) or next(by_stem, None):
         return [(word, code)]
     if not word.isalpha():
         return _mixed_parts(word)
-    if len(word) >= _GLUED or max(word) > _NO_SPACES:
-        return list(_glued_parts(word))
-    if len(word) >= _JOINED and (joined := _joined_parts(word)):
-        return joined
+    has_no_spaces = len(word) >= _GLUED or max(word) > _NO_SPACES
+    if has_no_spaces or len(word) >= _JOINED:
+        parts = list(_known_words(word))
+        if has_no_spaces or all(code != FILLER for _, code in parts):
+            return parts
     return [(word, FILLER)]
-
-
-def _by_stem(word: str) -> str | None:
-    for stem, code in vocabulary().stems.get(word[:3], ()):
-        if word.startswith(stem):
-            return code
-    return None
 
 
 def _mixed_parts(word: str) -> list[tuple[str, str]]:
     """An identifier, a number, or a word with digits for letters."""
     known = vocabulary()
     if "_" in word.strip("_"):
-        parts = [part for held in word.split("_") if held for part in parts_of(held)]
+        parts = [part for piece in word.split("_") if piece for part in _parts_of(piece)]
         if any(code in known.members[_ACTING] for _, code in parts):
             return [(word, known.codes["\0fn"])]
         return parts
     spelt = (known.codes.get(read) for read in unleet(word))
-    digits = sum(map(str.isdigit, word))
-    number = known.codes["\0number"] if digits >= 4 else FILLER
+    number = known.codes["\0number"] if sum(map(str.isdigit, word)) >= 4 else FILLER
     return [(word, next(filter(None, spelt), number))]
 
 
-@cache
-def _by_start() -> dict[str, list[str]]:
-    """Words that can be told within others, by their first two letters, the longest first."""
-    starts: dict[str, list[str]] = {}
-    for word in sorted(vocabulary().codes, key=len, reverse=True):
-        if (len(word) >= 3 and word[0] != "\0") or word[-1] > _NO_SPACES:
-            starts.setdefault(word[:2], []).append(word)
-    return starts
-
-
-def _starting(word: str, place: int) -> str | None:
-    """The longest known word that begins at a place within another."""
-    for held in _by_start().get(word[place : place + 2], ()):
-        if word.startswith(held, place):
-            return held
-    return None
-
-
-def _joined_parts(word: str) -> list[tuple[str, str]]:
-    """Known words that make up the whole of a word; nothing when some of it is left over."""
-    parts: list[tuple[str, str]] = []
-    place = 0
-    while place < len(word):
-        if not (held := _starting(word, place)):
-            return []
-        parts.append((held, vocabulary().codes[held]))
-        place += len(held)
-    return parts
-
-
-def _glued_parts(word: str) -> Iterator[tuple[str, str]]:
+def _known_words(word: str) -> Iterator[tuple[str, str]]:
     """Known words within a word, and what is between them."""
+    known = vocabulary()
     place, unknown = 0, 0
     while place < len(word):
-        if not (held := _starting(word, place)):
+        starts = known.starts.get(word[place : place + 2], ())
+        found = next((start for start in starts if word.startswith(start, place)), None)
+        if found is None:
             place += 1
             continue
         if place > unknown:
             yield word[unknown:place], FILLER
-        yield held, vocabulary().codes[held]
-        place += len(held)
+        yield found, known.codes[found]
+        place += len(found)
         unknown = place
     if place > unknown:
         yield word[unknown:place], FILLER

@@ -7,9 +7,10 @@ import codecs
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from langmem_recall.text.invisible import INVISIBLE, REGIONS, shaping
 
@@ -19,6 +20,14 @@ _CONTROL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
 _TERMINAL = r"\x1b\[[0-?]*[ -/]*[@-~]"
 _HIDDEN = re.compile(f"[{_CONTROL}{INVISIBLE}]")
 _HIDDEN_RUN = re.compile(f"(?:{_TERMINAL}|[{_CONTROL}{INVISIBLE}])+")
+_GAPS = re.compile("[\u2800\u3164\uffa0\ufff9-\ufffb]")
+_CONCEAL = re.compile("\x1b\\[[0-9;]*8m")
+_RIDDLED = re.compile(f"[A-Za-z][{_CONTROL}{INVISIBLE}]+(?=[A-Za-z])")
+_RIDDLED_WORDS = 3
+"""Words broken by hidden characters that no copying explains."""
+_TAGS = re.compile("[\U000e0020-\U000e007e]{3,}")
+_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}")
+_OVERRIDE = re.compile("\u202e([^\u202c\u202e\n]{2,4096})")
 
 
 class Hidden(NamedTuple):
@@ -29,7 +38,7 @@ class Hidden(NamedTuple):
     """The text for judging: what looks like a gap between words is one."""
     message: str = ""
     """What is spelt in tag characters or variation selectors."""
-    turned: str = ""
+    reversed: str = ""
     """What a right-to-left override shows: its letters in the order of reading."""
     is_concealing: bool = False
     """Whether hidden characters cover something up, rather than having been pasted along."""
@@ -43,7 +52,7 @@ def strip_hidden(text: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text is printable ASCII, as most are: told in a tenth of a pattern's time."""
+    """Whether a text is printable ASCII, as most are, in a tenth of a pattern's time."""
     return text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
 
 
@@ -55,39 +64,18 @@ def find_hidden(text: str) -> Hidden:
     readable = strip_hidden(_GAPS.sub(" ", text)) if _GAPS.search(text) else shown
     if shown == text:
         return Hidden(text, readable)
-    message, turned = _smuggled(text), _turned(text)
-    is_concealing = bool(message or turned or _CONCEAL.search(text))
-    is_riddled = len(_RIDDLED.findall(text)) >= _RIDDLED_WORDS
-    return Hidden(shown, readable, message, turned, is_concealing or is_riddled)
-
-
-_GAPS = re.compile("[\u2800\u3164\uffa0\ufff9-\ufffb]")
-_CONCEAL = re.compile("\x1b\\[[0-9;]*8m")
-_RIDDLED = re.compile(f"[A-Za-z][{_CONTROL}{INVISIBLE}]+(?=[A-Za-z])")
-_RIDDLED_WORDS = 3
-"""Words broken by hidden characters that no copying explains."""
-_TAGS = re.compile("[\U000e0020-\U000e007e]{3,}")
-_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}")
-_OVERRIDE = re.compile("\u202e([^\u202c\u202e\n]{2,4096})")
-
-
-def _smuggled(text: str) -> str:
-    """Letters written in tag characters, and bytes written in variation selectors."""
-    if text.isascii():
-        return ""
     tags = ("".join(chr(ord(char) - 0xE0000) for char in run) for run in _TAGS.findall(text))
     spelt = " ".join(tag for tag in tags if tag not in REGIONS)
-    runs = (bytes(_selected(char) for char in run) for run in _SELECTORS.findall(text))
-    return " ".join(filter(None, (spelt, *(run.decode("utf-8", "replace") for run in runs))))
-
-
-def _selected(selector: str) -> int:
-    code = ord(selector)
-    return code - 0xFE00 if code < 0xE0000 else code - 0xE0100 + 16
-
-
-def _turned(text: str) -> str:
-    return " ".join(strip_hidden(run)[::-1] for run in _OVERRIDE.findall(text))
+    # The first sixteen variation selectors stand apart from the others.
+    selected = (
+        bytes(ord(char) - (0xFE00 if char < "\U000e0000" else 0xE0100 - 16) for char in run)
+        for run in _SELECTORS.findall(text)
+    )
+    message = " ".join(filter(None, (spelt, *(run.decode("utf-8", "replace") for run in selected))))
+    turned = " ".join(strip_hidden(run)[::-1] for run in _OVERRIDE.findall(text))
+    is_riddled = len(_RIDDLED.findall(text)) >= _RIDDLED_WORDS
+    is_concealing = bool(message or turned or is_riddled or _CONCEAL.search(text))
+    return Hidden(shown, readable, message, turned, is_concealing)
 
 
 # --- Look-alikes: the letters a reader sees ---
@@ -114,8 +102,7 @@ _DRESSED = {
 """Letters in fancy dress that NFKC leaves as they are."""
 _LIGATURES = str.maketrans("\ufdfa\ufdfb", "  ")
 """Whole sentences in one character, with which a short text could be made a long one."""
-_UNDRESS = str.maketrans(_DRESSED)
-_UNMASK = str.maketrans(_ALIKE)
+_UNDRESS, _UNMASK = str.maketrans(_DRESSED), str.maketrans(_ALIKE)
 _LIKE = "".join(_ALIKE)
 _NOT_ASCII = re.compile("[^\x00-\x7f]{1,64}")
 _LOOKALIKE = re.compile(f"[{_LIKE}]")
@@ -127,6 +114,7 @@ def fold(text: str) -> str:
     """The text for matching: compatible forms and accents folded, look-alikes read as Latin."""
     if text.isascii():
         return text.lower()
+    # Most texts have no look-alike, which the simpler pattern finds out sooner.
     if _LOOKALIKE.search(text) and _MASKED.search(text):
         text = _WORD.sub(_unmasked, text)
     return _NOT_ASCII.sub(lambda run: _plain(run.group()), text).lower()
@@ -160,9 +148,8 @@ def unleet(word: str) -> tuple[str, ...]:
     return tuple(word.translate(table) for table in _LEET)
 
 
-# --- Encodings: peeled once ---
+# --- Encodings: taken off once ---
 
-_PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _ESCAPE = re.compile(r"(?:\\u[0-9A-Fa-f]{4}|\\u\{[0-9A-Fa-f]{1,6}\}|\\x[0-9A-Fa-f]{2})+")
 _HEX_PAIRS, _BASE64_CHARS = 12, 16
 """Shortest runs that are decoded: shorter ones hold no order."""
@@ -176,11 +163,14 @@ _TELLING = (
 """Words that an order is likely to have one of."""
 _ROT13_WORDS = tuple(codecs.encode(word, "rot13") for word in _TELLING)
 _BACKWARD_WORDS = tuple(word[::-1] for word in _TELLING)
+_NO_TEXT = re.compile(f"[{_CONTROL}\ufffd]")
+_GARBLED = 0.1
+"""Share of a text that may be garbled where a run was cut."""
 
 
-def peeled(text: str) -> Iterator[tuple[str, str]]:
+def decodings(text: str) -> Iterator[tuple[str, str]]:
     """Each encoding found in a text, with the text as it reads without it."""
-    if "%" in text and (plain := _PERCENT.sub(_from_percent, text)) != text:
+    if "%" in text and (plain := unquote(text)) != text:
         yield "percent", plain
     if "&" in text and ";" in text and (plain := html.unescape(text)) != text:
         yield "entities", plain
@@ -192,21 +182,14 @@ def peeled(text: str) -> Iterator[tuple[str, str]]:
     if any(word in lower for word in _BACKWARD_WORDS):
         yield "backwards", text[::-1]
     # Letters are 6x and 7x in hex.
-    if text.count("6") + text.count("7") >= _HEX_PAIRS // 2:
-        yield from _runs("hex", _HEX, _from_hex, text)
-    if max(map(len, text.split()), default=0) >= _BASE64_CHARS:
-        yield from _runs("base64", _BASE64, _from_base64, text)
-
-
-def _runs(
-    name: str, pattern: re.Pattern[str], read: Callable[[str], str], text: str
-) -> Iterator[tuple[str, str]]:
-    if plain := " ".join(filter(None, map(read, pattern.findall(text)))):
-        yield name, plain
-
-
-def _from_percent(run: re.Match[str]) -> str:
-    return bytes.fromhex(run.group().replace("%", "")).decode("utf-8", "replace")
+    if text.count("6") + text.count("7") >= _HEX_PAIRS // 2 and (
+        plain := " ".join(filter(None, map(_from_hex, _HEX.findall(text))))
+    ):
+        yield "hex", plain
+    if max(map(len, text.split()), default=0) >= _BASE64_CHARS and (
+        plain := " ".join(filter(None, map(_from_base64, _BASE64.findall(text))))
+    ):
+        yield "base64", plain
 
 
 def _from_escape(run: re.Match[str]) -> str:
@@ -231,11 +214,6 @@ def _from_base64(run: str) -> str:
         if plain := _as_text(base64.b64decode(padded)):
             return plain
     return ""
-
-
-_NO_TEXT = re.compile(f"[{_CONTROL}\ufffd]")
-_GARBLED = 0.1
-"""Share of a text that may be garbled where a run was cut."""
 
 
 def _as_text(data: bytes) -> str:

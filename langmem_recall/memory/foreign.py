@@ -2,18 +2,20 @@
 
 Nothing tells the two apart for sure, so the user's own words are one run of sentences: from the
 last sign that what came before is somebody else's, to the first sign that what comes is. Text from
-outside never ends by itself, because whoever wrote it would write its end as well.
+outside never ends by itself, because its author would write its end as well.
+The signs are patterns in foreign.toml.
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
+import tomllib
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
-
-from langmem_recall.memory import foreign_words as marks
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 LONGEST = 20_000
 """Characters of a message that are looked at; what lies beyond carries nothing."""
@@ -23,12 +25,16 @@ QUOTED_WORDS = 4
 """Quotations of as many words are somebody's; shorter ones are names and titles."""
 AFTERTHOUGHT = 3
 """Words after "says" that may still tell who says it, and not what."""
+MOST_TO_TAKE_BACK = 10
+"""Words of a sentence that takes back what was said; a longer one only begins like it."""
 JOINER = "\u2423"
-"""Stands between the words of a quotation, which is one word to who reads a message."""
+"""Stands between the words of a quotation, which counts as one word."""
 
 _GAP = f" {JOINER}outside{JOINER} "
 """What takes the place of text from outside, so that its two sides do not become one statement."""
 
+APOSTROPHES = re.compile("[\u2018\u2019\u201a\u201b\u02bc\u00b4]")
+SENTENCE_END = re.compile(r"(?<=[.!?…;\u3002])\s+")
 _FENCE = re.compile(r"```.*(?:```|\Z)|^[ \t]*~~~.*(?:^[ \t]*~~~|\Z)", re.DOTALL | re.MULTILINE)
 _QUOTE_LINE = re.compile(r"^[ \t]*(?:>|&gt;|\| )[^\n]*", re.MULTILINE)
 _INDENTED = re.compile(r"^(?:\t| {4})[ \t]*(?![-*•+\d\s])[^\n]*", re.MULTILINE)
@@ -38,7 +44,6 @@ _TAG = re.compile(
     r"[^\]\n]{0,80}\]",
     re.IGNORECASE,
 )
-_APOSTROPHES = re.compile("[\u2018\u2019\u201a\u201b\u02bc\u00b4]")
 _QUOTED = re.compile(
     r"(?<!\w)\"(?=\S)([^\"]{1,2000})\"|[“”„‟]([^“”„‟]{1,2000})[“”‟]|«([^«»]{1,2000})»"
     r"|»([^«»]{1,2000})«|\u2039([^\u2039\u203a]{1,2000})\u203a|\u203a([^\u2039\u203a]{1,2000})\u2039|「([^「」]{1,2000})」"
@@ -49,10 +54,9 @@ _QUOTED = re.compile(
 # Scripts without spaces have a word in every other letter or so.
 _WORDS = re.compile("[\u3040-\u9fff]{2}|[^\\s\u3040-\u9fff]+")
 _OPEN_QUOTE = re.compile(r"(?:^|\s)[\"“„«「『](?=\w)")
-# A line that goes on in small letters was wrapped, unless somebody begins to speak of himself.
+# A line that goes on in small letters was wrapped, unless it begins with "i".
 _WRAPPED = re.compile(r"^(?!i\b)[a-zß-ÿ]")
 _FULL_STOP = re.compile(r"[.!?…\u3002]\W*$")
-_SENTENCE_END = re.compile(r"(?<=[.!?…;\u3002])\s+")
 _CLAUSE_END = re.compile(
     r"[,;\u2013\u2014(]| - |\b(?:and|but|because|while|und|aber|et|mais|y|pero|e|ma|mas)\b"
 )
@@ -104,8 +108,8 @@ def parts_of(text: str, *attached: str) -> Parts:
     if any(sentence.asks for each in ends for sentence in _sentences(each)):
         return Parts("", (read, *filter(None, outside)))
     plain = textwrap.dedent(unicodedata.normalize("NFKC", read)[:LONGEST])
-    kept, removed = _without_blocks(_APOSTROPHES.sub("'", plain))
-    sentences = list(_sentences(kept))
+    rest, removed = _without_blocks(APOSTROPHES.sub("'", plain))
+    sentences = list(_sentences(rest))
     mark = _first_mark(sentences)
     start, meant_from = _own_start(sentences, mark)
     stop = max(start, mark.place)
@@ -124,11 +128,7 @@ def parts_of(text: str, *attached: str) -> Parts:
 
 def join_quotations(text: str) -> str:
     """A text with each of its quotations as one word."""
-    return _QUOTED.sub(lambda quote: JOINER.join(_inside(quote).split()), text)
-
-
-def _inside(quote: re.Match[str]) -> str:
-    return "".join(filter(None, quote.groups()))
+    return _QUOTED.sub(lambda quote: JOINER.join(quote[quote.lastindex or 0].split()), text)
 
 
 # --- From text to sentences ---
@@ -142,43 +142,34 @@ def _without_blocks(text: str) -> tuple[str, list[str]]:
         removed.append(block.group().strip("`~ \n>|"))
         return _GAP
 
-    text = _between_tags(_FENCE.sub(gap, text), removed)
-    text = _INDENTED.sub(gap, _QUOTE_LINE.sub(gap, text))
-    quotations = (_inside(quote) for quote in _QUOTED.finditer(text))
-    removed += [each for each in quotations if len(_WORDS.findall(each)) >= QUOTED_WORDS]
-    return join_quotations(text), removed
-
-
-def _between_tags(text: str, removed: list[str]) -> str:
-    """From the first tag to the last: a page would have closed the user's tag by itself."""
+    text = _FENCE.sub(gap, text)
     tags = list(_TAG.finditer(text))
     shuts = [tag for tag in tags if tag["shut"] or tag["shut_2"] or tag.group() == "-->"]
     # In `list<int>` nothing is opened.
     opens = [tag for tag in tags if shuts or not text[max(0, tag.start() - 1)].isalnum()]
-    if not opens:
-        return text
-    stop = opens[-1].end() if shuts else len(text)
-    removed.append(_TAG.sub("\n", text[opens[0].start() : stop]))
-    return f"{text[: opens[0].start()]}{_GAP}{text[stop:]}"
+    if opens:
+        # From the first tag to the last: a page would have closed the user's tag by itself.
+        start, stop = opens[0].start(), opens[-1].end() if shuts else len(text)
+        removed.append(_TAG.sub("\n", text[start:stop]))
+        text = f"{text[:start]}{_GAP}{text[stop:]}"
+    text = _INDENTED.sub(gap, _QUOTE_LINE.sub(gap, text))
+    quotations = (quote[quote.lastindex or 0] for quote in _QUOTED.finditer(text))
+    removed += [each for each in quotations if len(_WORDS.findall(each)) >= QUOTED_WORDS]
+    return join_quotations(text), removed
 
 
 def _sentences(text: str) -> Iterator[_Sentence]:
     place, after_gap = 0, False
     for line in text.splitlines():
         first = place
-        for sentence in _SENTENCE_END.split(line):
+        for sentence in SENTENCE_END.split(line):
             if any(map(str.isalnum, sentence)) or _begins_foreign(sentence):
                 words = " ".join(sentence.split())
                 # The one letter whose small form is longer, and places must fit both.
                 folded = words.replace("\u0130", "I").lower()
-                asks = marks.asks_about_a_text(folded)
-                yield _Sentence(words, folded, first, after_gap, asks)
+                yield _Sentence(words, folded, first, after_gap, _asks_about_a_text(folded))
                 place, after_gap = place + 1, False
         after_gap = after_gap or not line.strip()
-
-
-def _begins_foreign(line: str) -> bool:
-    return marks.begins_foreign(line.casefold()) or _OPEN_QUOTE.search(line) is not None
 
 
 # --- Where the user's own words begin and end ---
@@ -193,24 +184,25 @@ def _first_mark(sentences: Sequence[_Sentence]) -> _Mark:
         # Below a line in which the user does not speak of himself anything may have been pasted.
         if is_new_line and not (speaks or in_list):
             return _Mark(place, is_clear=True)
-        speaks = (speaks and not is_new_line and place > 0) or _is_own_voice(each, place)
-        report, colon = marks.report_in(each.folded), marks.colon_in(each.folded)
+        is_own_voice = _has("speaks_of_self", each.folded) or (
+            place == 0 and _has("greeting_line", each.folded)
+        )
+        speaks = is_own_voice or (speaks and not is_new_line and place > 0)
+        report, colon = report_in(each.folded), pattern("colon").search(each.folded)
         after = each.text[colon.end() :] if colon else ""
         if each.asks or _heads_a_text(sentences, place) or _begins_foreign(each.text):
             return _Mark(place, "", after, is_clear=True)
         if report:
             before = _clauses_before(each.text, report.start())
             return _Mark(place, before, after or each.text[report.end() :])
-        if colon and not (in_list and marks.is_field(each.folded, colon)):
-            if not marks.is_own_lead(each.folded[: colon.start()]):
+        if colon:
+            # A line of a list may be "key: value" where nobody speaks in it.
+            rest = each.folded[colon.end() :]
+            is_field = in_list and _has("field", each.folded) and not _has("speaks_of_self", rest)
+            if not is_field and not _is_own_lead(each.folded[: colon.start()]):
                 return _Mark(place, "", after)
             in_list = True
     return _Mark(len(sentences))
-
-
-def _is_own_voice(each: _Sentence, place: int) -> bool:
-    """Whether a sentence is about who wrote it, or greets who is to read it."""
-    return marks.speaks_of_self(each.folded) or (place == 0 and marks.greets(each.folded))
 
 
 def _own_start(sentences: Sequence[_Sentence], mark: _Mark) -> tuple[int, int]:
@@ -218,43 +210,41 @@ def _own_start(sentences: Sequence[_Sentence], mark: _Mark) -> tuple[int, int]:
     start, meant_from = 0, 0
     for place, each in enumerate(sentences):
         is_shown = mark.is_clear and place > mark.place
+        is_short = each.folded.count(" ") < MOST_TO_TAKE_BACK
         if not is_shown and _disowns(each.folded):
             return len(sentences), meant_from
         if each.asks:
             is_second = is_shown and sentences[mark.place].asks
             start = max(start, 0 if is_second else _start_beside(sentences, place))
-        elif place < mark.place and marks.takes_back(each.folded):
+        elif is_short and place < mark.place and _has("takes_back", each.folded):
             start = meant_from = place + 1
     return start, meant_from
 
 
+def _start_beside(sentences: Sequence[_Sentence], place: int) -> int:
+    """Where the user's own words may begin, when this sentence asks about a text beside it."""
+    asking = sentences[place]
+    if _has("points_on", asking.folded) and place + 1 < len(sentences):
+        return 0
+    is_all = sentences[-1].line == 0 and place + 1 == len(sentences)
+    return place if is_all and _has("mentions_text", asking.folded) else asking.line
+
+
 def _heads_a_text(sentences: Sequence[_Sentence], place: int) -> bool:
     """Whether a letter begins with this sentence, or it stands as a title over other lines."""
-    each = sentences[place]
+    each, below = sentences[place], sentences[place + 1 : place + 2]
+    greets = _has("greeting_line", each.folded)
     # In its first line a message greets who is to read it.
-    if place == each.line > 0 and marks.greets(each.folded):
+    if place == each.line > 0 and greets:
         return True
-    below = sentences[place + 1 : place + 2]
-    is_line = each.line == place and all(one.line > place for one in below)
-    if not below or not is_line or JOINER in each.text or not marks.is_title(each.folded):
+    is_line = each.line == place and all(following.line > place for following in below)
+    if not below or not is_line or JOINER in each.text or _WRAPPED.search(below[0].text):
         return False
-    if _WRAPPED.search(below[0].text):
+    is_sentence = greets or _has("sentence_end", each.folded) or _has("list_item", each.folded)
+    if is_sentence or _is_own_lead(each.folded):
         return False
     # Who writes no full stops writes none at the end either.
-    return marks.points_at_a_text(each.folded) or _FULL_STOP.search(sentences[-1].text) is not None
-
-
-def _disowns(sentence: str) -> bool:
-    """Whether it tells that what was said before is somebody else's, as a signature does."""
-    if marks.ends_a_letter(sentence):
-        return True
-    report, colon = marks.report_in(sentence), marks.colon_in(sentence)
-    if marks.points_back(sentence) or report is None or colon:
-        return colon is None and marks.points_back(sentence)
-    # "I pay too late, says Bob", "He said so": who says it is told when it has been said.
-    is_at_end = len(re.split("[,;]", sentence[report.end() :])[0].split()) <= AFTERTHOUGHT
-    is_short = len(sentence.split()) <= AFTERTHOUGHT + 1
-    return is_at_end and (is_short or bool(_clauses_before(sentence, report.start())))
+    return _has("mentions_text", each.folded) or bool(_FULL_STOP.search(sentences[-1].text))
 
 
 def _clauses_before(sentence: str, place: int) -> str:
@@ -263,10 +253,90 @@ def _clauses_before(sentence: str, place: int) -> str:
     return sentence[: ends[-1]] if ends else ""
 
 
-def _start_beside(sentences: Sequence[_Sentence], place: int) -> int:
-    """Where the user's own words may begin, when this sentence asks about a text beside it."""
-    asking = sentences[place]
-    if marks.points_on(asking.folded) and place + 1 < len(sentences):
-        return 0
-    is_all = sentences[-1].line == 0 and place + 1 == len(sentences)
-    return place if is_all and marks.points_at_a_text(asking.folded) else asking.line
+# --- What the signs say of one folded sentence or line ---
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+
+
+@cache
+def pattern(name: str) -> re.Pattern[str]:
+    """A pattern of foreign.toml, compiled when it is first needed."""
+    source = _tables()["patterns"][name]
+    for fragment, text in _tables()["fragments"].items():
+        source = source.replace(f"{{{fragment}}}", text)
+    return re.compile(source.replace("\n", ""))
+
+
+def _has(name: str, sentence: str) -> bool:
+    return pattern(name).search(sentence) is not None
+
+
+def _asks_about_a_text(sentence: str) -> bool:
+    """Whether a sentence asks about, or shows, a text that stands beside it."""
+    if showing := pattern("showing").search(sentence):
+        return not _is_of_the_user(sentence[showing.end() :])
+    if _has("asks_of_text", sentence):
+        return True
+    if _has("begins_with_self", sentence):
+        return False
+    asking = pattern("asking").search(sentence) or pattern("polite").search(sentence)
+    if asking is None:
+        is_own = _has("courtesy", sentence) or _is_own_lead(sentence)
+        return _has("speaks_of_text", sentence) and not is_own
+    rest = sentence[asking.end() :].strip(" .!?:")
+    around = f"{sentence[: asking.start()]} {pattern('indefinite').sub('', rest)}"
+    is_about_text = _has("mentions_text", around) or " this" in asking.group()
+    return not rest or (is_about_text and not _is_of_the_user(rest))
+
+
+def _is_of_the_user(words: str) -> bool:
+    owner = pattern("of_the_user").search(words)
+    # "The message from our supplier" is not ours.
+    return owner is not None and not _has("definite", words[: owner.start()])
+
+
+def report_in(sentence: str) -> re.Match[str] | None:
+    """The word with which what somebody else says, or a supposition, begins."""
+    if hearsay := pattern("hearsay").search(sentence):
+        return hearsay
+    for name in ("reports", "supposes"):
+        for found in pattern(name).finditer(sentence):
+            before = sentence[max(0, found.start() - 60) : found.start()]
+            around = sentence[max(0, found.start() - 30) : found.end() + 6]
+            is_participle = found.group().startswith("ge") and _has("user_has", before)
+            is_users = is_participle or _has("user_does", before) or _has("said_aside", around)
+            if not is_users:
+                return found
+    return None
+
+
+def _disowns(sentence: str) -> bool:
+    """Whether it tells that what was said before is somebody else's, as a signature does."""
+    if _has("sign_off", sentence) or _has("boilerplate", sentence):
+        return True
+    if _has("colon", sentence):
+        return False
+    report = report_in(sentence)
+    if _has("not_mine", sentence) or (report and _has("points_back", sentence)):
+        return True
+    if report is None:
+        return False
+    # "I pay too late, says Bob", "He said so": the speaker is named after the words.
+    is_at_end = len(re.split("[,;]", sentence[report.end() :])[0].split()) <= AFTERTHOUGHT
+    is_short = len(sentence.split()) <= AFTERTHOUGHT + 1
+    return is_at_end and (is_short or bool(_clauses_before(sentence, report.start())))
+
+
+def _begins_foreign(line: str) -> bool:
+    """Whether all from this line on is from outside."""
+    folded = line.casefold()
+    is_foreign = _has("foreign_line", folded) or _has("header_line", folded)
+    return is_foreign or _OPEN_QUOTE.search(line) is not None
+
+
+def _is_own_lead(lead: str) -> bool:
+    """Whether what follows these words and a colon is still the user speaking."""
+    return _has("own_lead", lead) and not _has("foreign_lead", lead)

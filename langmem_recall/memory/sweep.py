@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import isnan
 from typing import Any, Literal, NamedTuple, get_args
 
 from langmem_recall.errors import InputError
+from langmem_recall.memory.usage import later_end, union
 from langmem_recall.types import Memory, MemoryId, Namespace
 
 Step = Literal["expire", "decay", "merge"]
@@ -56,10 +58,10 @@ class SweepReport:
 
     def __str__(self) -> str:
         counts = counts_of(row.action for row in self.rows)
-        told = ", ".join(f"{count} {action}" for action, count in counts.items()) or "nothing to do"
+        done = ", ".join(f"{count} {action}" for action, count in counts.items()) or "nothing to do"
         kind = "sweep" if self.applied else "dry run"
         more = "" if self.next is None else f"; go on with after={self.next}"
-        head = f"{kind} of {'/'.join(self.namespace)}: {self.examined} examined, {told}{more}"
+        head = f"{kind} of {'/'.join(self.namespace)}: {self.examined} examined, {done}{more}"
         lines = [
             f"  {row.action:<7} {'/'.join(row.id[0])} {row.id[1]}: {row.reason}"
             for row in self.rows
@@ -75,7 +77,7 @@ class Forgotten:
     count: int
     """Memories, history included."""
     traces: int
-    """Records about them: usage, verdicts and whatever else was kept beside the memories."""
+    """Records about them: usage, verdicts and whatever else was stored beside the memories."""
     compacted: bool
     """Whether the store's file was rewritten, so that no byte of them is left in it."""
 
@@ -146,39 +148,33 @@ def coldness(
 
 def keeps(one: Memory, other: Memory) -> bool:
     """Whether, of two memories that say the same, the first is the one to keep."""
-    return _worth(one) >= _worth(other)
+
+    def worth(memory: Memory) -> tuple[float, bool, bool, float, str]:
+        # The better source first, then what was confirmed, pinned, written earlier.
+        earlier = float("-inf") if isnan(memory.written_ts) else -memory.written_ts
+        return memory.trust, memory.confirmed_at is not None, memory.pinned, earlier, memory.key
+
+    return worth(one) >= worth(other)
 
 
-def merged(kept: Memory, dropped: Memory) -> dict[str, Any]:
-    """What changes in the memory that is kept, so that the provenance of both is.
+def merged(stored: Memory, dropped: Memory) -> dict[str, Any]:
+    """What changes in the memory that stays, so that the provenance of both does.
 
     A memory that stands by itself goes on doing so: it does not fall with what the other one was
     derived from. Confidence is raised by a source as good, never by a lesser one.
     """
-    times = [time for time in (kept.written_at, dropped.written_at) if time is not None]
-    confirmed = [time for time in (kept.confirmed_at, dropped.confirmed_at) if time is not None]
-    ends = (kept.valid_until, dropped.valid_until)
+    times = [time for time in (stored.written_at, dropped.written_at) if time is not None]
+    confirmed = [time for time in (stored.confirmed_at, dropped.confirmed_at) if time is not None]
     changes: dict[str, Any] = {
         "written_at": min(times, default=None),
         "confirmed_at": max(confirmed, default=None),
-        "confidence": max(kept.confidence, dropped.confidence * (dropped.trust >= kept.trust)),
-        "salience": max(kept.salience, dropped.salience),
-        "pinned": kept.pinned or dropped.pinned,
-        "valid_until": None if None in ends else max(end for end in ends if end is not None),
-        "entities": _joined(kept.entities, dropped.entities),
-        "tags": _joined(kept.tags, dropped.tags),
-        "derived_from": kept.derived_from and _joined(kept.derived_from, dropped.derived_from),
-        "supersedes": _joined(kept.supersedes, dropped.supersedes),
+        "confidence": max(stored.confidence, dropped.confidence * (dropped.trust >= stored.trust)),
+        "salience": max(stored.salience, dropped.salience),
+        "pinned": stored.pinned or dropped.pinned,
+        "valid_until": later_end(stored, dropped),
+        "entities": union(stored.entities, dropped.entities),
+        "tags": union(stored.tags, dropped.tags),
+        "derived_from": stored.derived_from and union(stored.derived_from, dropped.derived_from),
+        "supersedes": union(stored.supersedes, dropped.supersedes),
     }
-    return {name: new for name, new in changes.items() if new != getattr(kept, name)}
-
-
-def _worth(memory: Memory) -> tuple[float, bool, bool, float, str]:
-    """The better source first, then what was confirmed, pinned, written earlier."""
-    written = memory.written_ts
-    earlier = float("-inf") if written != written else -written
-    return memory.trust, memory.confirmed_at is not None, memory.pinned, earlier, memory.key
-
-
-def _joined(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*one, *other)))
+    return {name: new for name, new in changes.items() if new != getattr(stored, name)}

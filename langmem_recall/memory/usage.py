@@ -17,29 +17,29 @@ def faded(count: float, seconds: float, fade_per_day: float) -> float:
     return count * float(fade_per_day ** (max(seconds, 0.0) / SECONDS_PER_DAY))
 
 
-def reinforced(usage: Usage, touch: UsageDelta, fade_per_day: float) -> Usage:
+def reinforced(usage: Usage, delta: UsageDelta, fade_per_day: float) -> Usage:
     """The usage record after some more uses and outcomes."""
-    merit = max(-MOST_MERIT, min(usage.merit + touch.merit, MOST_MERIT))
-    if touch.last is None:
+    merit = max(-MOST_MERIT, min(usage.merit + delta.merit, MOST_MERIT))
+    if delta.last is None:
         return usage._replace(merit=merit)
     if usage.last_used is None:
-        return Usage(touch.uses, float(touch.uses), touch.last, touch.before, merit)
-    latest = max(usage.last_used, touch.last)
-    kept = faded(usage.decayed, latest - usage.last_used, fade_per_day)
-    came = faded(float(touch.uses), latest - touch.last, fade_per_day)
-    earlier = (touch.before, min(usage.last_used, touch.last), usage.before)
+        return Usage(delta.uses, float(delta.uses), delta.last, delta.before, merit)
+    latest = max(usage.last_used, delta.last)
+    decayed = faded(usage.decayed, latest - usage.last_used, fade_per_day)
+    added = faded(float(delta.uses), latest - delta.last, fade_per_day)
+    earlier = (delta.before, min(usage.last_used, delta.last), usage.before)
     before = max(time for time in earlier if time is not None)
-    return Usage(usage.uses + touch.uses, kept + came, latest, before, merit)
+    return Usage(usage.uses + delta.uses, decayed + added, latest, before, merit)
 
 
-def pooled(pending: UsageDelta | None, touch: UsageDelta) -> UsageDelta:
-    """Two lots of uses and outcomes as one; opposite outcomes cancel out."""
+def pooled(pending: UsageDelta | None, delta: UsageDelta) -> UsageDelta:
+    """Uses and outcomes added to those that are pending; opposite outcomes cancel out."""
     if pending is None:
-        return touch
-    times = (pending.last, touch.last, pending.before, touch.before)
+        return delta
+    times = (pending.last, delta.last, pending.before, delta.before)
     known = sorted((time for time in times if time is not None), reverse=True)
     latest, before = [*known, None, None][:2]
-    return UsageDelta(pending.uses + touch.uses, latest, before, pending.merit + touch.merit)
+    return UsageDelta(pending.uses + delta.uses, latest, before, pending.merit + delta.merit)
 
 
 def counts_as_use(usage: Usage, now: float, refresh_floor: float) -> bool:
@@ -49,7 +49,7 @@ def counts_as_use(usage: Usage, now: float, refresh_floor: float) -> bool:
     return now - usage.last_used >= refresh_floor
 
 
-def restated(held: Memory, said: Memory, now: datetime) -> dict[str, Any]:
+def restated(stored: Memory, said: Memory, now: datetime) -> dict[str, Any]:
     """What changes in a memory when the same is said again.
 
     Only a source that needs no verification vouches for it: an agent that repeats what it was
@@ -57,24 +57,26 @@ def restated(held: Memory, said: Memory, now: datetime) -> dict[str, Any]:
     """
     changes: dict[str, Any] = {
         # The default says nothing of how much it matters.
-        "salience": max(held.salience, said.salience * (said.salience > DEFAULT_SALIENCE)),
-        "pinned": held.pinned or said.pinned,
-        "tags": _joined(held.tags, said.tags),
-        "entities": _joined(held.entities, said.entities),
-        "valid_until": _later(held.valid_until, said.valid_until),
+        "salience": max(stored.salience, said.salience * (said.salience > DEFAULT_SALIENCE)),
+        "pinned": stored.pinned or said.pinned,
+        "tags": union(stored.tags, said.tags),
+        "entities": union(stored.entities, said.entities),
+        "valid_until": later_end(stored, said),
     }
     if said.trust >= VERIFIED_TRUST:
         changes["confirmed_at"] = now
-        changes["confidence"] = max(held.confidence, said.confidence)
-        if said.trust > held.trust:
+        changes["confidence"] = max(stored.confidence, said.confidence)
+        if said.trust > stored.trust:
             changes["source"] = said.source
-    return {name: new for name, new in changes.items() if new != getattr(held, name)}
+    return {name: new for name, new in changes.items() if new != getattr(stored, name)}
 
 
-def _joined(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+def union(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels of both, each once."""
     return tuple(dict.fromkeys((*one, *other)))
 
 
-def _later(one: datetime | None, other: datetime | None) -> datetime | None:
+def later_end(one: Memory, other: Memory) -> datetime | None:
     """The later end of validity; None is no end."""
-    return None if one is None or other is None else max(one, other)
+    ends = (one.valid_until, other.valid_until)
+    return None if ends[0] is None or ends[1] is None else max(ends[0], ends[1])

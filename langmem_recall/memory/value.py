@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
-from itertools import chain, islice
+from itertools import islice
 from math import isfinite
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
 from langmem_recall.errors import InputError
-from langmem_recall.types import (
-    DEFAULT_SALIENCE,
-    KINDS,
-    STATUSES,
-    Memory,
-    Namespace,
-    Source,
-    aware,
-)
+from langmem_recall.types import DEFAULT_SALIENCE, KINDS, STATUSES, Memory, Namespace, Source, aware
 
 TEXT_FIELDS = ("content", "text", "memory")
 """Fields that may hold a memory's text, in order of preference."""
@@ -64,12 +56,21 @@ DEEPEST = 100
 """Levels that a value may be nested: far from where any store or Python itself gives up."""
 MOST_PARTS = 1_000_000
 """Texts, numbers, lists and mappings that a value may have in it."""
-MOST_TOLD = 50_000
+MOST_READ = 50_000
 """Parts of a value without a text field that its text is made of."""
 LARGEST_WHOLE = 10**1_000
 """Whole numbers beyond it are not written and read alike everywhere."""
 
 SOURCES: tuple[Source, ...] = get_args(Source)
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_WORDY = re.compile(r"[^\W\d_]{3,}[\W\d_].*[^\W\d_]{3,}", re.DOTALL)
+"""Two words at least: an id or a single name tells a reader nothing."""
+_WORD = re.compile(r"(\w[\w.:/'\u2019-]*)(\W*)")
+_JOINTS = ".:/'\u2019-"
+_SENTENCE_ENDS = frozenset(".!?:\n")
+_VERSION = re.compile(r"v?\d{1,9}(?:\.\d{1,9}){1,4}")
+_NO_NAMES = frozenset(("I", "I'm", "I've", "I'll", "I'd"))
 
 
 def read_memory(
@@ -80,7 +81,13 @@ def read_memory(
     updated_at: datetime | None = None,
 ) -> Memory:
     """Read any stored value as a memory; what is absent or malformed gets its default."""
-    declared = _time(value.get("written_at"))
+    declared, turn = _time(value.get("written_at")), value.get("turn")
+    salience: Any = value.get("salience")
+    if salience is None:
+        salience = value.get("importance")
+        # Others give the importance as a whole number from 1 to 10.
+        if _is_whole(salience, 11) and salience >= 1:
+            salience = salience / 10
     return Memory(
         namespace=namespace,
         key=key,
@@ -88,11 +95,11 @@ def read_memory(
         kind=_choice(value.get("kind"), KINDS, "semantic"),
         source=_choice(value.get("source"), SOURCES, "unknown"),
         confidence=_share(value.get("confidence"), 1.0),
-        salience=_salience(value),
+        salience=_share(salience, DEFAULT_SALIENCE),
         written_at=declared or aware(created_at),
         confirmed_at=_time(value.get("confirmed_at")),
         thread_id=_text(value.get("thread_id")),
-        turn=_turn(value.get("turn")),
+        turn=turn if isinstance(turn, str) or _is_whole(turn, LARGEST_WHOLE) else None,
         speaker=_text(value.get("speaker")),
         entities=_texts(value.get("entities")),
         tags=_texts(value.get("tags")),
@@ -112,14 +119,18 @@ def read_memory(
 
 def text_of(value: Mapping[str, Any]) -> str:
     """The words of a stored value: its text field, langmem's nested content, else all of it."""
-    for name in TEXT_FIELDS:
-        held = value.get(name)
-        if isinstance(held, str):
-            return held
-        if isinstance(held, Mapping):
-            return _nested_text(held)
-    told = json.dumps(_bounded(value), ensure_ascii=False, sort_keys=True)
-    return told[:LONGEST_TEXT]
+    content = content_of(value)
+    if isinstance(content, str):
+        return content
+    if content is value:
+        return json.dumps(_bounded(value), ensure_ascii=False, sort_keys=True)[:LONGEST_TEXT]
+    # Langmem's manager nests the content, or stores any schema's fields there.
+    if isinstance(content.get("content"), str):
+        return str(content["content"])
+    parts = (
+        f"{name}: {part}" for name, part in _bounded(content).items() if part not in (None, "")
+    )
+    return ". ".join(parts)[:LONGEST_TEXT]
 
 
 def content_of(value: Mapping[str, Any]) -> Any:
@@ -133,20 +144,14 @@ def content_of(value: Mapping[str, Any]) -> Any:
 def labels_of(memory: Memory) -> str:
     """What a writer says in other places than the text: key, speaker, turn and tags with words."""
     labels = (memory.key, memory.speaker, memory.turn, *memory.tags)
-    return "\n".join(
-        one for one in labels if isinstance(one, str) and (not one.isascii() or _WORDY.search(one))
-    )
+    texts = (label for label in labels if isinstance(label, str))
+    return "\n".join(text for text in texts if not text.isascii() or _WORDY.search(text))
 
 
 def write_value(memory: Memory) -> dict[str, Any]:
     """The flat JSON of a memory; defaults that say nothing are left out."""
-    value: dict[str, Any] = {"content": memory.text}
-    for name in MEMORY_FIELDS[1:]:
-        held = getattr(memory, name)
-        if held is None or held == () or held is False:
-            continue
-        value[name] = _plain(held)
-    return value
+    fields = {name: getattr(memory, name) for name in MEMORY_FIELDS[1:]}
+    return _with_fields({"content": memory.text}, fields)
 
 
 def revised_value(memory: Memory, **changes: Any) -> dict[str, Any]:
@@ -156,12 +161,19 @@ def revised_value(memory: Memory, **changes: Any) -> dict[str, Any]:
     """
     value = dict(memory.value) or write_value(memory)
     if memory.written_at is not None:
-        value.setdefault("written_at", _plain(memory.written_at))
-    for name, held in changes.items():
-        if held is None or held == () or held is False:
+        value.setdefault("written_at", memory.written_at.isoformat())
+    return _with_fields(value, changes)
+
+
+def _with_fields(value: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A value with fields set as JSON; those that say nothing are removed."""
+    for name, field in fields.items():
+        if field is None or field == () or field is False:
             value.pop(name, None)
+        elif isinstance(field, datetime):
+            value[name] = field.isoformat()
         else:
-            value[name] = _plain(held)
+            value[name] = list(field) if isinstance(field, tuple) else field
     return value
 
 
@@ -189,26 +201,39 @@ def find_entities(text: str) -> tuple[str, ...]:
     found: list[str] = []
     begins, runs_on = True, False
     for match in _WORD.finditer(text[:ENTITY_REACH]):
-        told, gap = match.groups()
-        word = told.rstrip(_JOINTS).removesuffix("'s").removesuffix("\u2019s")
-        is_other = _is_identifier(word)
-        is_name = word[:1].isupper() and not (begins or is_other or word in _NO_NAMES)
+        chunk, gap = match.groups()
+        word = chunk.rstrip(_JOINTS).removesuffix("'s").removesuffix("\u2019s")
+        is_identifier = _is_identifier(word)
+        is_name = word[:1].isupper() and not (begins or is_identifier or word in _NO_NAMES)
         if is_name and runs_on and len(found[-1]) < LONGEST_ENTITY:
             found[-1] += f" {word}"
-        elif is_name or is_other:
+        elif is_name or is_identifier:
             found.append(word)
-        begins = any(mark in _SENTENCE_ENDS for mark in told[len(word) :] + gap)
-        runs_on = is_name and word == told and gap == " "
+        begins = any(mark in _SENTENCE_ENDS for mark in chunk[len(word) :] + gap)
+        runs_on = is_name and word == chunk and gap == " "
     short = (entity for entity in found if len(entity) <= LONGEST_ENTITY)
     return tuple(islice(dict.fromkeys(short), MOST_ENTITIES))
 
 
-def check_name(what: str, held: Any) -> None:
+def _is_identifier(word: str) -> bool:
+    """Whether a word is a version, or no plain word: digits, joints or capitals inside."""
+    if not 2 <= len(word) <= LONGEST_ENTITY:
+        return False
+    if not word[0].isalpha():
+        return bool(_VERSION.fullmatch(word))
+    has_capital = any(letter.isupper() for letter in word[1:])
+    return has_capital or "_" in word or any(letter.isdigit() for letter in word)
+
+
+# --- What is refused ---
+
+
+def check_name(what: str, name: Any) -> None:
     """Refuse a key or a label that not every store can hold."""
-    if not isinstance(held, str) or not held or len(held) > LONGEST_LABEL or cleaned(held) != held:
+    if not _is_label(name) or not name or cleaned(name) != name:
         raise InputError(
             f"{what} must be a text of 1 to {LONGEST_LABEL:,} characters without NUL or lone "
-            f"surrogates, got {held!r:.80}."
+            f"surrogates, got {name!r:.80}."
         )
 
 
@@ -222,10 +247,15 @@ def check_value(value: Any) -> None:
     level: list[Any] = [value]
     count = 0
     for _ in range(DEEPEST):
-        for held in level:
-            _check_part(held)
         count += len(level)
-        level = [part for held in level for part in _parts(held)]
+        below: list[Any] = []
+        for part in level:
+            _check_part(part)
+            if isinstance(part, Mapping):
+                below += (*part, *part.values())
+            elif isinstance(part, list | tuple):
+                below += part
+        level = below
         if not level:
             return
         if count + len(level) > MOST_PARTS:
@@ -237,18 +267,18 @@ def check_value(value: Any) -> None:
     )
 
 
-def _check_part(held: Any) -> None:
+def _check_part(part: Any) -> None:
     problem = None
-    if isinstance(held, Mapping) and not all(isinstance(name, str) for name in held):
+    if isinstance(part, Mapping) and not all(isinstance(name, str) for name in part):
         problem = "a mapping with keys that are no texts"
-    elif isinstance(held, str) and cleaned(held) != held:
+    elif isinstance(part, str) and cleaned(part) != part:
         problem = "a text with NUL or lone surrogates"
-    elif isinstance(held, float) and not isfinite(held):
-        problem = f"the number {held}"
-    elif isinstance(held, int) and abs(held) >= LARGEST_WHOLE:
+    elif isinstance(part, float) and not isfinite(part):
+        problem = f"the number {part}"
+    elif isinstance(part, int) and abs(part) >= LARGEST_WHOLE:
         problem = "a whole number of more than 1,000 digits"
-    elif not isinstance(held, Mapping | list | tuple | str | int | float | None):
-        problem = f"a {type(held).__name__}"
+    elif not isinstance(part, Mapping | list | tuple | str | int | float | None):
+        problem = f"a {type(part).__name__}"
     if problem:
         raise InputError(
             f"A value must be plain JSON, got {problem} in it. Use text, finite numbers, true, "
@@ -256,202 +286,120 @@ def _check_part(held: Any) -> None:
         )
 
 
-def _parts(held: Any) -> Iterable[Any]:
-    if isinstance(held, Mapping):
-        return chain(held, held.values())
-    return held if isinstance(held, list | tuple) else ()
-
-
 def new_memory(
     namespace: Namespace, key: str, text: str, *, max_text: int = LONGEST_TEXT, **fields: Any
 ) -> Memory:
     """A memory from what a caller says of it; raises InputError for what cannot be meant."""
     text = checked_text(text, max_text)
-    for name, check in _CHECKS.items():
-        if fields.get(name) is not None:
-            check(name, fields[name])
-    given = {name: _tidy(name, held) for name, held in fields.items() if held is not None}
+    given = {name: field for name, field in fields.items() if field is not None}
+    for name, (is_meant, expected) in _CHECKS.items():
+        if name not in given:
+            continue
+        if name in _LISTS and (count := len(_listed(given[name]))) > MOST_LABELS:
+            raise InputError(f"{name} may have {MOST_LABELS} entries, got {count:,}.")
+        if not is_meant(given[name]):
+            raise InputError(f"{name} must be {expected}, got {given[name]!r:.80}.")
+    for name, field in given.items():
+        if isinstance(field, datetime):
+            given[name] = aware(field)
+        elif name in _LISTS:
+            parts = sorted(field) if isinstance(field, set | frozenset) else _listed(field)
+            given[name] = tuple(dict.fromkeys(map(cleaned, parts)))
+        elif isinstance(field, str):
+            given[name] = cleaned(field) or None
     start, end = given.get("valid_from"), given.get("valid_until")
     if start and end and start >= end:
         raise InputError(f"valid_from {start} must lie before valid_until {end}.")
     return Memory(namespace=namespace, key=key, text=text, dated="written_at" in given, **given)
 
 
-def _is_identifier(word: str) -> bool:
-    """Whether a word is a version, or no plain word: digits, joints or capitals inside."""
-    if not 2 <= len(word) <= LONGEST_ENTITY:
-        return False
-    if not word[0].isalpha():
-        return bool(_VERSION.fullmatch(word))
-    inner = any(letter.isupper() for letter in word[1:])
-    return inner or "_" in word or any(letter.isdigit() for letter in word)
+def _is_label(field: Any) -> bool:
+    return isinstance(field, str) and len(field) <= LONGEST_LABEL
 
 
-def _nested_text(held: Mapping[str, Any]) -> str:
-    """Langmem's manager nests the content, or stores any schema's fields there."""
-    inner = held.get("content")
-    if isinstance(inner, str):
-        return inner
-    told = ". ".join(
-        f"{name}: {part}" for name, part in _bounded(held).items() if part not in (None, "")
-    )
-    return told[:LONGEST_TEXT]
+def _is_share(field: Any) -> bool:
+    return isinstance(field, int | float) and not isinstance(field, bool) and 0 <= field <= 1
 
 
-def _bounded(held: Any, levels: int = DEEPEST, room: Iterator[int] | None = None) -> Any:
-    """What a store handed out as plain JSON of bounded depth and size, so that any can be told."""
-    room = iter(range(MOST_TOLD)) if room is None else room
-    is_within = bool(levels) and next(room, None) is not None
-    if isinstance(held, Mapping) and is_within:
-        return {_told(name): _bounded(part, levels - 1, room) for name, part in held.items()}
-    if isinstance(held, list | tuple) and is_within:
-        return [_bounded(part, levels - 1, room) for part in held]
-    if held is None or isinstance(held, bool | float):
-        return held
-    if isinstance(held, int) and abs(held) < LARGEST_WHOLE:
-        return held
-    return _told(held) if is_within else "..."
+def _is_whole(field: Any, limit: int) -> TypeGuard[int]:
+    return isinstance(field, int) and not isinstance(field, bool) and abs(field) < limit
 
 
-def _told(held: Any) -> str:
-    try:
-        return held if isinstance(held, str) else str(held)
-    except Exception:
-        return type(held).__name__
+def _listed(field: Any) -> Collection[Any]:
+    return field if isinstance(field, list | tuple | set | frozenset) else (field,)
 
 
-def _choice(held: Any, allowed: tuple[Any, ...], default: Any) -> Any:
-    return held if held in allowed else default
-
-
-def _salience(value: Mapping[str, Any]) -> float:
-    """The salience, else the importance, which others give as a whole number from 1 to 10."""
-    held = value.get("salience")
-    if held is None:
-        held = value.get("importance")
-        if isinstance(held, int) and not isinstance(held, bool) and 1 <= held <= 10:
-            return held / 10
-    return _share(held, DEFAULT_SALIENCE)
-
-
-def _share(held: Any, default: float) -> float:
-    """A number in [0, 1]; beyond 1 it is taken for one of a scale to 10."""
-    if isinstance(held, bool) or not isinstance(held, int | float) or not abs(held) < LARGEST:
-        return default
-    return min(held / 10, 1.0) if held > 1 else float(max(held, 0))
-
-
-def _text(held: Any) -> str | None:
-    return held if isinstance(held, str) and held else None
-
-
-def _turn(held: Any) -> int | str | None:
-    is_number = isinstance(held, int) and not isinstance(held, bool) and abs(held) < LARGEST_WHOLE
-    return held if is_number or isinstance(held, str) else None
-
-
-def _texts(held: Any) -> tuple[str, ...]:
-    if isinstance(held, str):
-        return (held,)
-    return tuple(_told(_bounded(part)) for part in held) if isinstance(held, list | tuple) else ()
-
-
-def _time(held: Any) -> datetime | None:
-    if isinstance(held, datetime):
-        return aware(held)
-    if not isinstance(held, str):
-        return None
-    try:
-        return aware(datetime.fromisoformat(held))
-    except ValueError:
-        return None
-
-
-def _plain(held: Any) -> Any:
-    if isinstance(held, datetime):
-        return held.isoformat()
-    return list(held) if isinstance(held, tuple) else held
-
-
-def _tidy(name: str, held: Any) -> Any:
-    if isinstance(held, datetime):
-        return aware(held)
-    if _CHECKS.get(name) is _check_texts:
-        parts = (held,) if isinstance(held, str) else sorted(held) if _is_set(held) else held
-        return tuple(dict.fromkeys(map(cleaned, parts)))
-    return cleaned(held) or None if isinstance(held, str) else held
-
-
-def _is_set(held: Any) -> bool:
-    return isinstance(held, set | frozenset)
-
-
-def _check_choice(allowed: tuple[str, ...]) -> Callable[[str, Any], None]:
-    def check(name: str, held: Any) -> None:
-        if held not in allowed:
-            raise InputError(f"{name} must be one of {', '.join(allowed)}, got {held!r}.")
-
-    return check
-
-
-def _check_share(name: str, held: Any) -> None:
-    if isinstance(held, bool) or not isinstance(held, int | float) or not 0 <= held <= 1:
-        raise InputError(f"{name} must be a number from 0 to 1, got {held!r}.")
-
-
-def _check_text(name: str, held: Any) -> None:
-    if not isinstance(held, str) or len(held) > LONGEST_LABEL:
-        raise InputError(
-            f"{name} must be a text of at most {LONGEST_LABEL:,} characters, got {held!r:.80}."
-        )
-
-
-def _check_texts(name: str, held: Any) -> None:
-    parts = held if isinstance(held, list | tuple | set | frozenset) else (held,)
-    if len(parts) > MOST_LABELS:
-        raise InputError(f"{name} may have {MOST_LABELS} entries, got {len(parts):,}.")
-    if not all(isinstance(part, str) and len(part) <= LONGEST_LABEL for part in parts):
-        raise InputError(
-            f"{name} must be a list of texts of at most {LONGEST_LABEL:,} characters, got "
-            f"{held!r:.80}."
-        )
-
-
-def _check_turn(name: str, held: Any) -> None:
-    is_number = isinstance(held, int) and not isinstance(held, bool) and abs(held) < 2**1000
-    if not is_number and not (isinstance(held, str) and len(held) <= LONGEST_LABEL):
-        raise InputError(f"{name} must be a whole number or a short text, got {held!r:.80}.")
-
-
-def _check_flag(name: str, held: Any) -> None:
-    if not isinstance(held, bool):
-        raise InputError(f"{name} must be True or False, got {held!r}.")
-
-
-def _check_time(name: str, held: Any) -> None:
-    if not isinstance(held, datetime):
-        raise InputError(f"{name} must be a datetime, got {held!r}.")
-
-
-_CHECKS: dict[str, Callable[[str, Any], None]] = {
-    "kind": _check_choice(KINDS),
-    "source": _check_choice(SOURCES),
-    "status": _check_choice(STATUSES),
-    "pinned": _check_flag,
-    "turn": _check_turn,
-    **dict.fromkeys(("confidence", "salience"), _check_share),
-    **dict.fromkeys(("thread_id", "speaker"), _check_text),
-    **dict.fromkeys(("entities", "tags", "supersedes", "derived_from"), _check_texts),
-    **dict.fromkeys(
-        ("written_at", "confirmed_at", "valid_from", "valid_until", "superseded_at"), _check_time
+_LISTS = ("entities", "tags", "supersedes", "derived_from")
+_TIMES = ("written_at", "confirmed_at", "valid_from", "valid_until", "superseded_at")
+_LABEL = f"a text of at most {LONGEST_LABEL:,} characters"
+_LABELS = f"a list of texts of at most {LONGEST_LABEL:,} characters"
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "kind": (KINDS.__contains__, f"one of {', '.join(KINDS)}"),
+    "source": (SOURCES.__contains__, f"one of {', '.join(SOURCES)}"),
+    "status": (STATUSES.__contains__, f"one of {', '.join(STATUSES)}"),
+    "pinned": (lambda field: isinstance(field, bool), "True or False"),
+    "turn": (
+        lambda field: _is_label(field) or _is_whole(field, 2**1000),
+        "a whole number or a short text",
     ),
+    **dict.fromkeys(("confidence", "salience"), (_is_share, "a number from 0 to 1")),
+    **dict.fromkeys(("thread_id", "speaker"), (_is_label, _LABEL)),
+    **dict.fromkeys(_LISTS, (lambda field: all(map(_is_label, _listed(field))), _LABELS)),
+    **dict.fromkeys(_TIMES, (lambda field: isinstance(field, datetime), "a datetime")),
 }
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_WORDY = re.compile(r"[^\W\d_]{3,}[\W\d_].*[^\W\d_]{3,}", re.DOTALL)
-"""Two words at least: an id or a single name tells a reader nothing."""
-_WORD = re.compile(r"(\w[\w.:/'\u2019-]*)(\W*)")
-_JOINTS = ".:/'\u2019-"
-_SENTENCE_ENDS = frozenset(".!?:\n")
-_VERSION = re.compile(r"v?\d{1,9}(?:\.\d{1,9}){1,4}")
-_NO_NAMES = frozenset(("I", "I'm", "I've", "I'll", "I'd"))
+
+# --- What is read, whatever was stored ---
+
+
+def _bounded(part: Any, levels: int = DEEPEST, room: Iterator[int] | None = None) -> Any:
+    """A part of a stored value as plain JSON of bounded depth and size."""
+    room = iter(range(MOST_READ)) if room is None else room
+    is_within = bool(levels) and next(room, None) is not None
+    if isinstance(part, Mapping) and is_within:
+        return {_spelt(name): _bounded(each, levels - 1, room) for name, each in part.items()}
+    if isinstance(part, list | tuple) and is_within:
+        return [_bounded(each, levels - 1, room) for each in part]
+    if part is None or isinstance(part, bool | float):
+        return part
+    if isinstance(part, int) and abs(part) < LARGEST_WHOLE:
+        return part
+    return _spelt(part) if is_within else "..."
+
+
+def _spelt(part: Any) -> str:
+    try:
+        return part if isinstance(part, str) else str(part)
+    except Exception:
+        return type(part).__name__
+
+
+def _choice(field: Any, allowed: tuple[Any, ...], default: Any) -> Any:
+    return field if field in allowed else default
+
+
+def _share(field: Any, default: float) -> float:
+    """A number in [0, 1]; beyond 1 it is taken for one of a scale to 10."""
+    if isinstance(field, bool) or not isinstance(field, int | float) or not abs(field) < LARGEST:
+        return default
+    return min(field / 10, 1.0) if field > 1 else float(max(field, 0))
+
+
+def _text(field: Any) -> str | None:
+    return field if isinstance(field, str) and field else None
+
+
+def _texts(field: Any) -> tuple[str, ...]:
+    if isinstance(field, str):
+        return (field,)
+    parts = field if isinstance(field, list | tuple) else ()
+    return tuple(_spelt(_bounded(part)) for part in parts)
+
+
+def _time(field: Any) -> datetime | None:
+    if isinstance(field, datetime):
+        return aware(field)
+    try:
+        return aware(datetime.fromisoformat(field)) if isinstance(field, str) else None
+    except ValueError:
+        return None

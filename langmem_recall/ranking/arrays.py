@@ -26,7 +26,12 @@ class Column:
 
     def append(self, value: float) -> None:
         """Add one value."""
-        self.extend((value,))
+        count = len(self.values)
+        if count == len(self._room):
+            self.extend((value,))
+        else:
+            self._room[count] = value
+            self.values = self._room[: count + 1]
 
     def extend(self, values: Sequence[float] | NDArray[Any]) -> None:
         """Add many values."""

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from langmem_recall.policy import RecallPolicy
+from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.signals import (
     IMPORTANCE,
@@ -20,7 +20,6 @@ from langmem_recall.ranking.signals import (
 from langmem_recall.types import Candidate, Temporal
 
 RRF_K = 60
-HOURS_PER_DAY = 24.0
 
 
 def blend(
@@ -124,8 +123,7 @@ def _weights(candidates: Sequence[Candidate], policy: RecallPolicy) -> FloatArra
 
 
 def _is_within(candidate: Candidate, temporal: Temporal) -> bool:
-    written = candidate.memory.written_at
-    if written is None or (temporal.start is None and temporal.end is None):
+    written, start, end = candidate.memory.written_at, temporal.start, temporal.end
+    if written is None or (start is None and end is None):
         return False
-    after = temporal.start is None or written >= temporal.start
-    return after and (temporal.end is None or written < temporal.end)
+    return (start is None or written >= start) and (end is None or written < end)

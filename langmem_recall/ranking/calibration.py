@@ -10,8 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from langmem_recall.ranking.arrays import FloatArray
-
 
 class NullDistribution(NamedTuple):
     """Similarity of unrelated pairs under one embedder."""
@@ -24,10 +22,6 @@ class NullDistribution(NamedTuple):
     def cap(self) -> float:
         """Standardised similarity of a text with itself: how far this embedder can reach."""
         return (1.0 - self.mean) / self.sd
-
-    def standardise(self, cosine: FloatArray) -> FloatArray:
-        """Cosines in standard deviations above chance."""
-        return (cosine - self.mean) / self.sd
 
 
 DEFAULT_NULL = NullDistribution(mean=0.10, sd=0.08, measured=False)
@@ -53,19 +47,15 @@ def measure(questions: ArrayLike, statements: ArrayLike) -> NullDistribution | N
 
     None when the vectors cannot be used (NaN, ragged, all zero, or all alike).
     """
-    units: list[FloatArray] = []
-    for vectors in (questions, statements):
-        try:
-            matrix = np.asarray(vectors, dtype=np.float64)
-        except ValueError:
-            return None
-        if matrix.ndim != 2 or len(matrix) < 2 or not np.isfinite(matrix).all():
-            return None
-        norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-        if not (norms > 0).all():
-            return None
-        units.append(matrix / norms)
-    if units[0].shape != units[1].shape:
+    try:
+        first, second = (np.asarray(vectors, np.float64) for vectors in (questions, statements))
+    except ValueError:
+        return None
+    if first.ndim != 2 or first.shape != second.shape or len(first) < 2:
+        return None
+    with np.errstate(all="ignore"):
+        units = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in (first, second)]
+    if not np.isfinite(units).all():
         return None
     cosines = units[0] @ units[1].T
     unrelated = cosines[~np.eye(len(cosines), dtype=bool)]

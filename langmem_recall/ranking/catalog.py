@@ -20,9 +20,7 @@ TRAITS_VERSION = 2
 
 LARGEST_TURN = 2**53
 """Beyond it floats no longer tell neighbours apart."""
-TIMED = 1
-NUMBERED = 2
-PINNED = 4
+TIMED, NUMBERED, PINNED = 1, 2, 4
 WORDS_REACH = 100_000
 """Characters of a text whose words are read: all that `remember` stores unless told otherwise."""
 
@@ -67,7 +65,7 @@ class Traits(NamedTuple):
     flags: int = 0
     """TIMED, NUMBERED: whether the text speaks of a time, of a number; PINNED."""
     supersedes: tuple[MemoryId, ...] = ()
-    """Ids this memory puts out of force; its own id when it is itself superseded."""
+    """Ids that this memory supersedes; its own id when it is itself superseded."""
 
 
 def traits_of(memory: Memory) -> Traits:
@@ -200,8 +198,7 @@ class Catalog:
 
         self._row_of.update(zip(ids, range(self.rows, self.rows + len(ids)), strict=True))
         self._ids.extend(ids)
-        homes = self._homes
-        self._home.extend([homes.setdefault(home, len(homes)) for home, _ in ids])
+        self._home.extend([self._homes.setdefault(home, len(self._homes)) for home, _ in ids])
         self._thread.extend(numbers(self._threads, threads))
         self._position.extend(positions)
         self.speaker.extend(numbers(self.speakers, speakers))
@@ -238,15 +235,15 @@ class Catalog:
 
     @property
     def supersedes_any(self) -> bool:
-        """Whether any memory was ever put out of force."""
+        """Whether any memory was ever superseded."""
         return bool(self._superseders)
 
     def is_superseded(self, memory_id: MemoryId) -> bool:
-        """Whether a live memory puts this one out of force, or it says so itself."""
+        """Whether a live memory supersedes this one, or it says so itself."""
         return bool(self._superseders.get(memory_id))
 
     def superseders(self, memory_id: MemoryId) -> tuple[MemoryId, ...]:
-        """The live memories that put this one out of force, itself where it says so."""
+        """The live memories that supersede this one, itself where it says so."""
         return tuple(self._ids[row] for row in sorted(self._superseders.get(memory_id, ())))
 
     def thread_order(self) -> ThreadOrder:

@@ -71,8 +71,7 @@ class EvidenceTable(NamedTuple):
 class Window:
     """A few rows of a catalog with their whole threads: all that their evidence depends on.
 
-    Stands in for the catalog: reading all of it for thirty memories of a hundred thousand pays
-    for the rest.
+    Stands in for the catalog, so that thirty memories do not pay for the other hundred thousand.
     """
 
     def __init__(self, catalog: Catalog, rows: Sequence[int]) -> None:
@@ -118,8 +117,8 @@ class Window:
 
     def links(self, previous: float, following: float) -> Links:
         """How much neighbours share when all are known."""
-        links = self._catalog.links(previous, following)
-        return Links(*(column[self._places] for column in links))
+        whole = self._catalog.links(previous, following)
+        return Links._make(column[self._places] for column in whole)
 
 
 def read_part(text: str, catalog: Catalog, model: RelevanceModel, strip_names: bool) -> Part:
@@ -168,18 +167,15 @@ def _without_common_names(
     frequency = catalog.lexical.document_frequency
     stripped = text
     for word in reversed(words):
-        if word.folded in mentions or (
-            word.is_capital
-            and (
-                word.folded in surnames
-                or min(map(frequency, tokens(word.folded)), default=0) > common
-            )
-        ):
+        is_common = word.is_capital and (
+            word.folded in surnames or min(map(frequency, tokens(word.folded)), default=0) > common
+        )
+        if is_common or word.folded in mentions:
             stripped = stripped[: word.start] + stripped[word.start + len(word.text) :]
     if stripped is text:
         return text
     stripped = " ".join(stripped.split())
-    return stripped if read_words(stripped) else text
+    return stripped if any(map(str.isalnum, stripped)) else text
 
 
 def match_words(
@@ -258,11 +254,10 @@ def score_evidence(
     if len(tables) == 1:
         return tables[0]
     best = np.argmax([table.relevance for table in tables], axis=0)[None, :]
-    columns = (
+    pooled = EvidenceTable._make(
         np.take_along_axis(np.stack(column), best, axis=0)[0]
         for column in zip(*tables, strict=True)
     )
-    pooled = EvidenceTable(*columns)
     if cosines is None:
         return pooled
     highest = np.where(np.isnan(cosines), -np.inf, cosines).max(axis=0)
@@ -323,7 +318,7 @@ def _dense_evidence(
     unseen = neutral
     if unseen_cosine is not None:
         unseen = min(neutral, (unseen_cosine - null.mean) / null.sd)
-    own = null.standardise(cosine)
+    own = (cosine - null.mean) / null.sd
     measured = ~np.isnan(own)
     own = np.where(measured, own, unseen)
     own_evidence = model.dense * (own - neutral)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 from langmem_recall.policy import RecallPolicy
@@ -15,7 +15,6 @@ HARD_GATES = ("tenant", "status", "validity", "expired", "task")
 """Applied to every read, in this order."""
 
 _WORDS = re.compile(r"\w+")
-_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class GateContext(NamedTuple):
@@ -62,10 +61,10 @@ def as_believed_at(candidates: Sequence[Candidate], as_of: datetime) -> list[Can
     """
     since: dict[MemoryId, datetime] = {}
     for candidate in candidates:
-        memory = candidate.memory
+        memory, written = candidate.memory, candidate.memory.written_at
         for superseded in ((memory.namespace, key) for key in memory.supersedes):
-            if memory.written_at is not None:
-                since[superseded] = min(memory.written_at, since.get(superseded, _NEVER))
+            if written is not None:
+                since[superseded] = min(written, since.get(superseded, written))
     for candidate in candidates:
         if candidate.memory.superseded_at is not None:
             since[candidate.memory.id] = candidate.memory.superseded_at
@@ -74,9 +73,8 @@ def as_believed_at(candidates: Sequence[Candidate], as_of: datetime) -> list[Can
         memory = candidate.memory
         if memory.written_at is not None and memory.written_at > as_of:
             return candidate._replace(standing="written later")
-        if memory.status == "quarantined" or (
-            memory.status == "active" and candidate.standing is None
-        ):
+        is_active = memory.status == "active" and candidate.standing is None
+        if is_active or memory.status == "quarantined":
             return candidate
         parents = ((memory.namespace, key) for key in memory.derived_from)
         ends = [since[memory_id] for memory_id in (memory.id, *parents) if memory_id in since]

@@ -46,10 +46,9 @@ class LexicalIndex:
         self._alive = Column(np.bool_)
         self._lengths = Column(np.int32)
         self._live_tokens = 0
-        # The distinct terms of each row up to its stop, and how often it has each.
+        # The distinct terms of each row up to its stop.
         self._stops = Column(np.int32)
         self._forward_ids = Column(np.int32)
-        self._forward_counts = Column(np.int32)
         # Rows and counts of each term: those of the bulk load, then those added one by one, for
         # which an ``array`` appends faster than numpy can.
         self._bulk_starts = array("i", [0])
@@ -105,7 +104,6 @@ class LexicalIndex:
         index._live_tokens = int(lengths.sum())
         index._stops.extend(starts[1:])
         index._forward_ids.extend(term_ids)
-        index._forward_counts.extend(counts)
         # A stable order by term keeps the rows of each term ascending.
         order = np.argsort(term_ids, kind="stable")
         index._bulk_rows = np.repeat(np.arange(len(lengths), dtype=np.int32), np.diff(starts))[
@@ -133,7 +131,6 @@ class LexicalIndex:
             counts.append(count)
             ids.append(term_id)
         self._forward_ids.extend(ids)
-        self._forward_counts.extend(list(frequencies.values()))
         self._stops.append(len(self._forward_ids.values))
         self._lengths.append(len(terms))
         self._alive.append(True)
@@ -231,14 +228,6 @@ class LexicalIndex:
         places = np.repeat(np.arange(len(chosen), dtype=np.int32), sizes)
         offsets = np.arange(len(places)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return self._forward_ids.values[np.repeat(starts, sizes) + offsets], places
-
-    def terms_of(self, row: int) -> dict[str, int]:
-        """The distinct terms of a live row and how often it has them."""
-        ids, _ = self.distinct_terms([row])
-        stop = self._stops.values[row]
-        counts = self._forward_counts.values[stop - len(ids) : stop]
-        terms = [self.vocabulary[term_id] for term_id in ids.tolist()]
-        return dict(zip(terms, counts.tolist(), strict=True))
 
     def overlap(self, rows: Sequence[int]) -> FloatArray:
         """How alike live rows are in pairs: IDF-weighted Jaccard of their distinct terms."""

@@ -23,9 +23,8 @@ SIMILARITY, RECENCY, IMPORTANCE, STRENGTH, TRUST, RELEVANCE = range(6)
 
 def recency(age_hours: FloatArray, half_life_hours: FloatArray | float) -> FloatArray:
     """1.0 for a memory touched now or in the future, 0.5 after one half-life or at unknown age."""
-    return np.where(
-        np.isnan(age_hours), NEUTRAL, np.exp2(-np.maximum(age_hours, 0.0) / half_life_hours)
-    )
+    faded = np.exp2(-np.maximum(age_hours, 0.0) / half_life_hours)
+    return np.where(np.isnan(age_hours), NEUTRAL, faded)
 
 
 def importance(salience: FloatArray, uses: FloatArray, use_boost: float) -> FloatArray:
@@ -42,8 +41,7 @@ def signal_table(
     candidates: Sequence[Candidate], policy: RecallPolicy, now: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Signals (a column per candidate), ages in hours and decayed uses."""
-    columns = _raw(candidates, policy)
-    similarity, relevance, salience, trust, seen, decayed, used, lasting = columns
+    similarity, relevance, salience, trust, seen, decayed, used, lasting = _raw(candidates, policy)
     idle_days = np.nan_to_num(np.maximum(now - used, 0.0)) / 86_400.0
     uses = decayed * policy.count_fade_per_day**idle_days
     ages = (now - seen) / 3600.0

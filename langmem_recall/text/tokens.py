@@ -70,7 +70,6 @@ _OUTER_JOINT = re.compile(r"[/\\@:]+|(?<=\d)T(?=\d\d:)")
 _INNER_JOINT = re.compile(r"[-_'&+#]+|\.(?!\d)|(?<!\d)\.")
 _RUN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+(?:\.\d+)*")
 _PLURAL_ACRONYM = re.compile(r"[A-Z]{2,}s")
-
 _WORD = re.compile(r"[^\W_]+(?:[-'\u2019][^\W_]+)*")
 _POSSESSIVE = re.compile("['\u2019]s?$")
 
@@ -96,9 +95,11 @@ def read_words(text: str) -> list[Word]:
     for match in _WORD.finditer(text):
         word, start = match.group(), match.start()
         folded = (word if word.isalnum() else _POSSESSIVE.sub("", word)).casefold()
-        before = text[max(start - 8, 0) : start].rstrip(" \t\n\"'([*-")
-        begins_sentence = before[-1:] in ("", ".", "!", "?", ":")
-        words.append(Word(word, start, folded, word[0].isupper() and not begins_sentence))
+        is_capital = word[0].isupper()
+        if is_capital:
+            before = text[max(start - 8, 0) : start].rstrip(" \t\n\"'([*-")
+            is_capital = before[-1:] not in ("", ".", "!", "?", ":")
+        words.append(Word(word, start, folded, is_capital))
     return words
 
 

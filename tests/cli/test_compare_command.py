@@ -67,6 +67,17 @@ def test_policy_files_are_compared_and_names_that_clash_get_a_number(tmp_path: P
     assert [row["injected_off_topic"]["mean"] for row in rows] == [0.0, 1.0]
 
 
+def test_the_default_is_measured_when_no_policy_is_named(tmp_path: Path) -> None:
+    rows = run("eval", write_cases(tmp_path / "cases.jsonl"), "--json").json["rows"]
+    assert [row["policy"] for row in rows] == ["default"]
+
+
+def test_presets_of_one_name_get_a_number(tmp_path: Path) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl")
+    rows = run("eval", cases, "-p", "coding", "-p", "coding", "--json").json["rows"]
+    assert [row["policy"] for row in rows] == ["coding", "coding 2"]
+
+
 def test_without_an_embedder_words_alone_decide(tmp_path: Path) -> None:
     cases = write(
         tmp_path / "cases.jsonl",

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from langmem_recall.cli.inputs import (
     PRESETS,
     load_embedder,
-    load_policies,
     load_policy,
     read_cues,
 )
@@ -55,11 +54,6 @@ def test_every_preset_is_known_by_the_name_it_has() -> None:
     assert [load_policy(name).name for name in PRESETS] == list(PRESETS)
     for name in PRESETS:
         assert getattr(RecallPolicy, name)() == load_policy(name)
-
-
-def test_the_default_is_compared_when_no_policy_is_named() -> None:
-    assert load_policies(None) == [RecallPolicy.default()]
-    assert [policy.name for policy in load_policies(["coding", "coding"])] == ["coding", "coding 2"]
 
 
 def test_a_policy_file_with_a_bad_knob_is_refused(tmp_path: Path) -> None:

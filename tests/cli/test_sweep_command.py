@@ -156,7 +156,7 @@ def test_all_goes_on_to_the_end_whatever_one_call_looks_at(
 
 
 def test_a_long_table_is_cut_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("langmem_recall.cli.sweep.SHOWN", 2)
+    monkeypatch.setattr("langmem_recall.cli.memories.SHOWN", 2)
     path = many(tmp_path / "many.db", 5)
     shown = run("sweep", path, "-n", "memories/ada").stdout
     assert shown.count("valid until") == 2

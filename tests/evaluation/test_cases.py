@@ -127,17 +127,6 @@ def test_a_memory_whose_field_would_read_as_a_case_is_not_saved(tmp_path: Path) 
     assert not (tmp_path / "odd.jsonl").exists()
 
 
-def test_merged_sets_share_equal_collections_and_rename_others() -> None:
-    shared = Collection("talk", (("k", {"content": "x"}),))
-    other = Collection("talk", (("k", {"content": "y"}),))
-    first = CaseSet("first", (shared,), (Case("talk", Cue("a"), {"k"}),))
-    again = CaseSet("again", (shared,), (Case("talk", Cue("b"), group="far"),))
-    second = CaseSet("second", (other,), (Case("talk", Cue("c"), {"k"}),))
-    merged = first.merge(again, second)
-    assert [collection.name for collection in merged.collections] == ["talk", "second/talk"]
-    assert [case.collection for case in merged.cases] == ["talk", "talk", "second/talk"]
-
-
 def test_a_text_is_taken_as_a_cue() -> None:
     assert Case("a", "words", {"k"}).cue == Cue("words")  # type: ignore[arg-type]
 

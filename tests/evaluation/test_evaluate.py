@@ -125,7 +125,8 @@ def test_any_store_can_hold_the_collections(embeddings_for_evaluation: Embedding
     twins = Collection(
         "twins", (("a", {"content": "same words"}), ("b", {"content": "same words"}))
     )
-    cases = CASES.merge(CaseSet("twins", (twins,), (Case("twins", Cue("same words"), {"a", "b"}),)))
+    asked = Case("twins", Cue("same words"), {"a", "b"})
+    cases = CaseSet("both", (MEMORIES, twins), (*CASES.cases, asked))
     found = evaluate(
         cases, [RecallPolicy.default()], embeddings=embeddings_for_evaluation, store=memory_store
     )

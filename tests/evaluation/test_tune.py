@@ -152,12 +152,9 @@ def test_each_case_is_kept_back_once_and_another_seed_deals_anew(newest_wanted: 
 def test_a_collection_is_kept_back_as_a_whole() -> None:
     town = moving_town(lambda i: "old")
     # The second collection goes by a name of its own, and asks only half as much.
-    village = CaseSet(
-        "village",
-        (Collection("village", town.collections[0].memories),),
-        tuple(Case("village", case.cue, case.relevant, case.at) for case in town.cases[:8]),
-    )
-    found = tune(town.merge(village))
+    village = Collection("village", town.collections[0].memories)
+    asked = (Case("village", case.cue, case.relevant, case.at) for case in town.cases[:8])
+    found = tune(CaseSet("both", (*town.collections, village), (*town.cases, *asked)))
     assert sorted(fold.cases for fold in found.folds) == [8, 16]
 
 

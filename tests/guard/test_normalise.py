@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from langmem_recall.guard.normalise import (
     close_up,
+    decodings,
     find_hidden,
     fold,
-    peeled,
     strip_hidden,
     unleet,
 )
@@ -102,7 +102,7 @@ def test_hidden_letters_are_read(hide):
 def test_overridden_direction_is_read_as_it_is_shown():
     hidden = find_hidden(f"\u202e{ORDER[::-1]}\u202c")
 
-    assert hidden.turned == ORDER
+    assert hidden.reversed == ORDER
     assert hidden.is_concealing
 
 
@@ -193,7 +193,7 @@ ENCODED = {
 
 @pytest.mark.parametrize("encoding", ENCODED)
 def test_encodings_are_peeled(encoding):
-    assert dict(peeled(ENCODED[encoding]))[encoding] == ORDER
+    assert dict(decodings(ENCODED[encoding]))[encoding] == ORDER
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_encodings_are_peeled(encoding):
     ids=["quoted", "spaced hex", "0x", "backslash x", "after a path", "in lines"],
 )
 def test_encodings_are_peeled_in_their_variants(encoding, text):
-    assert ORDER in dict(peeled(f"Decode: {text}"))[encoding]
+    assert ORDER in dict(decodings(f"Decode: {text}"))[encoding]
 
 
 @pytest.mark.parametrize(
@@ -224,9 +224,9 @@ def test_encodings_are_peeled_in_their_variants(encoding, text):
     ids=["prose", "hash", "uuid", "image", "path"],
 )
 def test_what_is_not_encoded_text_is_not_peeled(text):
-    assert list(peeled(text)) == []
+    assert list(decodings(text)) == []
 
 
 @given(ANY_TEXT)
 def test_peeling_never_raises(text):
-    assert all(plain != text for _, plain in peeled(text) if text != text[::-1])
+    assert all(plain != text for _, plain in decodings(text) if text != text[::-1])

@@ -67,12 +67,6 @@ def test_cap_is_how_far_identity_stands_above_chance():
     assert NullDistribution(0.1, 0.09).cap == pytest.approx(10.0)
 
 
-def test_standardised_cosine_is_in_standard_deviations_above_chance():
-    null = NullDistribution(0.1, 0.05)
-
-    assert null.standardise(np.array([0.1, 0.2, 0.0, 1.0])) == pytest.approx([0, 2, -2, null.cap])
-
-
 def test_assumed_null_says_that_it_was_not_measured():
     assert DEFAULT_NULL.measured is False
     assert (DEFAULT_NULL.mean, DEFAULT_NULL.sd) == (0.10, 0.08)

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_lexical import terms_of
 
 from langmem_recall.ranking import catalog as catalog_module
 from langmem_recall.ranking.arrays import Column
@@ -21,7 +21,6 @@ from langmem_recall.ranking.catalog import (
     traits_of,
 )
 from langmem_recall.ranking.lexical import LexicalIndex
-from langmem_recall.ranking.threads import is_coherent
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Memory, MemoryId
 
@@ -296,7 +295,7 @@ def picture(catalog: Catalog) -> dict[str, Any]:
     return {
         "ids": catalog.ids(),
         "rows": [catalog.row(one) for one in catalog.ids()],
-        "terms": [catalog.lexical.terms_of(catalog.row(one)) for one in catalog.ids()],
+        "terms": [terms_of(catalog.lexical, catalog.row(one)) for one in catalog.ids()],
         "alive": catalog.alive.tolist(),
         "order": [column.tolist() for column in order],
         "speakers": catalog.speakers,
@@ -350,131 +349,3 @@ def test_column_grows_and_leaves_earlier_views_alone(steps):
         assert before.tolist() == copy.tolist()
 
     assert column.values.tolist() == expected
-
-
-# --- threads that only the order of writing tells of ----------------------------------------------
-
-TOPICS = [
-    "apple",
-    "bridge",
-    "candle",
-    "dolphin",
-    "engine",
-    "forest",
-    "guitar",
-    "harbor",
-    "island",
-    "jacket",
-    "kettle",
-    "ladder",
-]
-
-
-def talk(per_topic: int = 4, apart: timedelta = timedelta(minutes=1)) -> list[Memory]:
-    """Notes without a thread; those that follow each other speak of the same."""
-    texts = [f"{topic} of {topic}ton" for topic in TOPICS for _ in range(per_topic)]
-    return [
-        memory(f"k{n:02}", text, written_at=MAY + n * apart, dated=False)
-        for n, text in enumerate(texts)
-    ]
-
-
-def interleaved(notes: list[Memory]) -> list[Memory]:
-    """The same notes, no two neighbours of one topic."""
-    return [notes[n] for first in range(4) for n in range(first, len(notes), 4)]
-
-
-def rows(catalog: Catalog) -> np.ndarray[Any, Any]:
-    return np.arange(catalog.rows, dtype=np.int32)
-
-
-def one_run(catalog: Catalog) -> np.ndarray[Any, Any]:
-    return np.zeros(catalog.rows, dtype=np.int32)
-
-
-def test_notes_that_go_on_about_the_same_are_coherent_and_mixed_ones_are_not():
-    in_order = catalog_of(*talk())
-    mixed = catalog_of(*interleaved(talk()))
-
-    assert is_coherent(in_order.lexical, rows(in_order), one_run(in_order))
-    assert not is_coherent(mixed.lexical, rows(mixed), one_run(mixed))
-
-
-def test_fewer_than_thirty_pairs_of_neighbours_show_no_order():
-    few = catalog_of(*talk()[:30])
-    enough = catalog_of(*talk()[:31])
-
-    assert not is_coherent(few.lexical, rows(few), one_run(few))
-    assert is_coherent(enough.lexical, rows(enough), one_run(enough))
-
-
-def test_memories_that_share_only_their_dates_are_not_coherent():
-    notes = [
-        memory(f"k{n}", f"unlike{n}", written_at=MAY + timedelta(days=n // 4), dated=True)
-        for n in range(200)
-    ]
-    catalog = catalog_of(*notes)
-
-    assert not is_coherent(catalog.lexical, rows(catalog), one_run(catalog))
-
-
-def test_coherent_notes_without_a_thread_are_neighbours_in_the_order_of_writing():
-    notes = talk()
-    catalog = catalog_of(*reversed(notes))
-
-    assert threads(catalog) == [[note.key for note in notes]]
-    assert catalog.thread_order().implied.all()
-
-
-def test_a_long_pause_ends_a_stretch_of_writing():
-    notes = talk()
-    late = [
-        memory(f"l{n}", note.text, written_at=note.written_at + timedelta(days=1))
-        for n, note in enumerate(notes)
-    ]
-    catalog = catalog_of(*notes, *late)
-
-    assert [len(thread) for thread in threads(catalog)] == [48, 48]
-
-
-def test_namespaces_are_never_neighbours():
-    notes = talk()
-    others = [
-        Memory(namespace=("v",), key=note.key, text=note.text, written_at=note.written_at)
-        for note in notes
-    ]
-    catalog = catalog_of(*notes, *others)
-
-    assert [len(thread) for thread in threads(catalog)] == [48, 48]
-
-
-def test_incoherent_notes_without_a_thread_stay_alone():
-    order = catalog_of(*interleaved(talk(apart=timedelta(0)))).thread_order()
-
-    assert not order.has_neighbours
-    assert not order.implied.any()
-
-
-def test_real_threads_are_not_implied_and_keep_their_neighbours():
-    notes = [*talk(), memory("a", thread_id="t", turn=1), memory("b", thread_id="t", turn=2)]
-    catalog = catalog_of(*notes)
-    order = catalog.thread_order()
-    implied = {
-        catalog.id(row)[1]: held
-        for row, held in zip(order.rows.tolist(), order.implied.tolist(), strict=True)
-    }
-
-    assert ["a", "b"] in threads(catalog)
-    assert (implied["a"], implied["b"], implied["k00"]) == (False, False, True)
-
-
-def test_notes_of_one_thread_are_no_neighbours_unless_they_go_on_about_the_same():
-    notes = [replace(memory(f"k{n}", f"unlike{n}", turn=n), thread_id="t") for n in range(6)]
-    few = catalog_of(*notes)
-    mixed = catalog_of(*(replace(note, thread_id="t") for note in interleaved(talk())))
-    talked = catalog_of(*(replace(note, thread_id="t") for note in talk()))
-
-    assert not few.thread_order().has_neighbours
-    assert [len(thread) for thread in threads(talked)] == [48]
-    assert not talked.thread_order().implied.any()
-    assert [len(thread) for thread in threads(mixed)] == [48]

@@ -15,6 +15,7 @@ from langmem_recall.ranking.catalog import NUMBERED, TIMED, Catalog, traits_of
 from langmem_recall.ranking.evidence import (
     EvidenceTable,
     Part,
+    Window,
     match_words,
     read_part,
     score_evidence,
@@ -537,3 +538,62 @@ def test_reading_a_cue_never_fails_and_embeds_some_text(held, cue):
     assert bool(read.dense_text.strip()) == bool(cue.strip())
     assert all(1.0 <= weight < inf for weight in read.weights.values())
     assert set(read.names) <= set(read.weights) == set(read.repeats)
+
+
+# A window of a catalog
+
+DEFAULT_MODEL = RelevanceModel()
+WORDS = ("tea", "Oslo", "tram", "Ann", "2019", "seven", "ERR_7", "yesterday")
+
+drawn_memories = st.builds(
+    lambda words, thread, speaker, turn: {
+        "text": " ".join(words),
+        "thread_id": thread,
+        "speaker": speaker,
+        "turn": turn,
+    },
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=4),
+    st.sampled_from(["t1", "t2", None]),
+    st.sampled_from(["Ann", "Bob", None]),
+    st.integers(0, 9),
+)
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> tuple[Catalog, list[int], list[str], np.ndarray]:
+    """A catalog with some dead rows, rows that are wanted, a cue, and the cosines of those rows."""
+    held = draw(st.lists(drawn_memories, min_size=4, max_size=14))
+    catalog = Catalog()
+    for key, fields in enumerate(held):
+        one = Memory(namespace=("u",), key=str(key), **fields)
+        catalog.put(one.id, traits_of(one))
+    for key in draw(st.sets(st.integers(0, len(held) - 1), max_size=2)):
+        catalog.remove((("u",), str(key)))
+    live = [catalog.row(memory_id) for memory_id in catalog.ids()]
+    rows = draw(st.lists(st.sampled_from(live), unique=True, min_size=1))
+    cue = draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join))
+    parts = [cue, *draw(st.sampled_from([[], ["When did Bob take the tram?"]]))]
+    drawn = draw(st.lists(st.none() | cosine, min_size=len(rows), max_size=len(rows)))
+    cosines = np.full((len(parts), catalog.rows), np.nan)
+    cosines[:, rows] = [np.nan if one is None else one for one in drawn]
+    return catalog, rows, parts, cosines
+
+
+@pytest.mark.parametrize("unseen", [None, 0.05])
+@pytest.mark.parametrize("is_dense", [True, False])
+@given(scenes())
+def test_a_window_weighs_its_rows_as_the_whole_catalog_does(unseen, is_dense, scene):
+    catalog, rows, cue, drawn = scene
+    cosines = drawn if is_dense else None
+    parts = [read_part(text, catalog, DEFAULT_MODEL, True) for text in cue]
+    wordings = [match_words(catalog, each, DEFAULT_MODEL) for each in parts]
+    whole = score_evidence(catalog, parts, wordings, cosines, NULL, DEFAULT_MODEL, unseen)
+
+    window = Window(catalog, rows)
+    seen = None if cosines is None else cosines[:, window.catalog_rows]
+    cut = [window.wording(wording) for wording in wordings]
+    table = score_evidence(window, parts, cut, seen, NULL, DEFAULT_MODEL, unseen)
+
+    places = [window.row(row) for row in rows]
+    for name, column in whole._asdict().items():
+        np.testing.assert_allclose(getattr(table, name)[places], column[rows], err_msg=name)

@@ -131,8 +131,9 @@ def test_failure_in_mid_write_leaves_the_words_as_they_were(path, monkeypatch):
         store.put(NS, "kept", {"content": "yellow submarine"})
         view = store.shelf(NS)
         with view.lock:
-            terms = view.catalog.lexical.terms_of(view.catalog.row((NS, "kept")))
-    assert "submarin" in terms
+            row = view.catalog.row((NS, "kept"))
+            rows = view.catalog.lexical.scan(["submarin"]).rows.tolist()
+    assert row in rows
     assert still_there(path)[1][0] == "kept"
 
 

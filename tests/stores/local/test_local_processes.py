@@ -154,7 +154,10 @@ def _check_agreement(store, found):
         assert {key for _, key in catalog.ids()} == set(found)
         rows = [catalog.row((NS, key)) for key in found]
         for row, text in zip(rows, found.values(), strict=True):
-            assert sorted(catalog.lexical.terms_of(row)) == sorted(set(tokens(text)))
+            terms, _ = catalog.lexical.distinct_terms([row])
+            words = {catalog.lexical.vocabulary[term] for term in terms}
+            assert words == set(tokens(text))
+            assert len(terms) == len(words)
         for row, text in list(zip(rows, found.values(), strict=True))[-40:]:
             assert view.cosines(Lengths().embed_documents([text]))[0][row] > 0.99999
         assert not np.isnan(view.cosines([[1.0, 0.0, 0.0]])[0][rows]).any()

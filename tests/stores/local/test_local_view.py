@@ -251,6 +251,7 @@ def _contents(store):
         dense = view.cosines([[1.0, 2.0, 0.0]])[0]
         terms = ["x", "blue", "paint", "fenc"]
         idfs = np.array([catalog.lexical.idf(term) for term in terms])
+        words = catalog.lexical.vocabulary
         bm25 = catalog.lexical.bm25(catalog.lexical.scan(terms), idfs)
         speakers = {number: name for name, number in catalog.speakers.items()}
         return [
@@ -258,7 +259,7 @@ def _contents(store):
                 catalog.id(row),
                 None if math.isnan(dense[row]) else round(float(dense[row]), 5),
                 round(float(bm25[row]), 6),
-                catalog.lexical.terms_of(row),
+                {words[term] for term in catalog.lexical.distinct_terms([row])[0]},
                 speakers.get(int(catalog.speaker.values[row])),
                 int(catalog.flags.values[row]),
                 item.value,

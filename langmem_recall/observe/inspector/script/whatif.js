@@ -233,7 +233,7 @@ function withoutDuplicates(near, pairs) {
   return [kept, dropped];
 }
 
-// Lines that fit the budget, the best first: `ranking.budget.pack` on tokens that are estimated.
+// Lines that fit the budget, the best first: `agents.block.pack` on tokens that are estimated.
 function packed(lines, budget, lineTokens) {
   const whole = lines.map((one) => one.candidate.memory.tokens);
   const floors = whole.map((tokens) => Math.min(tokens, lineTokens + LEAST_TEXT_TOKENS));

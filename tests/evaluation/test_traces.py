@@ -9,7 +9,7 @@ import pytest
 from langmem_recall.errors import InputError
 from langmem_recall.evaluation.cases import load_cases, save_cases
 from langmem_recall.evaluation.evaluate import evaluate
-from langmem_recall.evaluation.traces import cases_from_traces, cues_from_traces
+from langmem_recall.evaluation.traces import cases_from_traces
 from langmem_recall.observe.log import TraceLog, read_log
 from langmem_recall.observe.show import recall_id, to_dict
 from langmem_recall.policy import RecallPolicy
@@ -117,12 +117,6 @@ def test_without_good_feedback_there_are_no_cases(records: list[dict[str, Any]])
 def test_records_of_another_version_are_refused() -> None:
     with pytest.raises(InputError, match="version 9"):
         cases_from_traces([good(DRINK, "tea") | {"version": 9}])
-
-
-def test_cues_come_with_their_time_of_asking() -> None:
-    first, second = cues_from_traces([to_dict(DRINK), good(DRINK, "tea"), to_dict(PET)])
-    assert first == Cue("What does Ann drink?", ("What does Ann drink?", "part"), "trip", at=NOW)
-    assert second.at == NOW + timedelta(minutes=5)
 
 
 def test_what_a_store_logged_can_be_measured_and_saved(tmp_path: Path) -> None:

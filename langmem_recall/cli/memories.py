@@ -1,0 +1,213 @@
+"""`langmem-recall sweep` and `reindex`: what becomes of old memories, and all vectors anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+from rich.console import Console
+
+from langmem_recall.cli.inputs import (
+    EMBEDDINGS_HELP,
+    EmbeddingsChoice,
+    PolicyChoice,
+    load_embedder,
+    load_policy,
+)
+from langmem_recall.cli.output import BAD_NEWS, AsJson, Output, deliver, note, progress, table
+from langmem_recall.cli.stores import (
+    EVERYTHING,
+    Target,
+    is_postgres,
+    open_store,
+    parse_namespace,
+    shown,
+    told_namespace,
+)
+from langmem_recall.errors import InputError, RecallError, StoreError
+from langmem_recall.memory.sweep import STEPS, Step, check_steps, counts_of
+
+if TYPE_CHECKING:
+    from langmem_recall.memory.sweep import SweepReport
+
+SHOWN = 200
+"""Rows in the table; all are in the JSON."""
+MOST_DAYS = 36_500
+
+
+def sweep_command(
+    store: Target,
+    namespace: Annotated[
+        str,
+        typer.Option(
+            "--namespace",
+            "-n",
+            metavar="A/B",
+            help="Whose memories, with all below; a JSON list where a label has a slash in it.",
+        ),
+    ],
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; a dry run without it.")] = False,
+    steps: Annotated[
+        str,
+        typer.Option(
+            metavar="STEP,STEP",
+            help="expire: remove what is past its end. decay: take 0.05 off the confidence of "
+            "unconfirmed inferences. merge: make one of near-duplicates.",
+        ),
+    ] = ",".join(STEPS),
+    cold_after: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_DAYS,
+            metavar="DAYS",
+            help="Also list what was neither used nor written for so long; nothing is done to it.",
+        ),
+    ] = None,
+    purge_history_before: Annotated[
+        datetime | None,
+        typer.Option(
+            metavar="DATE", help="Also delete what was superseded before then: 2026-01-31, in UTC."
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=EVERYTHING, help="Memories looked at in one go.")
+    ] = 1_000,
+    after: Annotated[
+        int, typer.Option(min=0, max=EVERYTHING, help="Go on where a former sweep stopped.")
+    ] = 0,
+    to_the_end: Annotated[
+        bool, typer.Option("--all", help="Go on until every memory was looked at.")
+    ] = False,
+    policy: PolicyChoice = None,
+    embeddings: EmbeddingsChoice = None,
+    as_json: AsJson = False,
+    output: Output = None,
+) -> None:
+    """Say what is to become of the memories of a namespace and why; with --apply, do it.
+
+    Without --apply nothing is changed. The policy is the one named, else the one stored for the
+    namespace, else the default; it says which kinds of memory never fade.
+    """
+    prefix = parse_namespace(namespace)
+    # An empty list leaves what is only listed.
+    chosen = tuple(step.strip() for step in steps.split(",") if step.strip())
+    check_steps(chosen)
+    embedder, given = load_embedder(embeddings), load_policy(policy) if policy else None
+    if apply and embedder is None and is_postgres(store):
+        raise InputError(
+            "--apply on Postgres needs the embedder that made its vectors. Name it with "
+            "--embeddings, or pass --embeddings none where the store keeps no vectors."
+        )
+    from langmem_recall.stores.recall_store import RecallStore
+
+    reports: list[SweepReport] = []
+    place: int | None = after
+    with (
+        open_store(store, embedder) as opened,
+        progress("sweeping") as tick,
+        closing(RecallStore(opened, policy=given, stored_policies=given is None)) as sweeper,
+    ):
+        while place is not None and (to_the_end or not reports):
+            report = sweeper.sweep(
+                prefix,
+                apply=apply,
+                steps=cast("tuple[Step, ...]", chosen),
+                cold_after=None if cold_after is None else timedelta(days=cold_after),
+                purge_history_before=purge_history_before,
+                limit=limit,
+                after=place,
+            )
+            reports.append(report)
+            place = report.next
+            tick(sum(each.examined for each in reports), None)
+    rows = [row for report in reports for row in report.rows]
+    record = {
+        "store": shown(store),
+        "namespace": told_namespace(prefix),
+        "applied": apply,
+        "examined": sum(report.examined for report in reports),
+        "next": place,
+        "counts": counts_of(row.action for row in rows),
+        "rows": [
+            {
+                "action": row.action,
+                "namespace": list(row.id[0]),
+                "key": row.id[1],
+                "reason": row.reason,
+            }
+            for row in rows
+        ],
+    }
+    deliver(record, lambda screen: _show_sweep(screen, record), as_json, output)
+    if place is not None:
+        note(f"There are more memories: go on with --after {place}, or use --all.")
+    if rows and not apply:
+        note("This was a dry run: nothing was changed. Add --apply to do it.")
+
+
+def _show_sweep(screen: Console, record: Mapping[str, Any]) -> None:
+    rows, header = record["rows"], ("what", "namespace", "memory", "why")
+    counts = ", ".join(f"{count:,} {action}" for action, count in record["counts"].items())
+    kind = "Sweep" if record["applied"] else "Dry run"
+    head = f"{kind} of {record['namespace']}: {record['examined']:,} memories looked at"
+    title = f"{head}, {counts or 'nothing to do'}"
+    cells = [
+        (row["action"], told_namespace(tuple(row["namespace"])), row["key"], row["reason"])
+        for row in rows[:SHOWN]
+    ]
+    screen.print(table(title, header, cells, labels=len(header)) if cells else title)
+    if rows[SHOWN:]:
+        screen.print(f"and {len(rows) - SHOWN:,} others; --json shows all.")
+
+
+def reindex_command(
+    store: Target,
+    embeddings: Annotated[
+        str, typer.Option("--embeddings", "-e", metavar="NAME", help=EMBEDDINGS_HELP)
+    ],
+    as_json: AsJson = False,
+    output: Output = None,
+) -> None:
+    """Embed everything in a store anew with the embedder that is named.
+
+    Texts, use and history stay as they are. Stopped at any point, the same command goes on from
+    there. Exit code 1 when the embedder left some texts without a vector.
+    """
+    from langmem_recall.embeddings import embedder_identity
+    from langmem_recall.stores.reindexing import reindex
+
+    embedder, waiting = load_embedder(embeddings), 0
+    if not embedder:
+        raise InputError("reindex needs an embedder. Name one with --embeddings.")
+    try:
+        with open_store(store, embedder) as opened, progress("embedding") as tick:
+
+            def count(done: int, total: int) -> None:
+                nonlocal waiting
+                waiting = total - done
+                tick(done, total)
+
+            embedded = reindex(opened, count)
+    except RecallError:
+        raise
+    except Exception as error:
+        raise StoreError(
+            f"Embedding stopped ({type(error).__name__}: {error}). What was embedded is kept; run "
+            "the command again to go on."
+        ) from error
+    identity = embedder_identity(embedder)
+    record = {
+        "store": shown(store),
+        "embedder": identity,
+        "embedded": embedded,
+        "waiting": waiting,
+    }
+    line = f"{embedded:,} texts of {shown(store)} were embedded by {identity}."
+    deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json, output)
+    if waiting:
+        note(f"{waiting:,} texts still wait for the embedder. Run the command again to go on.")
+        raise typer.Exit(BAD_NEWS)
