@@ -240,7 +240,9 @@ class _Workers:
         """Run a call in a thread; where all are at work, wait for one, but never for hung ones."""
         answer: Future[T] = Future()
         with self._changed:
-            self._changed.wait_for(self._has_changed, patience)
+            self._changed.wait_for(
+                lambda: len(self._running) < self._size or len(self._hung) >= self._size, patience
+            )
             if len(self._running) >= self._size:
                 raise TooLate("all workers are busy")
             self._running.add(answer)
@@ -260,9 +262,6 @@ class _Workers:
             if not answer.done():
                 self._hung.add(answer)
                 self._changed.notify_all()
-
-    def _has_changed(self) -> bool:
-        return len(self._running) < self._size or len(self._hung) >= self._size
 
     def _work(self, answer: Future[T], call: Callable[[], T]) -> None:
         try:

@@ -587,8 +587,7 @@ def test_a_hook_for_traces_that_raises_does_not_break_the_turn(
     call: Call, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = model_of()
-    store = facts()
-    store._traces = broken
+    store = RecallStore(facts().inner, traces=broken)
     call(Chat(agent_of(model, store, on_error="skip")), "say", FLIGHT_WORDS)
     assert recalled(model.seen[0]) == [SEAT]
     assert "could not be handed on: ZeroDivisionError" in caplog.text
