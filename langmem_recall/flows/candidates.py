@@ -25,17 +25,8 @@ from langmem_recall.ranking.evidence import (
     read_part,
 )
 from langmem_recall.ranking.pipeline import Likeness
-from langmem_recall.types import (
-    Candidate,
-    Cue,
-    Evidence,
-    Memory,
-    MemoryId,
-    Namespace,
-    Usage,
-)
+from langmem_recall.types import Candidate, Cue, Evidence, Memory, MemoryId, Namespace, Usage
 
-NEVER_USED = Usage()
 COSINE_LIMIT = 1.001
 """A score beyond this is no cosine, whatever the store calls it."""
 PAGE = 1_000
@@ -189,7 +180,7 @@ def make_candidates(
             Candidate,
             memories,
             map(Evidence, cosines, coverage, scores, entity, episode, relevance),
-            repeat(NEVER_USED),
+            repeat(Usage()),
             _ranks(cosines) if request.detailed else repeat(None),
             _ranks(scores) if request.detailed else repeat(None),
             cosines if matched.is_literal else repeat(None),

@@ -73,19 +73,6 @@ class Decision(NamedTuple):
 Decisions = dict[MemoryId, Decision]
 
 
-class _CachedDecision(NamedTuple):
-    """A decision as this process knows it."""
-
-    decision: Decision
-    read_at: float
-    words: tuple[Any, ...]
-    """What it is about: compared faster than digests are made."""
-
-
-def _words_of(memory: Memory) -> tuple[Any, ...]:
-    return memory.text, memory.speaker, memory.turn, memory.tags
-
-
 class Quarantine:
     """The guard of a store and its decisions, kept in the side-car and never in an item.
 
@@ -101,7 +88,8 @@ class Quarantine:
         self._keeps_all = not isinstance(guard, RuleGuard)
         self._max_age_s = max_age_s
         self._lock = threading.Lock()
-        self._cache: dict[MemoryId, _CachedDecision] = {}
+        self._cache: dict[MemoryId, tuple[Decision, float, tuple[Any, ...]]] = {}
+        """A decision, when it was read, and the words it is about: compared faster than digests."""
         self._reviewed: OrderedDict[MemoryId, str] = OrderedDict()
 
     def verdict_on(self, text: str, labels: str = "") -> Plan[Verdict]:
@@ -129,16 +117,13 @@ class Quarantine:
         decisions: Decisions = {}
         unknown: dict[MemoryId, Memory] = {}
         for memory in memories:
-            cached = self._cache.get(memory.id)
-            if (
-                cached is None
-                or cached.words != _words_of(memory)
-                # It may have been approved since.
-                or (cached.decision.bars and now - cached.read_at >= self._max_age_s)
-            ):
+            decision, read_at, words = self._cache.get(memory.id, (None, now, ()))
+            # A barred one may have been approved since.
+            is_old = decision and decision.bars and now - read_at >= self._max_age_s
+            if decision is None or is_old or words != _words_of(memory):
                 unknown[memory.id] = memory
             else:
-                decisions[memory.id] = cached.decision
+                decisions[memory.id] = decision
         if unknown:
             decisions |= yield from self._decide(unknown, now)
         return {memory_id: decision for memory_id, decision in decisions.items() if decision.bars}
@@ -267,8 +252,7 @@ class Quarantine:
             if len(self._cache) > MOST_DECISIONS:
                 self._cache.clear()
             for memory_id, decision in decisions.items():
-                words = _words_of(unknown[memory_id])
-                self._cache[memory_id] = _CachedDecision(decision, now, words)
+                self._cache[memory_id] = (decision, now, _words_of(unknown[memory_id]))
         return decisions
 
     def _judge(self, memories: Collection[Memory]) -> Plan[dict[MemoryId, tuple[Decision, bool]]]:
@@ -328,6 +312,10 @@ def pending_of(memory: Memory) -> Mapping[str, Any]:
     """What a quarantined memory's value says of why it waits and what it would change."""
     pending = memory.value.get(QUARANTINE)
     return pending if isinstance(pending, Mapping) else {}
+
+
+def _words_of(memory: Memory) -> tuple[Any, ...]:
+    return memory.text, memory.speaker, memory.turn, memory.tags
 
 
 def _ask(guard: Guard, text: str) -> tuple[Verdict, bool]:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, cast
 
@@ -29,25 +28,18 @@ from langgraph.store.base import (
 
 from langmem_recall.errors import InputError, RecallError, described
 from langmem_recall.filters import check_filter
-from langmem_recall.flows.backend import Backend
+from langmem_recall.flows.bookkeeping import Bookkeeper
 from langmem_recall.flows.calibrations import Calibrations
-from langmem_recall.flows.candidates import (
-    ReadRequest,
-    ReadResult,
-    id_of,
-    memories_at,
-    memory_of,
-)
+from langmem_recall.flows.candidates import ReadRequest, ReadResult, id_of, memories_at, memory_of
 from langmem_recall.flows.effects import Ops, Plan
-from langmem_recall.flows.quarantine import Decisions, Quarantine, withheld
+from langmem_recall.flows.quarantine import Decisions, withheld
 from langmem_recall.flows.rerank import Reranker
-from langmem_recall.flows.usage import NEVER, Ledger
+from langmem_recall.flows.usage import NEVER
 from langmem_recall.memory.conflicts import conflicts
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drop
 from langmem_recall.ranking.pipeline import Likeness, mmr_order, rank, select
-from langmem_recall.text.language import language_of
 from langmem_recall.text.temporal import read_as_of, read_temporal
 from langmem_recall.types import (
     SIDECAR_ROOT,
@@ -101,13 +93,6 @@ class RankedItem(SearchItem):
     """The signals behind the score; None beyond the re-ranked head."""
 
 
-@dataclass(slots=True)
-class _ServedRanking:
-    ranked: Sequence[Scored]
-    since: float
-    pages: list[range] = field(default_factory=list)
-
-
 class PageKeeper:
     """Remembers the order behind the first page asked for, so that the next one continues it.
 
@@ -117,26 +102,24 @@ class PageKeeper:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._served: OrderedDict[Hashable, _ServedRanking] = OrderedDict()
+        self._served: OrderedDict[Hashable, tuple[list[Scored], float, list[range]]] = OrderedDict()
+        """A ranking, since when it is remembered, and the pages of it that were served."""
 
     def continued(
         self, key: Hashable, page: range, ranked: list[Scored], now: float
     ) -> list[Scored]:
         """The ranking in the order its earlier pages had; memories new since then come last."""
         with self._lock:
-            served = self._served.get(key)
-            if (
-                served is None
-                or now - served.since > RANKING_SECONDS
-                or any(page.start < one.stop and one.start < page.stop for one in served.pages)
-            ):
-                self._served[key] = _ServedRanking(ranked, now, [page])
+            served, since, pages = self._served.get(key, (ranked, -math.inf, []))
+            overlaps = any(page.start < one.stop and one.start < page.stop for one in pages)
+            if overlaps or now - since > RANKING_SECONDS:
+                self._served[key] = (ranked, now, [page])
                 self._served.move_to_end(key)
                 while len(self._served) > MOST_RANKINGS:
                     self._served.popitem(last=False)
                 return ranked
-            served.pages.append(page)
-        place = {scored.memory.id: i for i, scored in enumerate(served.ranked)}
+            pages.append(page)
+        place = {scored.memory.id: i for i, scored in enumerate(served)}
         return sorted(ranked, key=lambda scored: place.get(scored.memory.id, len(place)))
 
 
@@ -157,19 +140,11 @@ class ReadOptions:
 class Reader:
     """The reading half of a `RecallStore`; plans only, carried out by its owner."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        ledger: Ledger,
-        quarantine: Quarantine,
-        clock: Callable[[], datetime],
-        nudge: Callable[[], None],
-        options: ReadOptions,
-    ) -> None:
-        self._backend = backend
-        self._ledger = ledger
-        self._quarantine = quarantine
-        self._clock = clock
+    def __init__(self, keeper: Bookkeeper, nudge: Callable[[], None], options: ReadOptions) -> None:
+        self._backend = keeper.backend
+        self._ledger = keeper.ledger
+        self._quarantine = keeper.quarantine
+        self._clock = keeper.clock
         self._nudge = nudge
         self._options = options
         self._pages = PageKeeper()
@@ -199,11 +174,12 @@ class Reader:
         now = self._clock()
         cue = Cue(op.query, temporal=read_temporal(op.query, now))
         prefix, end = op.namespace_prefix, op.offset + op.limit
-        request = ReadRequest(prefix, cue, policy, now, op.filter, end, include=shown)
-        request = request._replace(detailed=policy.fuses_ranks)
+        request = ReadRequest(
+            prefix, cue, policy, now, op.filter, end, include=shown, detailed=policy.fuses_ranks
+        )
         while True:
-            found, candidates = yield from self._gather(request)
-            ranked = rank(cue, candidates, policy, now, (prefix,), shown).ranked
+            found = yield from self._gather(request)
+            ranked = rank(cue, found.candidates, policy, now, (prefix,), shown).ranked
             moment = GateContext(now, (prefix,), include=shown)
             rest = [one for one in found.tail if hard_drop(one, moment) is None]
             if len(ranked) + len(rest) >= end or found.exhausted:
@@ -224,13 +200,9 @@ class Reader:
             mmr_order(ranked, policy, found.likeness),
             now.timestamp(),
         )
-        places: list[tuple[Candidate, Scored | None]] = [
-            *((scored.candidate, scored) for scored in ordered),
-            *((candidate, None) for candidate in rest),
-        ]
+        places: list[Scored | Candidate] = [*ordered, *rest]
         page: list[SearchItem] = [
-            _ranked_item(found.items[candidate.memory.id], candidate, scored)
-            for candidate, scored in places[op.offset : end]
+            _ranked_item(found.items[place.memory.id], place) for place in places[op.offset : end]
         ]
         self._note_use(page, policy, op.refresh_ttl)
         return page
@@ -245,7 +217,10 @@ class Reader:
         required: tuple[MemoryId, ...] = (),
     ) -> Plan[Recall]:
         """The whole read path over one or several namespaces."""
-        namespaces, cue = _checked_namespaces(namespace), _checked_cue(cue)
+        namespaces = _checked_namespaces(namespace)
+        if not isinstance(cue, str | Cue):
+            raise InputError(f"A cue must be a text or a Cue, got {cue!r}.")
+        cue = Cue(cue) if isinstance(cue, str) else cue
         policy = yield from self.policy_at(namespaces[0], policy)
         for prefix in namespaces:
             self._check_prefix(prefix)
@@ -254,20 +229,18 @@ class Reader:
         temporal = cue.temporal or read_temporal(cue.words, now)
         if as_of or temporal:
             cue = replace(cue, as_of=as_of, temporal=temporal)
-            as_of = cue.as_of
         began = perf_counter()
         finds: list[ReadResult] = []
         candidates: dict[MemoryId, Candidate] = {}
         for prefix in namespaces:
             request = ReadRequest(prefix, cue, policy, now, required=required, with_pinned=True)
-            found, gathered = yield from self._gather(request)
-            finds.append(found)
-            candidates |= {candidate.memory.id: candidate for candidate in gathered}
+            finds.append((yield from self._gather(request)))
+            candidates |= {one.memory.id: one for one in finds[-1].candidates}
         found_at = perf_counter()
         admitted = list(candidates.values())
-        if as_of is not None:
-            admitted = as_believed_at(admitted, as_of)
-        ranking = rank(cue, admitted, policy, as_of or now, tuple(namespaces))
+        if cue.as_of is not None:
+            admitted = as_believed_at(admitted, cue.as_of)
+        ranking = rank(cue, admitted, policy, cue.as_of or now, tuple(namespaces))
         ranked, failed = ranking.ranked, list[str]()
         best = max((scored.signals.relevance for scored in ranked), default=0.0)
         if self._options.reranker is not None and best >= policy.trigger:
@@ -406,13 +379,10 @@ class Reader:
             yield Ops([GetOp(*one, refresh_ttl=True) for one in sorted(map(id_of, page))])
         return page
 
-    def _gather(self, request: ReadRequest) -> Plan[tuple[ReadResult, list[Candidate]]]:
-        """Candidates with evidence and usage, as they stand; and the rest of what was found."""
+    def _gather(self, request: ReadRequest) -> Plan[ReadResult]:
+        """Candidates with evidence and usage, as they stand."""
         backend, notes = self._backend, list[str]()
-        language = language_of(request.cue.words)
-        null = yield from self._calibrations.at(
-            backend.embeddings, language, backend.queries_as_documents
-        )
+        null = yield from self._calibrations.at(backend, request.cue.words)
         try:
             view = yield from backend.view(request.prefix)
         except RecallError:
@@ -440,8 +410,8 @@ class Reader:
             memories |= yield from memories_at(unknown)
         barred = yield from self._barred(memories.values())
         judged = _judged(candidates, memories, barred, request.include)
-        rest = found._replace(tail=judged[len(head) :], degraded=tuple(notes))
-        return rest, judged[: len(head)]
+        head, tail = judged[: len(head)], judged[len(head) :]
+        return found._replace(candidates=head, tail=tail, degraded=tuple(notes))
 
     def _barred(self, memories: Iterable[Memory]) -> Plan[Decisions]:
         unjudged = [memory for memory in memories if memory.status != "quarantined"]
@@ -477,14 +447,6 @@ def _check_search(op: SearchOp) -> None:
     if not isinstance(op.query, str):
         raise InputError(f"query must be a text, got {op.query!r}.")
     check_filter(op.filter)
-
-
-def _checked_cue(cue: Cue | str) -> Cue:
-    if isinstance(cue, Cue):
-        return cue
-    if isinstance(cue, str):
-        return Cue(cue)
-    raise InputError(f"A cue must be a text or a Cue, got {cue!r}.")
 
 
 def _checked_namespaces(namespace: Namespaces) -> list[Namespace]:
@@ -550,8 +512,9 @@ def _judged(
     return judged
 
 
-def _ranked_item(item: Item, candidate: Candidate, scored: Scored | None) -> RankedItem:
+def _ranked_item(item: Item, place: Scored | Candidate) -> RankedItem:
     """A result from a stored item; without a score where it lies beyond the head."""
+    scored, candidate = (place, place.candidate) if isinstance(place, Scored) else (None, place)
     result = RankedItem(
         namespace=item.namespace,
         key=item.key,

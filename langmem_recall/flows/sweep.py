@@ -11,17 +11,11 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from langgraph.store.base import (
-    ListNamespacesOp,
-    MatchCondition,
-    PutOp,
-    SearchOp,
-)
+from langgraph.store.base import ListNamespacesOp, MatchCondition, PutOp, SearchOp
 
 from langmem_recall.errors import InputError, StoreError, described
-from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace
+from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace, resembling_memories
 from langmem_recall.flows.candidates import PAGE, id_of, memory_of
-from langmem_recall.flows.duplicates import resembling_memories
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.memory.conflicts import is_same
 from langmem_recall.memory.sweep import (
@@ -171,7 +165,7 @@ class Sweeper:
         """
         usable = [memory for memory in plan.left() if is_in_force(memory, now)]
         found = yield from resembling_memories(self._backend, namespace, usable)
-        others = [match.memory for matches in found for match in matches]
+        others = [match for matches in found for match, _ in matches]
         excluded = set((yield from self._quarantine.barred(others, now.timestamp())))
         excluded |= {memory.id for memory in others if not is_in_force(memory, now)}
         for swept, matches in zip(usable, found, strict=True):

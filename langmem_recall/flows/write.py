@@ -14,9 +14,8 @@ from langgraph.store.base import GetOp, PutOp
 
 from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, InputError, RejectedError, described
-from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace
+from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace, resembling_text
 from langmem_recall.flows.candidates import listing, memories_at, memory_of
-from langmem_recall.flows.duplicates import resembling_text
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.quarantine import (
     QUARANTINE,
@@ -480,17 +479,16 @@ class Writer:
         """Reinforce the memory in force that says the same already, if there is one."""
         backend = self._keeper.backend
         matches = yield from resembling_text(backend, memory.namespace, memory.text)
-        superseded = {key for match in matches for key in match.memory.supersedes}
+        superseded = {key for known, _ in matches for key in known.supersedes}
         usable = [
-            match
-            for match in matches
-            if is_in_force(match.memory, now)
-            and match.memory.key not in superseded
-            and memory.valid_from in (None, match.memory.valid_from)
+            (known, likeness)
+            for known, likeness in matches
+            if is_in_force(known, now)
+            and known.key not in superseded
+            and memory.valid_from in (None, known.valid_from)
         ]
-        barred = yield from self._quarantine.barred(
-            [match.memory for match in usable], now.timestamp()
-        )
+        memories = [known for known, _ in usable]
+        barred = yield from self._quarantine.barred(memories, now.timestamp())
         least = self._knobs.merge_similarity
         for known, likeness in usable:
             if known.id not in barred and is_same(known, memory, likeness, least):

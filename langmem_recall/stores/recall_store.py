@@ -187,10 +187,8 @@ class RecallStore(BaseStore):
             reranker=reranker if isinstance(reranker, Reranker | None) else Reranker(reranker),
             traces=traces,
         )
-        self._reader = Reader(
-            backend, self._ledger, self._quarantine, clock, self._flusher.nudge, options
-        )
         keeper = Bookkeeper((backend, beside), clock, self._ledger, self._quarantine)
+        self._reader = Reader(keeper, self._flusher.nudge, options)
         self._writer = Writer(keeper, self._flusher.nudge, writing)
         self._upkeep = Sweeper(keeper, writing.merge_similarity)
 
