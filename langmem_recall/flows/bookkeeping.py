@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 from typing import Any, NamedTuple
@@ -55,22 +56,17 @@ class Write(NamedTuple):
     """What is never recalled as it is needs no vector."""
 
 
+@dataclass(slots=True, eq=False)
 class Bookkeeper:
-    """The hands of writing and housekeeping; plans only."""
+    """What every flow works with, and the hands of writing and housekeeping; plans only."""
 
-    def __init__(
-        self,
-        backends: tuple[Backend, Backend],
-        clock: Callable[[], datetime],
-        ledger: Ledger,
-        quarantine: Quarantine,
-    ) -> None:
-        self.backend, self.sidecar = backends
-        self.clock = clock
-        self.ledger = ledger
-        self.quarantine = quarantine
-        # Another process may have left some behind.
-        self._may_wait = True
+    backend: Backend
+    sidecar: Backend
+    clock: Callable[[], datetime]
+    ledger: Ledger
+    quarantine: Quarantine
+    _may_wait: bool = field(default=True, init=False)
+    """Whether memories may wait for the embedder: another process may have left some behind."""
 
     def put(self, writes: Sequence[Write]) -> Plan[None]:
         """Store memories; where the embedder fails, without vectors until it works again."""

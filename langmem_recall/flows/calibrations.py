@@ -49,11 +49,7 @@ _FUNCTION_WORDS = {
     "es": "el la los las un una es son era qué cuál quién dónde cuándo cómo por mi mis tu su y o "
     "con para de del al yo él ella nosotros no en que se debo puede tengo tiene este esta lo",
 }
-_LANGUAGES = {
-    word: {name for name, words in _FUNCTION_WORDS.items() if word in words.split()}
-    for words in _FUNCTION_WORDS.values()
-    for word in words.split()
-}
+_LANGUAGES = {name: frozenset(words.split()) for name, words in _FUNCTION_WORDS.items()}
 
 
 class Calibrations:
@@ -140,9 +136,6 @@ def language_of(text: str) -> str:
     for name, script in _SCRIPTS:
         if script.search(text):
             return name
-    votes = dict.fromkeys(_FUNCTION_WORDS, 0)
-    for word in _WORD.findall(text.casefold()):
-        for name in _LANGUAGES.get(word, ()):
-            votes[name] += 1
+    said = _WORD.findall(text.casefold())
     # Of equals the first, which is English.
-    return max(votes, key=lambda name: votes[name])
+    return max(_LANGUAGES, key=lambda name: sum(word in _LANGUAGES[name] for word in said))

@@ -175,17 +175,10 @@ def make_candidates(
     )
     cosines = [None if value != value else value for value in dense]
     scores = [score if hit else None for score, hit in zip(bm25, has_words, strict=True)]
-    candidates = list(
-        map(
-            Candidate,
-            memories,
-            map(Evidence, cosines, coverage, scores, entity, episode, relevance),
-            repeat(Usage()),
-            _ranks(cosines) if request.detailed else repeat(None),
-            _ranks(scores) if request.detailed else repeat(None),
-            cosines if matched.is_literal else repeat(None),
-        )
-    )
+    evidence = map(Evidence, cosines, coverage, scores, entity, episode, relevance)
+    ranks = map(_ranks, (cosines, scores)) if request.detailed else repeat(repeat(None), 2)
+    literal = cosines if matched.is_literal else repeat(None)
+    candidates = list(map(Candidate, memories, evidence, repeat(Usage()), *ranks, literal))
     if matched.catalog.supersedes_any:
         return [_with_standing(candidate, matched.catalog) for candidate in candidates]
     return candidates

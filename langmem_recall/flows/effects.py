@@ -114,15 +114,8 @@ class Host:
 class Calls:
     """Where plans are carried out that only make calls."""
 
-    @staticmethod
-    def perform(call: Call) -> Any:
-        """Make one call and wait for it."""
-        return call.perform()
-
-    @staticmethod
-    async def aperform(call: Call) -> Any:
-        """Make one call without blocking the event loop."""
-        return await call.aperform()
+    perform = staticmethod(Call.perform)
+    aperform = staticmethod(Call.aperform)
 
 
 CALLS = Calls()

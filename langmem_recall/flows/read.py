@@ -123,30 +123,24 @@ class PageKeeper:
         return sorted(ranked, key=lambda scored: place.get(scored.memory.id, len(place)))
 
 
-@dataclass(slots=True, kw_only=True)
-class ReadOptions:
-    """What a `RecallStore` is told about reading."""
+@dataclass(eq=False)
+class Reader:
+    """The reading half of a `RecallStore`; plans only, carried out by its owner."""
 
+    keeper: Bookkeeper
+    nudge: Callable[[], None]
     policy: RecallPolicy
     max_age_s: float
     """Seconds after which usage and stored policies are read again."""
     allow_empty_namespace: bool = False
     stored_policies: bool = False
-    record: bool = True
+    record_uses: bool = True
     reranker: Reranker | None = None
     traces: Callable[[Recall], None] | None = None
 
-
-class Reader:
-    """The reading half of a `RecallStore`; plans only, carried out by its owner."""
-
-    def __init__(self, keeper: Bookkeeper, nudge: Callable[[], None], options: ReadOptions) -> None:
-        self._backend = keeper.backend
-        self._ledger = keeper.ledger
-        self._quarantine = keeper.quarantine
-        self._clock = keeper.clock
-        self._nudge = nudge
-        self._options = options
+    def __post_init__(self) -> None:
+        self._backend, self._ledger = self.keeper.backend, self.keeper.ledger
+        self._clock = self.keeper.clock
         self._pages = PageKeeper()
         self._calibrations = Calibrations()
         self._policies: dict[Namespace, tuple[RecallPolicy | None, float]] = {}
@@ -186,20 +180,16 @@ class Reader:
                 break
             request = request._replace(wanted=2 * request.wanted + policy.pool)
         degraded = found.degraded
-        if self._options.reranker is not None:
-            ranked, failed = yield from self._options.reranker.reordered(ranked, cue)
+        if self.reranker is not None:
+            ranked, failed = yield from self.reranker.reordered(ranked, cue)
             degraded = (*degraded, *failed)
         # A search has no trace, so the log says what it did without; once, while that lasts.
         if degraded and degraded != self._degraded:
             logger.warning("A search went without a part: %s", "; ".join(degraded))
         self._degraded = degraded
-        filter = json.dumps(op.filter, sort_keys=True, default=repr)
-        ordered = self._pages.continued(
-            (prefix, op.query, filter, policy),
-            range(op.offset, end),
-            mmr_order(ranked, policy, found.likeness),
-            now.timestamp(),
-        )
+        key = (prefix, op.query, json.dumps(op.filter, sort_keys=True, default=repr), policy)
+        diverse = mmr_order(ranked, policy, found.likeness)
+        ordered = self._pages.continued(key, range(op.offset, end), diverse, now.timestamp())
         places: list[Scored | Candidate] = [*ordered, *rest]
         page: list[SearchItem] = [
             _ranked_item(found.items[place.memory.id], place) for place in places[op.offset : end]
@@ -243,12 +233,14 @@ class Reader:
         ranking = rank(cue, admitted, policy, cue.as_of or now, tuple(namespaces))
         ranked, failed = ranking.ranked, list[str]()
         best = max((scored.signals.relevance for scored in ranked), default=0.0)
-        if self._options.reranker is not None and best >= policy.trigger:
-            ranked, failed = yield from self._options.reranker.reordered(ranked, cue)
+        if self.reranker is not None and best >= policy.trigger:
+            ranked, failed = yield from self.reranker.reordered(ranked, cue)
         ranked_at = perf_counter()
         likeness = finds[0].likeness if len(finds) == 1 else _joint_likeness(finds)
         chosen, dropped = select(ranked, policy, likeness, view)
-        conflicting = _conflicts(chosen, likeness)
+        ids = [scored.memory.id for scored in chosen]
+        alike = likeness(ids).tolist() if len(ids) > 1 else []
+        conflicting = conflicts([scored.memory for scored in chosen], alike)
         channels: Counter[str] = Counter()
         for found in finds:
             channels.update(found.channels)
@@ -267,7 +259,7 @@ class Reader:
                 "rank": ranked_at - found_at,
                 "select": perf_counter() - ranked_at,
             },
-            conflicts=conflicting,
+            conflicts=tuple((ids[newer], ids[older]) for newer, older in conflicting),
         )
         recall = Recall(tuple(chosen), (*ranking.dropped, *dropped), trace)
         if record:
@@ -297,10 +289,10 @@ class Reader:
 
     def record(self, recall: Recall, policy: RecallPolicy | None) -> None:
         """Count what a recall chose as used, and hand the recall to `traces`."""
-        self._note_use(recall.memories, policy or self._options.policy, refresh_ttl=True)
-        if self._options.traces and not _quiet.get():
+        self._note_use(recall.memories, policy or self.policy, refresh_ttl=True)
+        if self.traces and not _quiet.get():
             try:
-                self._options.traces(recall)
+                self.traces(recall)
             except Exception as fault:
                 # A sink must not break what it records.
                 logger.warning("A trace could not be handed on: %s", described(fault))
@@ -324,11 +316,11 @@ class Reader:
 
     def policy_at(self, namespace: Namespace, given: RecallPolicy | None) -> Plan[RecallPolicy]:
         """The call's policy, else the nearest one stored at or above, else the store's own."""
-        if given is not None or not self._options.stored_policies:
-            return given or self._options.policy
+        if given is not None or not self.stored_policies:
+            return given or self.policy
         now = self._clock().timestamp()
         stored, read_at = self._policies.get(namespace, (None, -math.inf))
-        if not 0 <= now - read_at < self._options.max_age_s:
+        if not 0 <= now - read_at < self.max_age_s:
             above = [namespace[:depth] for depth in range(len(namespace), 0, -1)]
             gets = [GetOp((*POLICIES, *home), POLICY_KEY, refresh_ttl=False) for home in above]
             items = yield Ops(gets, sidecar=True)
@@ -337,7 +329,7 @@ class Reader:
             if len(self._policies) >= MOST_POLICIES:
                 self._policies.clear()
             self._policies[namespace] = stored, now
-        return stored or self._options.policy
+        return stored or self.policy
 
     def set_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> Plan[None]:
         """Store a policy for a namespace and all below it; None takes it away."""
@@ -394,9 +386,8 @@ class Reader:
         notes += found.degraded
         head, now = found.candidates, self._clock().timestamp()
         ids = [candidate.memory.id for candidate in head]
-        max_age_s = self._options.max_age_s
         try:
-            usages = yield from self._ledger.usages(request.prefix, ids, now, max_age_s)
+            usages = yield from self._ledger.usages(request.prefix, ids, now, self.max_age_s)
             head = [
                 candidate if usage == NEVER else candidate._replace(usage=usage)
                 for candidate, usage in zip(head, usages, strict=True)
@@ -415,7 +406,7 @@ class Reader:
 
     def _barred(self, memories: Iterable[Memory]) -> Plan[Decisions]:
         unjudged = [memory for memory in memories if memory.status != "quarantined"]
-        return self._quarantine.barred(unjudged, self._clock().timestamp())
+        return self.keeper.quarantine.barred(unjudged, self._clock().timestamp())
 
     def _note_use(
         self, used: Sequence[Memory | SearchItem], policy: RecallPolicy, refresh_ttl: bool
@@ -423,16 +414,16 @@ class Reader:
         if _quiet.get() or not used:
             return
         ids = [(memory.namespace, memory.key) for memory in used]
-        if self._options.record:
+        if self.record_uses:
             self._ledger.record(ids, self._clock().timestamp(), policy.refresh_floor)
         if refresh_ttl and self._backend.store.supports_ttl:
             self._ledger.refresh_ttl(ids)
         if self._ledger.has_pending:
-            self._nudge()
+            self.nudge()
 
     def _check_prefix(self, prefix: Namespace) -> None:
         """Refuse to read all tenants at once, unless the store was made for that."""
-        if not prefix and not self._options.allow_empty_namespace:
+        if not prefix and not self.allow_empty_namespace:
             raise InputError(
                 "The empty namespace means every tenant's memories. Name a namespace, or make "
                 "the store with allow_empty_namespace=True."
@@ -453,10 +444,9 @@ def _checked_namespaces(namespace: Namespaces) -> list[Namespace]:
     """One namespace, or several."""
     if isinstance(namespace, str):
         raise InputError(f"A namespace must be a tuple of labels, got {namespace!r}.")
-    if isinstance(namespace, tuple) and all(isinstance(label, str) for label in namespace):
-        namespaces: list[Any] = [namespace]
-    else:
-        namespaces = [tuple(each) if isinstance(each, list) else each for each in namespace]
+    is_one = isinstance(namespace, tuple) and all(isinstance(label, str) for label in namespace)
+    given: Sequence[Any] = [namespace] if is_one else namespace
+    namespaces = [tuple(each) if isinstance(each, list) else each for each in given]
     if not namespaces:
         raise InputError("recall needs a namespace, got none. Pass a tuple of labels.")
     for labels in namespaces:
@@ -515,18 +505,13 @@ def _judged(
 def _ranked_item(item: Item, place: Scored | Candidate) -> RankedItem:
     """A result from a stored item; without a score where it lies beyond the head."""
     scored, candidate = (place, place.candidate) if isinstance(place, Scored) else (None, place)
-    result = RankedItem(
-        namespace=item.namespace,
-        key=item.key,
-        # A copy, because it may be the very value that a store or an index keeps.
-        value={
-            name: part if isinstance(part, str | int | float | None) else _copied(part)
-            for name, part in item.value.items()
-        },
-        created_at=item.created_at,
-        updated_at=item.updated_at,
-        score=scored.score if scored else None,
-    )
+    # A copy, because it may be the very value that a store or an index keeps.
+    value = {
+        name: part if isinstance(part, str | int | float | None) else _copied(part)
+        for name, part in item.value.items()
+    }
+    score = scored.score if scored else None
+    result = RankedItem(item.namespace, item.key, value, item.created_at, item.updated_at, score)
     result.similarity = candidate.similarity
     result.signals = scored.signals if scored else None
     return result
@@ -554,13 +539,3 @@ def _joint_likeness(finds: Sequence[ReadResult]) -> Likeness:
         return np.asarray(alike)
 
     return likeness
-
-
-def _conflicts(
-    chosen: Sequence[Scored], likeness: Likeness
-) -> tuple[tuple[MemoryId, MemoryId], ...]:
-    if len(chosen) < 2:
-        return ()
-    ids = [scored.memory.id for scored in chosen]
-    pairs = conflicts([scored.memory for scored in chosen], likeness(ids).tolist())
-    return tuple((ids[newer], ids[older]) for newer, older in pairs)

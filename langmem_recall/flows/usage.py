@@ -204,7 +204,15 @@ class Ledger:
         try:
             written: set[MemoryId] = set()
             for _ in range(1 if self._in_flight is None else 2):
-                batch = self._next_batch()
+                with self._lock:
+                    if self._in_flight is None and self._pending:
+                        self._batches += 1
+                        # A forked process goes on counting on its own.
+                        ledger = f"{self._name}-{os.getpid()}"
+                        self._in_flight = UsageBatch(self._pending, ledger, self._batches)
+                        self._pending = {}
+                    # Else one that a flush before did not see written.
+                    batch = self._in_flight
                 if batch is not None:
                     after = yield from self._backend.add(batch, self._fade_per_day)
                     # Known before it leaves the overlay: a use in between must see the last one.
@@ -263,19 +271,8 @@ class Ledger:
             batch = self._in_flight
             if batch is not None:
                 # Another mapping: an abandoned thread may still read the old one.
-                left = (one for one in batch.touches if one not in gone)
-                batch.touches = {one: batch.touches[one] for one in left}
-
-    def _next_batch(self) -> UsageBatch | None:
-        """The batch that a flush before did not see written, else all that is pending."""
-        with self._lock:
-            if self._in_flight is None and self._pending:
-                self._batches += 1
-                # A forked process goes on counting on its own.
-                ledger = f"{self._name}-{os.getpid()}"
-                self._in_flight = UsageBatch(self._pending, ledger, self._batches)
-                self._pending = {}
-            return self._in_flight
+                touches = batch.touches.items()
+                batch.touches = {name: delta for name, delta in touches if name not in gone}
 
     def _add_pending(self, memory_id: MemoryId, delta: UsageDelta) -> None:
         self._pending[memory_id] = pooled(self._pending.get(memory_id), delta)
