@@ -35,10 +35,7 @@ MOST_REVIEWED = 10_000
 
 
 class Decision(NamedTuple):
-    """What was decided about an item, and about which text: another one under its key is not meant.
-
-    An item that never got a decision is judged when it is first read.
-    """
+    """What was decided about an item's text; another text under its key is not meant."""
 
     action: str
     """allow, quarantine, reject or approve."""

@@ -94,11 +94,7 @@ class RankedItem(SearchItem):
 
 
 class PageKeeper:
-    """Remembers the order behind the first page asked for, so that the next one continues it.
-
-    A page that overlaps one already served starts a new ranking: a caller that asks again
-    wants to see what has changed.
-    """
+    """Remembers the order behind the first page asked for, so that the next one continues it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -111,6 +107,7 @@ class PageKeeper:
         """The ranking in the order its earlier pages had; memories new since then come last."""
         with self._lock:
             served, since, pages = self._served.get(key, (ranked, -math.inf, []))
+            # A caller that asks for a page again wants to see what has changed.
             overlaps = any(page.start < one.stop and one.start < page.stop for one in pages)
             if overlaps or now - since > RANKING_SECONDS:
                 self._served[key] = (ranked, now, [page])
@@ -477,13 +474,10 @@ def _judged(
     barred: Decisions,
     include: frozenset[str],
 ) -> list[Candidate]:
-    """Candidates as they stand: what the guard bars without its words, the rest in force.
-
-    A memory is put out of force by another one only if that one is neither barred nor less
-    trusted.
-    """
+    """Candidates as they stand: what the guard bars without its words, the rest in force."""
 
     def blocks(blocker: MemoryId, memory: Memory) -> bool:
+        # Only what is neither barred nor less trusted puts a memory out of force.
         other = memories.get(blocker)
         if other is None or blocker in barred or other.status == "quarantined":
             return False

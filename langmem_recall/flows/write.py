@@ -375,15 +375,10 @@ class Writer:
         replaces = memory.key if taken is not None and forgets is None else None
         key = memory.key if taken is None else (yield from self._free_key(memory, WAITING))
         waiting = replace(memory, key=key, status="quarantined", supersedes=())
-        value = quarantined_value(
-            write_value(waiting),
-            reasons,
-            supersedes=list(memory.supersedes),
-            replaces=replaces,
-            forgets=forgets,
-            # What the guard does not object to is only proposed.
-            proposal=reasons is LESS_TRUSTED,
-        )
+        changes = {"supersedes": list(memory.supersedes), "replaces": replaces, "forgets": forgets}
+        # What the guard does not object to is only proposed.
+        is_proposal = reasons is LESS_TRUSTED
+        value = quarantined_value(write_value(waiting), reasons, **changes, proposal=is_proposal)
         yield from self._keeper.put([Write(waiting.id, value, indexed=False)])
         return replace(waiting, value=value)
 
@@ -394,12 +389,9 @@ class Writer:
             yield from self.forget(waiting.namespace, forgotten, "user_stated")
             yield from self._keeper.remove([waiting.id])
             return waiting
-        value = revised_value(
-            waiting,
-            status="active" if waiting.superseded_at is None else "superseded",
-            supersedes=tuple(pending.get("supersedes", ())) or waiting.supersedes,
-            **changes,
-        )
+        status = "active" if waiting.superseded_at is None else "superseded"
+        supersedes = tuple(pending.get("supersedes", ())) or waiting.supersedes
+        value = revised_value(waiting, status=status, supersedes=supersedes, **changes)
         value.pop(QUARANTINE, None)
         key = str(pending.get("replaces") or waiting.key)
         accepted = read_memory(waiting.namespace, key, value, waiting.created_at)
