@@ -10,13 +10,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, Item
 
 from langmem_recall.errors import InputError
-from langmem_recall.flows.candidates import (
-    NamespaceView,
-    ReadRequest,
-    ReadResult,
-    id_of,
-    listing,
-)
+from langmem_recall.flows.candidates import NamespaceView, ReadRequest, ReadResult, id_of, listing
 from langmem_recall.flows.effects import Effect, Plan
 from langmem_recall.flows.usage import UsageBackend
 from langmem_recall.ranking.calibration import NullDistribution

@@ -1,27 +1,34 @@
-"""Putting and removing memories with all that belongs to them: index, vectors, usage, decisions."""
+"""What writing and housekeeping share: put, remove, index later, and find what says the same."""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple
 
 from langgraph.store.base import (
     GetOp,
     InvalidNamespaceError,
     PutOp,
+    SearchItem,
     SearchOp,
     validate_op_namespace,
 )
 
 from langmem_recall.errors import InputError, RecallError, described
 from langmem_recall.flows.backend import Backend
-from langmem_recall.flows.effects import Ops, Plan
+from langmem_recall.flows.candidates import COSINE_LIMIT, NamespaceView, memories_at, memory_of, top
+from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.quarantine import Quarantine
 from langmem_recall.flows.usage import Ledger
 from langmem_recall.memory.value import cleaned, text_of
-from langmem_recall.types import SIDECAR_ROOT, MemoryId
+from langmem_recall.text.tokens import tokens
+from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +36,15 @@ UNINDEXED = (SIDECAR_ROOT, "unindexed")
 RESERVED_ROOTS = ("langgraph", SIDECAR_ROOT)
 BATCH = 50
 """Memories that are indexed later, at a time."""
+NEAREST = 20
+"""Memories by meaning that are compared with a new text."""
+WORDIEST = 8
+"""Memories by words that are compared with a text."""
+LEAST_SHARED = 0.6
+"""Share of a text's words that a memory must have to be worth comparing."""
+
+Match = tuple[Memory, float]
+"""A memory and how alike it is, from 0 to 1."""
 
 
 class Write(NamedTuple):
@@ -40,22 +56,17 @@ class Write(NamedTuple):
     """What is never recalled as it is needs no vector."""
 
 
+@dataclass(slots=True, eq=False)
 class Bookkeeper:
-    """The hands of writing and housekeeping; plans only."""
+    """What every flow works with, and the hands of writing and housekeeping; plans only."""
 
-    def __init__(
-        self,
-        backends: tuple[Backend, Backend],
-        clock: Callable[[], datetime],
-        ledger: Ledger,
-        quarantine: Quarantine,
-    ) -> None:
-        self.backend, self.sidecar = backends
-        self.clock = clock
-        self.ledger = ledger
-        self.quarantine = quarantine
-        # Another process may have left some behind.
-        self._may_wait = True
+    backend: Backend
+    sidecar: Backend
+    clock: Callable[[], datetime]
+    ledger: Ledger
+    quarantine: Quarantine
+    _may_wait: bool = field(default=True, init=False)
+    """Whether memories may wait for the embedder: another process may have left some behind."""
 
     def put(self, writes: Sequence[Write]) -> Plan[None]:
         """Store memories; where the embedder fails, without vectors until it works again."""
@@ -161,3 +172,81 @@ def check_namespace(namespace: Any) -> None:
 def _mark(memory_id: MemoryId, value: dict[str, Any] | None) -> PutOp:
     namespace, key = memory_id
     return PutOp((*UNINDEXED, *namespace), key, value, index=False)
+
+
+def resembling_text(backend: Backend, namespace: Namespace, text: str) -> Plan[list[Match]]:
+    """Memories of a namespace that resemble a text, the most alike first."""
+    items: list[SearchItem] = []
+    if backend.has_vectors:
+        op = SearchOp(namespace, None, NEAREST, 0, text, refresh_ttl=False)
+        with suppress(Exception):
+            (items,) = yield Ops([op])
+    near: list[Match] = [
+        (memory_of(item), float(item.score))
+        for item in items
+        if item.score is not None and abs(item.score) <= COSINE_LIMIT
+    ]
+    if not near:
+        view, terms = (yield from backend.view(namespace)), tokens(text)
+        ids: list[MemoryId] = yield Call(lambda: _sharing(view, terms))
+        for memory in (yield from memories_at(ids)).values():
+            near.append((memory, _overlap(view, terms, tokens(memory.text))))
+        near.sort(key=lambda match: -match[1])
+    return [match for match in near if match[0].namespace == namespace]
+
+
+def resembling_memories(
+    backend: Backend, prefix: Namespace, memories: Sequence[Memory]
+) -> Plan[list[list[Match]]]:
+    """For each memory others of its namespace that resemble it; embeds nothing."""
+    view = yield from backend.view(prefix)
+    cosines: list[dict[MemoryId, float]] = yield Call(
+        lambda: [_cosines(view, memory) for memory in memories]
+    )
+    known = {memory.id: memory for memory in memories}
+    known |= yield from memories_at(sorted({*chain(*cosines)} - known.keys()))
+    found: list[list[Match]] = [[] for _ in memories]
+    for memory, near, matches in zip(memories, cosines, found, strict=True):
+        for other, likeness in near.items():
+            if other in known:
+                if math.isnan(likeness):
+                    likeness = _overlap(view, tokens(memory.text), tokens(known[other].text))
+                matches.append((known[other], likeness))
+    return found
+
+
+def _sharing(view: NamespaceView, terms: Sequence[str]) -> list[MemoryId]:
+    """Memories that have most of these terms."""
+    with view.lock:
+        catalog = view.catalog
+        if not catalog.rows:
+            return []
+        shares = catalog.lexical.coverage(dict.fromkeys(terms, 1.0))
+        ids = [catalog.id(row) for row in top(shares, WORDIEST) if shares[row] >= LEAST_SHARED]
+        return [memory_id for memory_id in ids if not catalog.is_superseded(memory_id)]
+
+
+def _cosines(view: NamespaceView, memory: Memory) -> dict[MemoryId, float]:
+    """Others that have most of a memory's words, with their cosine; NaN where it is not known."""
+    with view.lock:
+        catalog = view.catalog
+        if catalog.is_superseded(memory.id):
+            return {}
+        near = [
+            memory_id
+            for memory_id in _sharing(view, tokens(memory.text))
+            if memory_id != memory.id and memory_id[0] == memory.namespace
+        ]
+        rows = [row for row in map(catalog.row, (memory.id, *near)) if row is not None]
+        if not near or catalog.row(memory.id) is None:
+            return dict.fromkeys(near, math.nan)
+        return dict(zip(near, view.similarity(rows)[0, 1:].tolist(), strict=True))
+
+
+def _overlap(view: NamespaceView, ours: Sequence[str], theirs: Sequence[str]) -> float:
+    """IDF-weighted share of the terms of two texts that both have."""
+    with view.lock:
+        idf = view.catalog.lexical.idf
+        shared = sum(map(idf, set(ours) & set(theirs)))
+        union = sum(map(idf, set(ours) | set(theirs)))
+    return shared / union if union else 0.0

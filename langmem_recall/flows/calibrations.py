@@ -1,9 +1,10 @@
-"""Null distributions of the embedder: measured once, shared where vectors take long."""
+"""Null distributions of the embedder by language: measured once, shared where vectors take long."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from time import perf_counter
@@ -13,6 +14,7 @@ from langgraph.store.base import GetOp, PutOp
 
 from langmem_recall.deadline import loading
 from langmem_recall.embeddings import embedder_identity
+from langmem_recall.flows.backend import Backend
 from langmem_recall.flows.effects import Embed, Ops, Plan
 from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution, measure
 from langmem_recall.types import SIDECAR_ROOT
@@ -25,6 +27,30 @@ PROBE = 8
 """Numbers of one text's vector by which an embedder is known again, whatever it calls itself."""
 PROBE_ERROR = 1e-3
 
+_SCRIPTS = (
+    ("ko", re.compile("[\u1100-\u11ff\uac00-\ud7af]")),
+    ("ja", re.compile("[\u3041-\u3096\u30a1-\u30fa]")),
+    ("zh", re.compile("[\u4e00-\u9fff\u3400-\u4dbf]")),
+    ("ru", re.compile("[\u0400-\u04ff]")),
+)
+"""Kana before Han: Japanese uses both, Chinese only the latter."""
+
+_WORD = re.compile(r"[^\W\d_]+")
+_FUNCTION_WORDS = {
+    "en": "the a an is are was were do does did what which who where when how why my your his "
+    "her their of to in on for with and or that this it i you he she we they have has should "
+    "can not",
+    "de": "der die das ein eine einen ist sind war waren was welche welcher welches wer wo wann "
+    "wie warum mein meine dein seine ihr und oder mit für von zu im am ich du er sie wir nicht "
+    "soll kann hat habe auf bei",
+    "fr": "le la les un une des est sont était que quel quelle qui où quand comment pourquoi mon "
+    "ma mes ton ta son sa et ou avec pour de du au aux je tu il elle nous vous ne pas dans sur "
+    "ai dois peut ce cette",
+    "es": "el la los las un una es son era qué cuál quién dónde cuándo cómo por mi mis tu su y o "
+    "con para de del al yo él ella nosotros no en que se debo puede tengo tiene este esta lo",
+}
+_LANGUAGES = {name: frozenset(words.split()) for name, words in _FUNCTION_WORDS.items()}
+
 
 class Calibrations:
     """Null distributions by language, of the embedder that a store has now."""
@@ -33,12 +59,12 @@ class Calibrations:
         self._embeddings: Embeddings | None = None
         self._nulls: dict[str, NullDistribution] = {}
 
-    def at(
-        self, embeddings: Embeddings | None, language: str, queries_as_documents: bool
-    ) -> Plan[NullDistribution]:
-        """The null distribution in a language; an assumed one where nothing can be measured."""
+    def at(self, backend: Backend, text: str) -> Plan[NullDistribution]:
+        """The one for a text's language; an assumed one where nothing can be measured."""
+        embeddings, queries_as_documents = backend.embeddings, backend.queries_as_documents
         if embeddings is None:
             return DEFAULT_NULL
+        language = language_of(text)
         if self._embeddings is not embeddings:
             self._embeddings, self._nulls = embeddings, {}
         null = self._nulls.get(language)
@@ -103,3 +129,13 @@ def _shared(key: str, probe: Sequence[float]) -> Plan[NullDistribution | None]:
         if item and all(math.isclose(one, other, abs_tol=PROBE_ERROR) for one, other in near):
             return NullDistribution(float(item.value["mean"]), float(item.value["sd"]))
     return None
+
+
+def language_of(text: str) -> str:
+    """The language with a panel of its own that a text is most likely in; English in doubt."""
+    for name, script in _SCRIPTS:
+        if script.search(text):
+            return name
+    said = _WORD.findall(text.casefold())
+    # Of equals the first, which is English.
+    return max(_LANGUAGES, key=lambda name: sum(word in _LANGUAGES[name] for word in said))

@@ -25,17 +25,8 @@ from langmem_recall.ranking.evidence import (
     read_part,
 )
 from langmem_recall.ranking.pipeline import Likeness
-from langmem_recall.types import (
-    Candidate,
-    Cue,
-    Evidence,
-    Memory,
-    MemoryId,
-    Namespace,
-    Usage,
-)
+from langmem_recall.types import Candidate, Cue, Evidence, Memory, MemoryId, Namespace, Usage
 
-NEVER_USED = Usage()
 COSINE_LIMIT = 1.001
 """A score beyond this is no cosine, whatever the store calls it."""
 PAGE = 1_000
@@ -184,17 +175,10 @@ def make_candidates(
     )
     cosines = [None if value != value else value for value in dense]
     scores = [score if hit else None for score, hit in zip(bm25, has_words, strict=True)]
-    candidates = list(
-        map(
-            Candidate,
-            memories,
-            map(Evidence, cosines, coverage, scores, entity, episode, relevance),
-            repeat(NEVER_USED),
-            _ranks(cosines) if request.detailed else repeat(None),
-            _ranks(scores) if request.detailed else repeat(None),
-            cosines if matched.is_literal else repeat(None),
-        )
-    )
+    evidence = map(Evidence, cosines, coverage, scores, entity, episode, relevance)
+    ranks = map(_ranks, (cosines, scores)) if request.detailed else repeat(repeat(None), 2)
+    literal = cosines if matched.is_literal else repeat(None)
+    candidates = list(map(Candidate, memories, evidence, repeat(Usage()), *ranks, literal))
     if matched.catalog.supersedes_any:
         return [_with_standing(candidate, matched.catalog) for candidate in candidates]
     return candidates

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, ListNamespacesOp, Op, PutOp, SearchOp
@@ -114,31 +114,14 @@ class Host:
 class Calls:
     """Where plans are carried out that only make calls."""
 
-    @staticmethod
-    def perform(call: Call) -> Any:
-        """Make one call and wait for it."""
-        return call.perform()
-
-    @staticmethod
-    async def aperform(call: Call) -> Any:
-        """Make one call without blocking the event loop."""
-        return await call.aperform()
+    perform = staticmethod(Call.perform)
+    aperform = staticmethod(Call.aperform)
 
 
 CALLS = Calls()
 
 
-class Carrier(Protocol):
-    """What carries a plan's effects out."""
-
-    def perform(self, effect: Any) -> Any:
-        """Carry one effect out and wait for it."""
-
-    async def aperform(self, effect: Any) -> Any:
-        """Carry one effect out without blocking the event loop."""
-
-
-def run(plan: Generator[Any, Any, T], host: Carrier) -> T:
+def run(plan: Generator[Any, Any, T], host: Host | Calls) -> T:
     """Drive a plan to its result: one effect per yield, its errors thrown back into the plan."""
     answer: Any = None
     error: Exception | None = None
@@ -157,7 +140,7 @@ def run(plan: Generator[Any, Any, T], host: Carrier) -> T:
         plan.close()
 
 
-async def arun(plan: Generator[Any, Any, T], host: Carrier) -> T:
+async def arun(plan: Generator[Any, Any, T], host: Host | Calls) -> T:
     """The same, awaiting each effect."""
     answer: Any = None
     error: Exception | None = None

@@ -35,10 +35,7 @@ MOST_REVIEWED = 10_000
 
 
 class Decision(NamedTuple):
-    """What was decided about an item, and about which text: another one under its key is not meant.
-
-    An item that never got a decision is judged when it is first read.
-    """
+    """What was decided about an item's text; another text under its key is not meant."""
 
     action: str
     """allow, quarantine, reject or approve."""
@@ -73,19 +70,6 @@ class Decision(NamedTuple):
 Decisions = dict[MemoryId, Decision]
 
 
-class _CachedDecision(NamedTuple):
-    """A decision as this process knows it."""
-
-    decision: Decision
-    read_at: float
-    words: tuple[Any, ...]
-    """What it is about: compared faster than digests are made."""
-
-
-def _words_of(memory: Memory) -> tuple[Any, ...]:
-    return memory.text, memory.speaker, memory.turn, memory.tags
-
-
 class Quarantine:
     """The guard of a store and its decisions, kept in the side-car and never in an item.
 
@@ -101,7 +85,8 @@ class Quarantine:
         self._keeps_all = not isinstance(guard, RuleGuard)
         self._max_age_s = max_age_s
         self._lock = threading.Lock()
-        self._cache: dict[MemoryId, _CachedDecision] = {}
+        self._cache: dict[MemoryId, tuple[Decision, float, tuple[Any, ...]]] = {}
+        """A decision, when it was read, and the words it is about: compared faster than digests."""
         self._reviewed: OrderedDict[MemoryId, str] = OrderedDict()
 
     def verdict_on(self, text: str, labels: str = "") -> Plan[Verdict]:
@@ -129,25 +114,19 @@ class Quarantine:
         decisions: Decisions = {}
         unknown: dict[MemoryId, Memory] = {}
         for memory in memories:
-            cached = self._cache.get(memory.id)
-            if (
-                cached is None
-                or cached.words != _words_of(memory)
-                # It may have been approved since.
-                or (cached.decision.bars and now - cached.read_at >= self._max_age_s)
-            ):
+            decision, read_at, words = self._cache.get(memory.id, (None, now, ()))
+            # A barred one may have been approved since.
+            is_old = decision and decision.bars and now - read_at >= self._max_age_s
+            if decision is None or is_old or words != _words_of(memory):
                 unknown[memory.id] = memory
             else:
-                decisions[memory.id] = cached.decision
+                decisions[memory.id] = decision
         if unknown:
             decisions |= yield from self._decide(unknown, now)
         return {memory_id: decision for memory_id, decision in decisions.items() if decision.bars}
 
     def judge(self, puts: Iterable[PutOp]) -> Plan[tuple[Decisions, Decisions]]:
-        """Decisions about values that are about to be put, and those stored about the same names.
-
-        A text that was approved stays so; what is put stays as it is.
-        """
+        """Decisions about values that are to be put, and those stored about the same names."""
         memories: dict[MemoryId, Memory] = {}
         for op in puts:
             if isinstance(op.value, Mapping) and op.namespace[:1] != (SIDECAR_ROOT,):
@@ -158,18 +137,16 @@ class Quarantine:
         if not self.is_on or not memories:
             return {}, {}
         stored = yield from self.stored(memories)
-        judged = yield from self._judge(memories.values())
-        decisions = {memory_id: decision for memory_id, (decision, _) in judged.items()}
+        decisions, _ = yield from self._judge(memories.values())
         for memory_id, before in stored.items():
+            # A text that was approved stays so.
             if before.action == "approve" and before.digest == decisions[memory_id].digest:
                 decisions[memory_id] = before
         return decisions, stored
 
     def is_lasting(self, decision: Decision, before: Decision | None) -> bool:
-        """Whether a decision is to be written down: what rules allow they allow again.
-
-        An approval is kept beside what is allowed anyway: the text may come back.
-        """
+        """Whether a decision is to be written down: what rules allow they allow again."""
+        # An approval is kept beside what is allowed anyway: the text may come back.
         is_approved = before is not None and before.action == "approve"
         return decision.bars or (self._keeps_all and not is_approved)
 
@@ -224,19 +201,12 @@ class Quarantine:
         return self._reviewed.get(memory.id, digest := digest_of(memory)) == digest
 
     def _decide(self, unknown: Mapping[MemoryId, Memory], now: float) -> Plan[Decisions]:
-        """Decisions from the side-car; the guard judges what it has not judged before.
-
-        Rules go first, and the side-car is read for approvals of what they bar: what they allow
-        costs no round trip.
-        """
-        judged: dict[MemoryId, tuple[Decision, bool]] = {}
+        """Decisions from the side-car; the guard judges what it has not judged before."""
+        judged, failed = Decisions(), set[MemoryId]()
+        # Rules go first, and of what they bar approvals are read: the rest costs no round trip.
         if not self._keeps_all:
-            judged = yield from self._judge(unknown.values())
-        wanted = [
-            memory_id
-            for memory_id in unknown
-            if memory_id not in judged or judged[memory_id][0].bars
-        ]
+            judged, failed = yield from self._judge(unknown.values())
+        wanted = [name for name in unknown if name not in judged or judged[name].bars]
         try:
             stored = yield from self.stored(wanted)
         except Exception as error:
@@ -244,39 +214,36 @@ class Quarantine:
             logger.warning("The guard's decisions cannot be read (%s).", described(error))
             stored = {}
         valid = {
-            memory_id: decision
-            for memory_id, decision in stored.items()
-            if decision.digest == digest_of(unknown[memory_id])
+            name: decision
+            for name, decision in stored.items()
+            if decision.digest == digest_of(unknown[name])
         }
-        missing = [unknown[memory_id] for memory_id in wanted if memory_id not in valid]
+        missing = [name for name in wanted if name not in valid]
         if self._keeps_all and missing:
-            judged = yield from self._judge(missing)
+            judged, failed = yield from self._judge([unknown[name] for name in missing])
         lasting: Decisions = {}
-        for memory in missing:
-            (decision, has_failed), before = judged[memory.id], stored.get(memory.id)
+        for name in missing:
+            decision, before = judged[name], stored.get(name)
             # A guard that failed has decided nothing: it is tried again at the next read.
-            if not has_failed and self.is_lasting(decision, before):
-                lasting[memory.id] = decision._replace(former=before and before.former)
+            if name not in failed and self.is_lasting(decision, before):
+                lasting[name] = decision._replace(former=before and before.former)
         try:
             yield from self.write(lasting)
         except Exception as error:
             logger.warning("The guard's decisions cannot be kept (%s).", described(error))
-        fresh = {memory_id: decision for memory_id, (decision, _) in judged.items()}
-        decisions = fresh | lasting | valid
+        decisions = judged | lasting | valid
         with self._lock:
             if len(self._cache) > MOST_DECISIONS:
                 self._cache.clear()
             for memory_id, decision in decisions.items():
-                words = _words_of(unknown[memory_id])
-                self._cache[memory_id] = _CachedDecision(decision, now, words)
+                self._cache[memory_id] = (decision, now, _words_of(unknown[memory_id]))
         return decisions
 
-    def _judge(self, memories: Collection[Memory]) -> Plan[dict[MemoryId, tuple[Decision, bool]]]:
-        """What the guard decides about each memory, and whether it only failed."""
-        judged: dict[MemoryId, tuple[Decision, bool]] = yield Call(
-            lambda: {memory.id: decide(self._guard, memory) for memory in memories}
-        )
-        return judged
+    def _judge(self, memories: Collection[Memory]) -> Plan[tuple[Decisions, set[MemoryId]]]:
+        """What the guard decides about each memory, and on which it only failed."""
+        judged = yield Call(lambda: {memory.id: decide(self._guard, memory) for memory in memories})
+        decisions = {name: decision for name, (decision, _) in judged.items()}
+        return decisions, {name for name, (_, has_failed) in judged.items() if has_failed}
 
 
 def withheld(memory: Memory) -> Memory:
@@ -330,6 +297,10 @@ def pending_of(memory: Memory) -> Mapping[str, Any]:
     return pending if isinstance(pending, Mapping) else {}
 
 
+def _words_of(memory: Memory) -> tuple[Any, ...]:
+    return memory.text, memory.speaker, memory.turn, memory.tags
+
+
 def _ask(guard: Guard, text: str) -> tuple[Verdict, bool]:
     try:
         verdict = guard(text)
@@ -364,12 +335,9 @@ def _canonical(value: Any, depth: int) -> Any:
         return hex(value)
     if isinstance(value, Mapping):
         # Named as JSON names them.
-        return {
-            name if isinstance(name, str) else json.dumps(name, default=str): _canonical(
-                part, depth - 1
-            )
-            for name, part in value.items()
-        }
+        names = (n if isinstance(n, str) else json.dumps(n, default=str) for n in value)
+        parts = (_canonical(part, depth - 1) for part in value.values())
+        return dict(zip(names, parts, strict=True))
     if isinstance(value, list | tuple):
         return [_canonical(part, depth - 1) for part in value]
     return str(value)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, cast
 
@@ -29,25 +28,18 @@ from langgraph.store.base import (
 
 from langmem_recall.errors import InputError, RecallError, described
 from langmem_recall.filters import check_filter
-from langmem_recall.flows.backend import Backend
+from langmem_recall.flows.bookkeeping import Bookkeeper
 from langmem_recall.flows.calibrations import Calibrations
-from langmem_recall.flows.candidates import (
-    ReadRequest,
-    ReadResult,
-    id_of,
-    memories_at,
-    memory_of,
-)
+from langmem_recall.flows.candidates import ReadRequest, ReadResult, id_of, memories_at, memory_of
 from langmem_recall.flows.effects import Ops, Plan
-from langmem_recall.flows.quarantine import Decisions, Quarantine, withheld
+from langmem_recall.flows.quarantine import Decisions, withheld
 from langmem_recall.flows.rerank import Reranker
-from langmem_recall.flows.usage import NEVER, Ledger
+from langmem_recall.flows.usage import NEVER
 from langmem_recall.memory.conflicts import conflicts
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drop
 from langmem_recall.ranking.pipeline import Likeness, mmr_order, rank, select
-from langmem_recall.text.language import language_of
 from langmem_recall.text.temporal import read_as_of, read_temporal
 from langmem_recall.types import (
     SIDECAR_ROOT,
@@ -101,77 +93,51 @@ class RankedItem(SearchItem):
     """The signals behind the score; None beyond the re-ranked head."""
 
 
-@dataclass(slots=True)
-class _ServedRanking:
-    ranked: Sequence[Scored]
-    since: float
-    pages: list[range] = field(default_factory=list)
-
-
 class PageKeeper:
-    """Remembers the order behind the first page asked for, so that the next one continues it.
-
-    A page that overlaps one already served starts a new ranking: a caller that asks again
-    wants to see what has changed.
-    """
+    """Remembers the order behind the first page asked for, so that the next one continues it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._served: OrderedDict[Hashable, _ServedRanking] = OrderedDict()
+        self._served: OrderedDict[Hashable, tuple[list[Scored], float, list[range]]] = OrderedDict()
+        """A ranking, since when it is remembered, and the pages of it that were served."""
 
     def continued(
         self, key: Hashable, page: range, ranked: list[Scored], now: float
     ) -> list[Scored]:
         """The ranking in the order its earlier pages had; memories new since then come last."""
         with self._lock:
-            served = self._served.get(key)
-            if (
-                served is None
-                or now - served.since > RANKING_SECONDS
-                or any(page.start < one.stop and one.start < page.stop for one in served.pages)
-            ):
-                self._served[key] = _ServedRanking(ranked, now, [page])
+            served, since, pages = self._served.get(key, (ranked, -math.inf, []))
+            # A caller that asks for a page again wants to see what has changed.
+            overlaps = any(page.start < one.stop and one.start < page.stop for one in pages)
+            if overlaps or now - since > RANKING_SECONDS:
+                self._served[key] = (ranked, now, [page])
                 self._served.move_to_end(key)
                 while len(self._served) > MOST_RANKINGS:
                     self._served.popitem(last=False)
                 return ranked
-            served.pages.append(page)
-        place = {scored.memory.id: i for i, scored in enumerate(served.ranked)}
+            pages.append(page)
+        place = {scored.memory.id: i for i, scored in enumerate(served)}
         return sorted(ranked, key=lambda scored: place.get(scored.memory.id, len(place)))
 
 
-@dataclass(slots=True, kw_only=True)
-class ReadOptions:
-    """What a `RecallStore` is told about reading."""
+@dataclass(eq=False)
+class Reader:
+    """The reading half of a `RecallStore`; plans only, carried out by its owner."""
 
+    keeper: Bookkeeper
+    nudge: Callable[[], None]
     policy: RecallPolicy
     max_age_s: float
     """Seconds after which usage and stored policies are read again."""
     allow_empty_namespace: bool = False
     stored_policies: bool = False
-    record: bool = True
+    record_uses: bool = True
     reranker: Reranker | None = None
     traces: Callable[[Recall], None] | None = None
 
-
-class Reader:
-    """The reading half of a `RecallStore`; plans only, carried out by its owner."""
-
-    def __init__(
-        self,
-        backend: Backend,
-        ledger: Ledger,
-        quarantine: Quarantine,
-        clock: Callable[[], datetime],
-        nudge: Callable[[], None],
-        options: ReadOptions,
-    ) -> None:
-        self._backend = backend
-        self._ledger = ledger
-        self._quarantine = quarantine
-        self._clock = clock
-        self._nudge = nudge
-        self._options = options
+    def __post_init__(self) -> None:
+        self._backend, self._ledger = self.keeper.backend, self.keeper.ledger
+        self._clock = self.keeper.clock
         self._pages = PageKeeper()
         self._calibrations = Calibrations()
         self._policies: dict[Namespace, tuple[RecallPolicy | None, float]] = {}
@@ -199,38 +165,31 @@ class Reader:
         now = self._clock()
         cue = Cue(op.query, temporal=read_temporal(op.query, now))
         prefix, end = op.namespace_prefix, op.offset + op.limit
-        request = ReadRequest(prefix, cue, policy, now, op.filter, end, include=shown)
-        request = request._replace(detailed=policy.fuses_ranks)
+        request = ReadRequest(
+            prefix, cue, policy, now, op.filter, end, include=shown, detailed=policy.fuses_ranks
+        )
         while True:
-            found, candidates = yield from self._gather(request)
-            ranked = rank(cue, candidates, policy, now, (prefix,), shown).ranked
+            found = yield from self._gather(request)
+            ranked = rank(cue, found.candidates, policy, now, (prefix,), shown).ranked
             moment = GateContext(now, (prefix,), include=shown)
             rest = [one for one in found.tail if hard_drop(one, moment) is None]
             if len(ranked) + len(rest) >= end or found.exhausted:
                 break
             request = request._replace(wanted=2 * request.wanted + policy.pool)
         degraded = found.degraded
-        if self._options.reranker is not None:
-            ranked, failed = yield from self._options.reranker.reordered(ranked, cue)
+        if self.reranker is not None:
+            ranked, failed = yield from self.reranker.reordered(ranked, cue)
             degraded = (*degraded, *failed)
         # A search has no trace, so the log says what it did without; once, while that lasts.
         if degraded and degraded != self._degraded:
             logger.warning("A search went without a part: %s", "; ".join(degraded))
         self._degraded = degraded
-        filter = json.dumps(op.filter, sort_keys=True, default=repr)
-        ordered = self._pages.continued(
-            (prefix, op.query, filter, policy),
-            range(op.offset, end),
-            mmr_order(ranked, policy, found.likeness),
-            now.timestamp(),
-        )
-        places: list[tuple[Candidate, Scored | None]] = [
-            *((scored.candidate, scored) for scored in ordered),
-            *((candidate, None) for candidate in rest),
-        ]
+        key = (prefix, op.query, json.dumps(op.filter, sort_keys=True, default=repr), policy)
+        diverse = mmr_order(ranked, policy, found.likeness)
+        ordered = self._pages.continued(key, range(op.offset, end), diverse, now.timestamp())
+        places: list[Scored | Candidate] = [*ordered, *rest]
         page: list[SearchItem] = [
-            _ranked_item(found.items[candidate.memory.id], candidate, scored)
-            for candidate, scored in places[op.offset : end]
+            _ranked_item(found.items[place.memory.id], place) for place in places[op.offset : end]
         ]
         self._note_use(page, policy, op.refresh_ttl)
         return page
@@ -245,7 +204,10 @@ class Reader:
         required: tuple[MemoryId, ...] = (),
     ) -> Plan[Recall]:
         """The whole read path over one or several namespaces."""
-        namespaces, cue = _checked_namespaces(namespace), _checked_cue(cue)
+        namespaces = _checked_namespaces(namespace)
+        if not isinstance(cue, str | Cue):
+            raise InputError(f"A cue must be a text or a Cue, got {cue!r}.")
+        cue = Cue(cue) if isinstance(cue, str) else cue
         policy = yield from self.policy_at(namespaces[0], policy)
         for prefix in namespaces:
             self._check_prefix(prefix)
@@ -254,28 +216,28 @@ class Reader:
         temporal = cue.temporal or read_temporal(cue.words, now)
         if as_of or temporal:
             cue = replace(cue, as_of=as_of, temporal=temporal)
-            as_of = cue.as_of
         began = perf_counter()
         finds: list[ReadResult] = []
         candidates: dict[MemoryId, Candidate] = {}
         for prefix in namespaces:
             request = ReadRequest(prefix, cue, policy, now, required=required, with_pinned=True)
-            found, gathered = yield from self._gather(request)
-            finds.append(found)
-            candidates |= {candidate.memory.id: candidate for candidate in gathered}
+            finds.append((yield from self._gather(request)))
+            candidates |= {one.memory.id: one for one in finds[-1].candidates}
         found_at = perf_counter()
         admitted = list(candidates.values())
-        if as_of is not None:
-            admitted = as_believed_at(admitted, as_of)
-        ranking = rank(cue, admitted, policy, as_of or now, tuple(namespaces))
+        if cue.as_of is not None:
+            admitted = as_believed_at(admitted, cue.as_of)
+        ranking = rank(cue, admitted, policy, cue.as_of or now, tuple(namespaces))
         ranked, failed = ranking.ranked, list[str]()
         best = max((scored.signals.relevance for scored in ranked), default=0.0)
-        if self._options.reranker is not None and best >= policy.trigger:
-            ranked, failed = yield from self._options.reranker.reordered(ranked, cue)
+        if self.reranker is not None and best >= policy.trigger:
+            ranked, failed = yield from self.reranker.reordered(ranked, cue)
         ranked_at = perf_counter()
         likeness = finds[0].likeness if len(finds) == 1 else _joint_likeness(finds)
         chosen, dropped = select(ranked, policy, likeness, view)
-        conflicting = _conflicts(chosen, likeness)
+        ids = [scored.memory.id for scored in chosen]
+        alike = likeness(ids).tolist() if len(ids) > 1 else []
+        conflicting = conflicts([scored.memory for scored in chosen], alike)
         channels: Counter[str] = Counter()
         for found in finds:
             channels.update(found.channels)
@@ -294,7 +256,7 @@ class Reader:
                 "rank": ranked_at - found_at,
                 "select": perf_counter() - ranked_at,
             },
-            conflicts=conflicting,
+            conflicts=tuple((ids[newer], ids[older]) for newer, older in conflicting),
         )
         recall = Recall(tuple(chosen), (*ranking.dropped, *dropped), trace)
         if record:
@@ -324,10 +286,10 @@ class Reader:
 
     def record(self, recall: Recall, policy: RecallPolicy | None) -> None:
         """Count what a recall chose as used, and hand the recall to `traces`."""
-        self._note_use(recall.memories, policy or self._options.policy, refresh_ttl=True)
-        if self._options.traces and not _quiet.get():
+        self._note_use(recall.memories, policy or self.policy, refresh_ttl=True)
+        if self.traces and not _quiet.get():
             try:
-                self._options.traces(recall)
+                self.traces(recall)
             except Exception as fault:
                 # A sink must not break what it records.
                 logger.warning("A trace could not be handed on: %s", described(fault))
@@ -351,11 +313,11 @@ class Reader:
 
     def policy_at(self, namespace: Namespace, given: RecallPolicy | None) -> Plan[RecallPolicy]:
         """The call's policy, else the nearest one stored at or above, else the store's own."""
-        if given is not None or not self._options.stored_policies:
-            return given or self._options.policy
+        if given is not None or not self.stored_policies:
+            return given or self.policy
         now = self._clock().timestamp()
         stored, read_at = self._policies.get(namespace, (None, -math.inf))
-        if not 0 <= now - read_at < self._options.max_age_s:
+        if not 0 <= now - read_at < self.max_age_s:
             above = [namespace[:depth] for depth in range(len(namespace), 0, -1)]
             gets = [GetOp((*POLICIES, *home), POLICY_KEY, refresh_ttl=False) for home in above]
             items = yield Ops(gets, sidecar=True)
@@ -364,7 +326,7 @@ class Reader:
             if len(self._policies) >= MOST_POLICIES:
                 self._policies.clear()
             self._policies[namespace] = stored, now
-        return stored or self._options.policy
+        return stored or self.policy
 
     def set_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> Plan[None]:
         """Store a policy for a namespace and all below it; None takes it away."""
@@ -406,13 +368,10 @@ class Reader:
             yield Ops([GetOp(*one, refresh_ttl=True) for one in sorted(map(id_of, page))])
         return page
 
-    def _gather(self, request: ReadRequest) -> Plan[tuple[ReadResult, list[Candidate]]]:
-        """Candidates with evidence and usage, as they stand; and the rest of what was found."""
+    def _gather(self, request: ReadRequest) -> Plan[ReadResult]:
+        """Candidates with evidence and usage, as they stand."""
         backend, notes = self._backend, list[str]()
-        language = language_of(request.cue.words)
-        null = yield from self._calibrations.at(
-            backend.embeddings, language, backend.queries_as_documents
-        )
+        null = yield from self._calibrations.at(backend, request.cue.words)
         try:
             view = yield from backend.view(request.prefix)
         except RecallError:
@@ -424,9 +383,8 @@ class Reader:
         notes += found.degraded
         head, now = found.candidates, self._clock().timestamp()
         ids = [candidate.memory.id for candidate in head]
-        max_age_s = self._options.max_age_s
         try:
-            usages = yield from self._ledger.usages(request.prefix, ids, now, max_age_s)
+            usages = yield from self._ledger.usages(request.prefix, ids, now, self.max_age_s)
             head = [
                 candidate if usage == NEVER else candidate._replace(usage=usage)
                 for candidate, usage in zip(head, usages, strict=True)
@@ -440,12 +398,12 @@ class Reader:
             memories |= yield from memories_at(unknown)
         barred = yield from self._barred(memories.values())
         judged = _judged(candidates, memories, barred, request.include)
-        rest = found._replace(tail=judged[len(head) :], degraded=tuple(notes))
-        return rest, judged[: len(head)]
+        head, tail = judged[: len(head)], judged[len(head) :]
+        return found._replace(candidates=head, tail=tail, degraded=tuple(notes))
 
     def _barred(self, memories: Iterable[Memory]) -> Plan[Decisions]:
         unjudged = [memory for memory in memories if memory.status != "quarantined"]
-        return self._quarantine.barred(unjudged, self._clock().timestamp())
+        return self.keeper.quarantine.barred(unjudged, self._clock().timestamp())
 
     def _note_use(
         self, used: Sequence[Memory | SearchItem], policy: RecallPolicy, refresh_ttl: bool
@@ -453,16 +411,16 @@ class Reader:
         if _quiet.get() or not used:
             return
         ids = [(memory.namespace, memory.key) for memory in used]
-        if self._options.record:
+        if self.record_uses:
             self._ledger.record(ids, self._clock().timestamp(), policy.refresh_floor)
         if refresh_ttl and self._backend.store.supports_ttl:
             self._ledger.refresh_ttl(ids)
         if self._ledger.has_pending:
-            self._nudge()
+            self.nudge()
 
     def _check_prefix(self, prefix: Namespace) -> None:
         """Refuse to read all tenants at once, unless the store was made for that."""
-        if not prefix and not self._options.allow_empty_namespace:
+        if not prefix and not self.allow_empty_namespace:
             raise InputError(
                 "The empty namespace means every tenant's memories. Name a namespace, or make "
                 "the store with allow_empty_namespace=True."
@@ -479,22 +437,13 @@ def _check_search(op: SearchOp) -> None:
     check_filter(op.filter)
 
 
-def _checked_cue(cue: Cue | str) -> Cue:
-    if isinstance(cue, Cue):
-        return cue
-    if isinstance(cue, str):
-        return Cue(cue)
-    raise InputError(f"A cue must be a text or a Cue, got {cue!r}.")
-
-
 def _checked_namespaces(namespace: Namespaces) -> list[Namespace]:
     """One namespace, or several."""
     if isinstance(namespace, str):
         raise InputError(f"A namespace must be a tuple of labels, got {namespace!r}.")
-    if isinstance(namespace, tuple) and all(isinstance(label, str) for label in namespace):
-        namespaces: list[Any] = [namespace]
-    else:
-        namespaces = [tuple(each) if isinstance(each, list) else each for each in namespace]
+    is_one = isinstance(namespace, tuple) and all(isinstance(label, str) for label in namespace)
+    given: Sequence[Any] = [namespace] if is_one else namespace
+    namespaces = [tuple(each) if isinstance(each, list) else each for each in given]
     if not namespaces:
         raise InputError("recall needs a namespace, got none. Pass a tuple of labels.")
     for labels in namespaces:
@@ -525,13 +474,10 @@ def _judged(
     barred: Decisions,
     include: frozenset[str],
 ) -> list[Candidate]:
-    """Candidates as they stand: what the guard bars without its words, the rest in force.
-
-    A memory is put out of force by another one only if that one is neither barred nor less
-    trusted.
-    """
+    """Candidates as they stand: what the guard bars without its words, the rest in force."""
 
     def blocks(blocker: MemoryId, memory: Memory) -> bool:
+        # Only what is neither barred nor less trusted puts a memory out of force.
         other = memories.get(blocker)
         if other is None or blocker in barred or other.status == "quarantined":
             return False
@@ -550,20 +496,16 @@ def _judged(
     return judged
 
 
-def _ranked_item(item: Item, candidate: Candidate, scored: Scored | None) -> RankedItem:
+def _ranked_item(item: Item, place: Scored | Candidate) -> RankedItem:
     """A result from a stored item; without a score where it lies beyond the head."""
-    result = RankedItem(
-        namespace=item.namespace,
-        key=item.key,
-        # A copy, because it may be the very value that a store or an index keeps.
-        value={
-            name: part if isinstance(part, str | int | float | None) else _copied(part)
-            for name, part in item.value.items()
-        },
-        created_at=item.created_at,
-        updated_at=item.updated_at,
-        score=scored.score if scored else None,
-    )
+    scored, candidate = (place, place.candidate) if isinstance(place, Scored) else (None, place)
+    # A copy, because it may be the very value that a store or an index keeps.
+    value = {
+        name: part if isinstance(part, str | int | float | None) else _copied(part)
+        for name, part in item.value.items()
+    }
+    score = scored.score if scored else None
+    result = RankedItem(item.namespace, item.key, value, item.created_at, item.updated_at, score)
     result.similarity = candidate.similarity
     result.signals = scored.signals if scored else None
     return result
@@ -591,13 +533,3 @@ def _joint_likeness(finds: Sequence[ReadResult]) -> Likeness:
         return np.asarray(alike)
 
     return likeness
-
-
-def _conflicts(
-    chosen: Sequence[Scored], likeness: Likeness
-) -> tuple[tuple[MemoryId, MemoryId], ...]:
-    if len(chosen) < 2:
-        return ()
-    ids = [scored.memory.id for scored in chosen]
-    pairs = conflicts([scored.memory for scored in chosen], likeness(ids).tolist())
-    return tuple((ids[newer], ids[older]) for newer, older in pairs)

@@ -11,34 +11,15 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from langgraph.store.base import (
-    ListNamespacesOp,
-    MatchCondition,
-    PutOp,
-    SearchOp,
-)
+from langgraph.store.base import ListNamespacesOp, MatchCondition, PutOp, SearchOp
 
 from langmem_recall.errors import InputError, StoreError, described
-from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace
+from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace, resembling_memories
 from langmem_recall.flows.candidates import PAGE, id_of, memory_of
-from langmem_recall.flows.duplicates import resembling_memories
 from langmem_recall.flows.effects import Call, Ops, Plan
+from langmem_recall.memory import sweep as rules
 from langmem_recall.memory.conflicts import is_same
-from langmem_recall.memory.sweep import (
-    LEAST_CONFIDENCE,
-    STEPS,
-    Forgotten,
-    Row,
-    SweepReport,
-    check_steps,
-    coldness,
-    expiry,
-    faded_confidence,
-    is_in_force,
-    keeps,
-    merged,
-    purge,
-)
+from langmem_recall.memory.sweep import STEPS, Forgotten, Row, SweepReport
 from langmem_recall.memory.value import revised_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.signals import RECENCY, STRENGTH, signal_table
@@ -69,7 +50,7 @@ class SweepRequest(NamedTuple):
     def check(self) -> None:
         """Refuse what cannot be meant, before anything is read."""
         check_namespace(self.namespace)
-        check_steps(self.steps)
+        rules.check_steps(self.steps)
         for name, number, least in (("limit", self.limit, 1), ("after", self.after or 0, 0)):
             if isinstance(number, bool) or not isinstance(number, int) or number < least:
                 raise InputError(f"{name} must be a whole number from {least}, got {number!r:.80}.")
@@ -135,23 +116,18 @@ class Sweeper:
             yield from self._merge(plan, request.namespace, now)
         usages: dict[MemoryId, Usage] = {}
         if request.cold_after is not None or (request.apply and plan.heirs):
-            found = yield from self._ledger.usages(
-                request.namespace, list(memories), now.timestamp(), 0.0
-            )
-            usages = dict(zip(memories, found, strict=True))
+            ids, at = list(memories), now.timestamp()
+            found = yield from self._ledger.usages(request.namespace, ids, at, 0.0)
+            usages = dict(zip(ids, found, strict=True))
         if request.cold_after is not None:
             plan.rows += _cold(plan.left(), usages, request.cold_after, policy, now)
         if request.apply:
             yield from self._apply(plan, usages)
         # What was removed no longer takes up a place in the listing.
         offset += places - (len(plan.gone) if request.apply else 0)
-        return SweepReport(
-            namespace=request.namespace,
-            applied=request.apply,
-            rows=tuple(plan.rows),
-            examined=len(items),
-            next=offset if places == request.limit else None,
-        )
+        further = offset if places == request.limit else None
+        rows = tuple(plan.rows)
+        return SweepReport(request.namespace, request.apply, rows, len(items), further)
 
     def forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
         """Delete all memories at or below a namespace and all that is kept about them."""
@@ -165,24 +141,21 @@ class Sweeper:
         return Forgotten(namespace, count, traces, compacted)
 
     def _merge(self, plan: SweepPlan, namespace: Namespace, now: datetime) -> Plan[None]:
-        """Merge each memory into a better one that says the same.
-
-        Only what is swept may go: a memory outside of this sweep goes when its turn comes.
-        """
-        usable = [memory for memory in plan.left() if is_in_force(memory, now)]
+        """Merge each swept memory into a better one, swept now or not, that says the same."""
+        usable = [memory for memory in plan.left() if rules.is_in_force(memory, now)]
         found = yield from resembling_memories(self._backend, namespace, usable)
-        others = [match.memory for matches in found for match in matches]
+        others = [match for matches in found for match, _ in matches]
         excluded = set((yield from self._quarantine.barred(others, now.timestamp())))
-        excluded |= {memory.id for memory in others if not is_in_force(memory, now)}
+        excluded |= {memory.id for memory in others if not rules.is_in_force(memory, now)}
         for swept, matches in zip(usable, found, strict=True):
             # As it is after others were merged into it.
             memory = plan.memories[swept.id]
             for match, likeness in matches:
                 other = plan.memories.get(match.id, match)
-                if other.id in plan.gone or other.id in excluded or keeps(memory, other):
+                if other.id in plan.gone or other.id in excluded or rules.keeps(memory, other):
                     continue
                 if is_same(memory, other, likeness, self._merge_similarity):
-                    plan.change(other, merged(other, memory))
+                    plan.change(other, rules.merged(other, memory))
                     plan.heirs[memory.id] = other.id
                     plan.remove(Row("merge", memory.id, f"says the same as {other.key}"))
                     break
@@ -261,19 +234,19 @@ def _age(plan: SweepPlan, request: SweepRequest, policy: RecallPolicy, now: date
     if before is not None and before.tzinfo is None:
         before = before.replace(tzinfo=UTC)
     for memory in list(plan.memories.values()):
-        if reason := purge(memory, before):
+        if reason := rules.purge(memory, before):
             plan.remove(Row("purge", memory.id, reason))
         elif memory.status == "superseded":
             continue
-        elif "expire" in request.steps and (reason := expiry(memory, now)):
+        elif "expire" in request.steps and (reason := rules.expiry(memory, now)):
             plan.remove(Row("expire", memory.id, reason))
         elif "decay" in request.steps:
-            left = faded_confidence(memory, policy.durable_kinds)
+            left = rules.faded_confidence(memory, policy.durable_kinds)
             if left is None:
                 continue
             reason = f"unconfirmed inference: confidence {memory.confidence:.2f} -> {left:.2f}"
-            if left < LEAST_CONFIDENCE:
-                plan.remove(Row("remove", memory.id, f"{reason}, below {LEAST_CONFIDENCE:g}"))
+            if left < rules.LEAST_CONFIDENCE:
+                plan.remove(Row("remove", memory.id, f"{reason}, below {rules.LEAST_CONFIDENCE:g}"))
             else:
                 plan.rows.append(Row("decay", memory.id, reason))
                 plan.change(memory, {"confidence": left})
@@ -296,6 +269,6 @@ def _cold(
         times = (usage.last_used, memory.written_ts)
         known = [time for time in times if time is not None and not math.isnan(time)]
         idle = timedelta(seconds=now.timestamp() - max(known)) if known else None
-        if reason := coldness(memory, idle, cold_after, policy.durable_kinds, signal):
+        if reason := rules.coldness(memory, idle, cold_after, policy.durable_kinds, signal):
             cold.append((signal, Row("cold", memory.id, reason)))
     return [row for _, row in sorted(cold, key=itemgetter(0))]

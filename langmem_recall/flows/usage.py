@@ -8,14 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 from uuid import uuid4
 
-from langgraph.store.base import GetOp, Item, PutOp, SearchOp
+from langgraph.store.base import GetOp, Item, PutOp
 
-from langmem_recall.deadline import loading
 from langmem_recall.errors import StoreError
-from langmem_recall.flows.candidates import EVERYTHING, PAGE
+from langmem_recall.flows.candidates import listing
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.memory.usage import counts_as_use, pooled, reinforced
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage, UsageDelta
@@ -49,68 +47,41 @@ class UsageBatch:
                 self._is_written = True
 
 
-class UsageBackend(Protocol):
-    """Where usage is kept for good."""
-
-    def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
-        """Usage of these memories."""
-
-    def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
-        """Usage of every memory below a namespace; None where reading by id is better."""
-
-    def add(self, batch: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
-        """Add uses for good, a batch at most once; the records as they now stand, where known."""
-
-    def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
-        """Forget the usage of these memories."""
-
-    def drop_below(self, prefix: Namespace) -> Plan[int]:
-        """Forget all usage at or below a namespace; returns of how many memories."""
-
-    def set_up(self) -> Plan[None]:
-        """Make what it needs in the store, where that is not there yet."""
-
-
-class SidecarUsage:
-    """Usage as un-indexed items of any store, below a root of its own.
+class UsageBackend:
+    """Where usage is kept for good; as it is here, in un-indexed items of any store.
 
     Exact within a process (additions are serialised by the ledger); two processes that add to the
     same memory in the same instant may lose one of the two, because stores have no atomic add.
     """
 
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
-        """Usage of these memories, one batch."""
+        """Usage of these memories."""
         items: list[Item | None] = yield Ops(_gets(ids), sidecar=True)
         return [_usage_of(item) for item in items]
 
     def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
-        """Usage of every memory below a namespace, all in one go beyond the first page."""
-        root = (*USAGE, *prefix)
-        op = SearchOp(root, None, PAGE, 0, None, refresh_ttl=False)
-        (items,) = yield Ops([op], sidecar=True)
-        if len(items) == PAGE:
-            with loading():
-                (items,) = yield Ops([op._replace(limit=EVERYTHING)], sidecar=True)
-        inside = (item for item in items if item.namespace[: len(root)] == root)
-        return {(item.namespace[len(USAGE) :], item.key): _usage_of(item) for item in inside}
+        """Usage of every memory below a namespace; None where reading by id is better."""
+        items = yield from listing((*USAGE, *prefix), sidecar=True)
+        return {(item.namespace[len(USAGE) :], item.key): _usage_of(item) for item in items}
 
     def add(self, batch: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
-        """Read, add, write; sorted, because unsorted batches dead-lock on Postgres."""
+        """Add uses for good, a batch at most once; the records as they now stand, where known."""
+        # Sorted, because unsorted batches dead-lock on Postgres.
         ids, mark = sorted(batch.touches), f"{batch.ledger}-{batch.number}"
         items: list[Item | None] = yield Ops(_gets(ids), sidecar=True)
         after: dict[MemoryId, Usage] = {}
         puts = []
         for memory_id, item in zip(ids, items, strict=True):
-            after[memory_id] = _usage_of(item)
+            usage = _usage_of(item)
             # Stores that write one by one may have written some of a batch that failed.
             if item is None or item.value.get("lot") != mark:
-                usage = reinforced(after[memory_id], batch.touches[memory_id], fade_per_day)
-                after[memory_id] = usage
+                usage = reinforced(usage, batch.touches[memory_id], fade_per_day)
                 record = {**usage._asdict(), "lot": mark}
                 if not usage.merit:
                     del record["merit"]
                 namespace, key = memory_id
                 puts.append(PutOp((*USAGE, *namespace), key, record, index=False))
+            after[memory_id] = usage
         yield Ops(puts, sidecar=True)
         return after
 
@@ -120,13 +91,13 @@ class SidecarUsage:
         yield Ops(ops, sidecar=True)
 
     def drop_below(self, prefix: Namespace) -> Plan[int]:
-        """Forget all usage at or below a namespace."""
+        """Forget all usage at or below a namespace; returns of how many memories."""
         known = list((yield from self.read_below(prefix)) or ())
         yield from self.drop(known)
         return len(known)
 
     def set_up(self) -> Plan[None]:
-        """Nothing to make: any store takes items."""
+        """Make what it needs in the store, where that is not there yet."""
         yield from ()
 
 
@@ -233,7 +204,15 @@ class Ledger:
         try:
             written: set[MemoryId] = set()
             for _ in range(1 if self._in_flight is None else 2):
-                batch = self._next_batch()
+                with self._lock:
+                    if self._in_flight is None and self._pending:
+                        self._batches += 1
+                        # A forked process goes on counting on its own.
+                        ledger = f"{self._name}-{os.getpid()}"
+                        self._in_flight = UsageBatch(self._pending, ledger, self._batches)
+                        self._pending = {}
+                    # Else one that a flush before did not see written.
+                    batch = self._in_flight
                 if batch is not None:
                     after = yield from self._backend.add(batch, self._fade_per_day)
                     # Known before it leaves the overlay: a use in between must see the last one.
@@ -292,19 +271,8 @@ class Ledger:
             batch = self._in_flight
             if batch is not None:
                 # Another mapping: an abandoned thread may still read the old one.
-                left = (one for one in batch.touches if one not in gone)
-                batch.touches = {one: batch.touches[one] for one in left}
-
-    def _next_batch(self) -> UsageBatch | None:
-        """The batch that a flush before did not see written, else all that is pending."""
-        with self._lock:
-            if self._in_flight is None and self._pending:
-                self._batches += 1
-                # A forked process goes on counting on its own.
-                ledger = f"{self._name}-{os.getpid()}"
-                self._in_flight = UsageBatch(self._pending, ledger, self._batches)
-                self._pending = {}
-            return self._in_flight
+                touches = batch.touches.items()
+                batch.touches = {name: delta for name, delta in touches if name not in gone}
 
     def _add_pending(self, memory_id: MemoryId, delta: UsageDelta) -> None:
         self._pending[memory_id] = pooled(self._pending.get(memory_id), delta)

@@ -14,9 +14,8 @@ from langgraph.store.base import GetOp, PutOp
 
 from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, InputError, RejectedError, described
-from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace
+from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace, resembling_text
 from langmem_recall.flows.candidates import listing, memories_at, memory_of
-from langmem_recall.flows.duplicates import resembling_text
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.quarantine import (
     QUARANTINE,
@@ -60,6 +59,8 @@ FORMER = "@"
 """A former value of `key` is kept under `key@1`, `key@2` and so on."""
 WAITING = "?"
 """What would take the place of `key` waits for approval under `key?1`, `key?2` and so on."""
+LASTING = ("kind", "salience", "thread_id", "speaker", "tags", "pinned")
+"""What a corrected memory has from the one before."""
 LONGEST_TTL = timedelta(days=365_000)
 FIELDS = frozenset(MEMORY_FIELDS) - {"content", "status", "confirmed_at", "superseded_at"}
 """What a caller may say of a memory."""
@@ -83,11 +84,9 @@ class Writing:
     max_text: int = LONGEST_TEXT
 
     def __post_init__(self) -> None:
-        if not isinstance(self.write_policy, WritePolicy):
-            raise ConfigurationError(
-                f"write_policy must be a WritePolicy, got {self.write_policy!r:.80}."
-            )
-        share = self.merge_similarity
+        policy, share, model = self.write_policy, self.merge_similarity, self.summarizer
+        if not isinstance(policy, WritePolicy):
+            raise ConfigurationError(f"write_policy must be a WritePolicy, got {policy!r:.80}.")
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 2:
             raise ConfigurationError(
                 f"merge_similarity must be a number above 0 and up to 2, got {share!r:.80}. "
@@ -95,10 +94,8 @@ class Writing:
             )
         if isinstance(self.max_text, bool) or not isinstance(self.max_text, int):
             raise ConfigurationError(f"max_text must be a whole number, got {self.max_text!r:.80}.")
-        if self.summarizer is not None and not hasattr(self.summarizer, "invoke"):
-            raise ConfigurationError(
-                f"summarizer must be a chat model, got {self.summarizer!r:.80}."
-            )
+        if model is not None and not hasattr(model, "invoke"):
+            raise ConfigurationError(f"summarizer must be a chat model, got {model!r:.80}.")
 
 
 class Writer:
@@ -137,7 +134,7 @@ class Writer:
         if not is_allowed:
             return (yield from self._put_aside(memory, verdict.reasons))
         if any(memory.authority < former.authority for former in formers):
-            return (yield from self._put_aside(memory, LESS_TRUSTED, proposal=True))
+            return (yield from self._put_aside(memory, LESS_TRUSTED))
         if key is None and not memory.supersedes and knobs.merge_similarity <= 1:
             reinforced = yield from self._reinforce_duplicate(memory, now)
             if reinforced is not None:
@@ -147,34 +144,24 @@ class Writer:
         return (yield from self._put(memory, now))
 
     def correct(self, namespace: Namespace, key: str, text: str, source: Source) -> Plan[Memory]:
-        """The corrected memory under its old key, the former one as history beside it.
-
-        What the guard does not trust, or comes from a less trusted source, waits beside it instead:
-        it must not put a good memory out of force.
-        """
+        """The corrected memory under its old key, the former one as history beside it."""
         now = self._clock()
         current = yield from self._required(namespace, key)
-        if current.superseded_at is not None or current.status == "superseded":
+        if _is_history(current):
             raise InputError(f"{key!r} is history. Correct the memory that took its place.")
         new = new_memory(
             namespace, key, text, max_text=self._knobs.max_text, source=source, written_at=now
         )
         new, verdict = yield from self._admit(new)
-        entities = [entity for entity in current.entities if entity in new.text]
-        corrected = replace(
-            new,
-            kind=current.kind,
-            salience=current.salience,
-            thread_id=current.thread_id,
-            speaker=current.speaker,
-            entities=tuple(dict.fromkeys((*entities, *find_entities(new.text)))),
-            tags=current.tags,
-            pinned=current.pinned,
-        )
+        entities = tuple(entity for entity in current.entities if entity in new.text)
+        entities = tuple(dict.fromkeys((*entities, *find_entities(new.text))))
+        lasting = {name: getattr(current, name) for name in LASTING}
+        corrected = replace(new, entities=entities, **lasting)
+        # What is not trusted waits beside it: it must not put a good memory out of force.
         if verdict.action != "allow":
             return (yield from self._put_aside(corrected, verdict.reasons))
         if corrected.authority < current.authority:
-            return (yield from self._put_aside(corrected, LESS_TRUSTED, proposal=True))
+            return (yield from self._put_aside(corrected, LESS_TRUSTED))
         yield from self._settle(current.id, now)
         return (yield from self._put(corrected, now, current))
 
@@ -217,13 +204,11 @@ class Writer:
             barring = sorted(name for name, decision in decisions.items() if decision.bars)
             for memory in (yield from memories_at(barring)).values():
                 decision = decisions[memory.id]
-                is_history = memory.superseded_at is not None or memory.status == "superseded"
-                if not is_history and decision.digest == digest_of(memory):
-                    value = quarantined_value(
-                        memory.value, decision.reasons, former=decision.former
-                    )
-                    found[memory.id] = replace(memory, status="quarantined", value=value)
-                    self._quarantine.show_to_reviewer([memory])
+                if _is_history(memory) or decision.digest != digest_of(memory):
+                    continue
+                value = quarantined_value(memory.value, decision.reasons, former=decision.former)
+                found[memory.id] = replace(memory, status="quarantined", value=value)
+                self._quarantine.show_to_reviewer([memory])
         return [found[memory_id] for memory_id in sorted(found)]
 
     def judge_puts(self, puts: Sequence[PutOp]) -> Plan[None]:
@@ -275,10 +260,7 @@ class Writer:
             self._nudge()
 
     def forget(self, namespace: Namespace, key: str, source: Source) -> Plan[bool | None]:
-        """Delete a memory, the values it had before, and all that was kept about them.
-
-        None where it was only proposed, because the source is less trusted than the memory.
-        """
+        """Delete a memory, its former values and all about them; None where it is only proposed."""
         if source not in TRUST:
             raise InputError(f"source must be one of {', '.join(TRUST)}, got {source!r:.80}.")
         chain = yield from self.history(namespace, key)
@@ -288,7 +270,7 @@ class Writer:
             proposal = replace(
                 chain[0], text=f"Forget {key}", source=source, value={}, written_at=self._clock()
             )
-            yield from self._put_aside(proposal, LESS_TRUSTED, proposal=True, forgets=key)
+            yield from self._put_aside(proposal, LESS_TRUSTED, forgets=key)
             return None
         decision = (yield from self._quarantine.stored([chain[0].id])).get(chain[0].id)
         own = {key, decision.former if decision else None}
@@ -324,20 +306,15 @@ class Writer:
         check_namespace(namespace)
         if key is not None:
             check_name("A key", key)
-        unknown = fields.keys() - FIELDS
-        if unknown:
+        if unknown := fields.keys() - FIELDS:
             raise InputError(
                 f"remember does not know {', '.join(sorted(unknown))}. It takes "
                 f"{', '.join(sorted(FIELDS))}."
             )
         given = {name: field for name, field in fields.items() if field is not None}
-        memory = new_memory(
-            namespace,
-            key or uuid.uuid4().hex,
-            text,
-            max_text=self._knobs.max_text,
-            **{"written_at": now, **given},
-        )
+        given.setdefault("written_at", now)
+        name = key or uuid.uuid4().hex
+        memory = new_memory(namespace, name, text, max_text=self._knobs.max_text, **given)
         if memory.key in memory.supersedes:
             raise InputError(f"{key!r} cannot supersede itself. Use `correct` for a new value.")
         return memory
@@ -391,25 +368,17 @@ class Writer:
         return memory
 
     def _put_aside(
-        self,
-        memory: Memory,
-        reasons: Sequence[str],
-        proposal: bool = False,
-        forgets: str | None = None,
+        self, memory: Memory, reasons: Sequence[str], forgets: str | None = None
     ) -> Plan[Memory]:
         """Store what waits for approval; until then nothing is put out of force by it."""
         (taken,) = yield Ops([GetOp(*memory.id, refresh_ttl=False)])
         replaces = memory.key if taken is not None and forgets is None else None
         key = memory.key if taken is None else (yield from self._free_key(memory, WAITING))
         waiting = replace(memory, key=key, status="quarantined", supersedes=())
-        value = quarantined_value(
-            write_value(waiting),
-            reasons,
-            supersedes=list(memory.supersedes),
-            replaces=replaces,
-            forgets=forgets,
-            proposal=proposal,
-        )
+        changes = {"supersedes": list(memory.supersedes), "replaces": replaces, "forgets": forgets}
+        # What the guard does not object to is only proposed.
+        is_proposal = reasons is LESS_TRUSTED
+        value = quarantined_value(write_value(waiting), reasons, **changes, proposal=is_proposal)
         yield from self._keeper.put([Write(waiting.id, value, indexed=False)])
         return replace(waiting, value=value)
 
@@ -420,12 +389,9 @@ class Writer:
             yield from self.forget(waiting.namespace, forgotten, "user_stated")
             yield from self._keeper.remove([waiting.id])
             return waiting
-        value = revised_value(
-            waiting,
-            status="active" if waiting.superseded_at is None else "superseded",
-            supersedes=tuple(pending.get("supersedes", ())) or waiting.supersedes,
-            **changes,
-        )
+        status = "active" if waiting.superseded_at is None else "superseded"
+        supersedes = tuple(pending.get("supersedes", ())) or waiting.supersedes
+        value = revised_value(waiting, status=status, supersedes=supersedes, **changes)
         value.pop(QUARANTINE, None)
         key = str(pending.get("replaces") or waiting.key)
         accepted = read_memory(waiting.namespace, key, value, waiting.created_at)
@@ -480,17 +446,16 @@ class Writer:
         """Reinforce the memory in force that says the same already, if there is one."""
         backend = self._keeper.backend
         matches = yield from resembling_text(backend, memory.namespace, memory.text)
-        superseded = {key for match in matches for key in match.memory.supersedes}
+        superseded = {key for known, _ in matches for key in known.supersedes}
         usable = [
-            match
-            for match in matches
-            if is_in_force(match.memory, now)
-            and match.memory.key not in superseded
-            and memory.valid_from in (None, match.memory.valid_from)
+            (known, likeness)
+            for known, likeness in matches
+            if is_in_force(known, now)
+            and known.key not in superseded
+            and memory.valid_from in (None, known.valid_from)
         ]
-        barred = yield from self._quarantine.barred(
-            [match.memory for match in usable], now.timestamp()
-        )
+        memories = [known for known, _ in usable]
+        barred = yield from self._quarantine.barred(memories, now.timestamp())
         least = self._knobs.merge_similarity
         for known, likeness in usable:
             if known.id not in barred and is_same(known, memory, likeness, least):
@@ -516,21 +481,21 @@ class Writer:
             )
         return memory_of(item)
 
-    def _free_key(self, memory: Memory, mark: str) -> Plan[str]:
+    def _free_key(self, memory: Memory, sign: str) -> Plan[str]:
         """A key beside a memory's own that nothing has: what stands there is never overwritten."""
-        prefix = f"{memory.key}{mark}"
-        numbers = [
-            int(key.removeprefix(prefix))
-            for key in memory.supersedes
-            if key.startswith(prefix) and key.removeprefix(prefix).isdecimal()
-        ]
-        number = max(numbers, default=0) + 1
+        prefix = f"{memory.key}{sign}"
+        marks = (key.removeprefix(prefix) for key in memory.supersedes if key.startswith(prefix))
+        number = max((int(mark) for mark in marks if mark.isdecimal()), default=0) + 1
         while True:
-            get = GetOp(memory.namespace, f"{prefix}{number}", refresh_ttl=False)
-            (taken,) = yield Ops([get])
+            key = f"{prefix}{number}"
+            (taken,) = yield Ops([GetOp(memory.namespace, key, refresh_ttl=False)])
             if taken is None:
-                return f"{prefix}{number}"
+                return key
             number += 1
+
+
+def _is_history(memory: Memory) -> bool:
+    return memory.superseded_at is not None or memory.status == "superseded"
 
 
 def _as_history(memory: Memory, now: datetime) -> Write:

@@ -37,7 +37,7 @@ from langmem_recall.flows.candidates import (
     match,
 )
 from langmem_recall.flows.effects import Call, Ops, Plan
-from langmem_recall.flows.usage import SidecarUsage, UsageBackend
+from langmem_recall.flows.usage import UsageBackend
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.evidence import Window, score_evidence
@@ -114,7 +114,7 @@ class GenericBackend(Backend):
         max_age_s: float,
     ) -> None:
         self.store = store
-        self.usage: UsageBackend = SidecarUsage()
+        self.usage = UsageBackend()
         hides_index = getattr(store, "index_config", NotImplemented) is NotImplemented
         self.needs_loop = isinstance(store, AsyncBatchedBaseStore)
         self.has_vectors = self.embeddings is not None or (

@@ -35,7 +35,7 @@ from langmem_recall.errors import ConfigurationError, InputError, described
 from langmem_recall.flows.bookkeeping import Bookkeeper
 from langmem_recall.flows.effects import Call, Effect, Host, Ops, Plan, arun, run
 from langmem_recall.flows.quarantine import Quarantine
-from langmem_recall.flows.read import Namespaces, Reader, ReadOptions, quiet
+from langmem_recall.flows.read import Namespaces, Reader, quiet
 from langmem_recall.flows.rerank import Reranker
 from langmem_recall.flows.sweep import Sweeper, SweepRequest
 from langmem_recall.flows.usage import Ledger
@@ -178,19 +178,18 @@ class RecallStore(BaseStore):
         self._ledger = Ledger(beside.usage, self.policy.count_fade_per_day, adding)
         self._quarantine = Quarantine(guard, caching.max_age)
         self._flusher = Flusher(self, caching.flush_interval)
-        options = ReadOptions(
+        keeper = Bookkeeper(backend, beside, clock, self._ledger, self._quarantine)
+        self._reader = Reader(
+            keeper,
+            self._flusher.nudge,
             policy=self.policy,
             max_age_s=caching.max_age,
             allow_empty_namespace=allow_empty_namespace,
             stored_policies=stored_policies,
-            record=record,
+            record_uses=record,
             reranker=reranker if isinstance(reranker, Reranker | None) else Reranker(reranker),
             traces=traces,
         )
-        self._reader = Reader(
-            backend, self._ledger, self._quarantine, clock, self._flusher.nudge, options
-        )
-        keeper = Bookkeeper((backend, beside), clock, self._ledger, self._quarantine)
         self._writer = Writer(keeper, self._flusher.nudge, writing)
         self._upkeep = Sweeper(keeper, writing.merge_similarity)
 

@@ -26,7 +26,7 @@ from langmem_recall.flows.candidates import (
     top,
 )
 from langmem_recall.flows.effects import Call, Embed, Plan
-from langmem_recall.flows.usage import UsageBatch, checked_usage
+from langmem_recall.flows.usage import UsageBackend, UsageBatch, checked_usage
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import Catalog
@@ -37,7 +37,7 @@ from langmem_recall.stores.local.view import LocalView
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage
 
 
-class LocalUsage:
+class LocalUsage(UsageBackend):
     """Usage kept by the store itself, with atomic additions."""
 
     def __init__(self, store: LocalStore) -> None:
@@ -69,10 +69,6 @@ class LocalUsage:
         """Forget all usage at or below a namespace."""
         count: int = yield Call(lambda: self._store.drop_usage_below(prefix))
         return count
-
-    def set_up(self) -> Plan[None]:
-        """The table is made on opening."""
-        yield from ()
 
 
 class LocalBackend(GenericBackend):

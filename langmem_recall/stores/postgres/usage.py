@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Plan
-from langmem_recall.flows.usage import SidecarUsage, UsageBatch
+from langmem_recall.flows.usage import UsageBackend, UsageBatch
 from langmem_recall.memory.usage import MOST_MERIT, SECONDS_PER_DAY
 from langmem_recall.stores.postgres.database import (
     Database,
@@ -108,12 +108,12 @@ DELETE FROM {LOTS_TABLE} WHERE ledger IN (
 )"""
 
 
-class PostgresUsage:
+class PostgresUsage(UsageBackend):
     """Usage in the table that `RecallStore.setup` makes; in the side-car where it was not made."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._sidecar = SidecarUsage()
+        self._sidecar = UsageBackend()
         self._is_missing = False
 
     def set_up(self) -> Plan[None]:
