@@ -166,8 +166,9 @@ def _worst_case(hidden: Hidden, enough: float) -> _Case:
 
 def _readings(hidden: Hidden) -> Iterator[tuple[str, str]]:
     """The text, what its hidden characters say and what is encoded in it, with the disguise."""
-    texts = {"": hidden.readable, "hidden characters": hidden.message}
-    for disguise, text in (texts | {"reversed text": hidden.reversed}).items():
+    disguises = ("", "hidden characters", "reversed text")
+    texts = (hidden.readable, hidden.message, hidden.reversed)
+    for disguise, text in zip(disguises, texts, strict=True):
         for start in range(0, len(text), CHUNK_CHARS - OVERLAP_CHARS):
             chunk = text[start : start + CHUNK_CHARS]
             yield disguise, fold(chunk)

@@ -212,10 +212,13 @@ def _checked(check: str, sign: str, match: re.Match[str]) -> str:
 
 
 @cache
-def _sign_codes() -> dict[str, str]:
+def _signs() -> dict[str, tuple[str, str]]:
+    """Every sign with what a reason shows of it and its code."""
     codes = vocabulary().codes
-    marks = {mark.sign: codes[f"\0{mark.name}"] for mark in _marks()}
-    return _SIGNS | marks | {":": codes["\0colon"]}
+    signs = {sign: (sign, code) for sign, code in _SIGNS.items()} | {":": (":", codes["\0colon"])}
+    for mark in _marks():
+        signs[mark.sign] = f"[{mark.name.replace('_', ' ')}]", codes[f"\0{mark.name}"]
+    return signs
 
 
 # --- From text to tokens, from tokens to codes ---
@@ -250,31 +253,25 @@ def _tokens(text: str) -> list[str]:
 
 def encode(tokens: list[str]) -> str:
     """The tokens as codes, one or more for each."""
-    signs = _sign_codes()
-    return "".join([signs.get(token) or codes_of(token) for token in tokens])
+    return "".join(map(codes_of, tokens))
 
 
 def pieces_of(tokens: Sequence[str]) -> list[str]:
     """The words behind the codes, one for each."""
-    names = {mark.sign: f"[{mark.name.replace('_', ' ')}]" for mark in _marks()}
-    pieces: list[str] = []
-    for token in tokens:
-        if token in _sign_codes():
-            pieces.append(names.get(token, token))
-        else:
-            pieces += [piece for piece, _ in _parts_of(token)]
-    return pieces
+    return [piece for token in tokens for piece, _ in _parts_of(token)]
 
 
 @lru_cache(maxsize=16_384)
-def codes_of(word: str) -> str:
-    """The codes of a word: one, or several where it is several words written as one."""
-    return "".join(code for _, code in _parts_of(word))
+def codes_of(token: str) -> str:
+    """The codes of a token: one, or several where it is several words written as one."""
+    return "".join([code for _, code in _parts_of(token)])
 
 
 def _parts_of(word: str) -> list[tuple[str, str]]:
     """A token's parts with their codes."""
     known = vocabulary()
+    if word in _signs():
+        return [_signs()[word]]
     stems = known.stems.get(word[:3], ())
     by_stem = (code for stem, code in stems if word.startswith(stem))
     if code := known.codes.get(word) or next(by_stem, None):

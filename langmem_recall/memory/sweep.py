@@ -10,7 +10,7 @@ from math import isnan
 from typing import Any, Literal, NamedTuple, get_args
 
 from langmem_recall.errors import InputError
-from langmem_recall.memory.usage import later_end, union
+from langmem_recall.memory.usage import combined, union
 from langmem_recall.types import Memory, MemoryId, Namespace
 
 Step = Literal["expire", "decay", "merge"]
@@ -163,18 +163,15 @@ def merged(stored: Memory, dropped: Memory) -> dict[str, Any]:
     A memory that stands by itself goes on doing so: it does not fall with what the other one was
     derived from. Confidence is raised by a source as good, never by a lesser one.
     """
-    times = [time for time in (stored.written_at, dropped.written_at) if time is not None]
-    confirmed = [time for time in (stored.confirmed_at, dropped.confirmed_at) if time is not None]
-    changes: dict[str, Any] = {
-        "written_at": min(times, default=None),
-        "confirmed_at": max(confirmed, default=None),
-        "confidence": max(stored.confidence, dropped.confidence * (dropped.trust >= stored.trust)),
-        "salience": max(stored.salience, dropped.salience),
-        "pinned": stored.pinned or dropped.pinned,
-        "valid_until": later_end(stored, dropped),
-        "entities": union(stored.entities, dropped.entities),
-        "tags": union(stored.tags, dropped.tags),
-        "derived_from": stored.derived_from and union(stored.derived_from, dropped.derived_from),
-        "supersedes": union(stored.supersedes, dropped.supersedes),
-    }
-    return {name: new for name, new in changes.items() if new != getattr(stored, name)}
+    times = filter(None, (stored.written_at, dropped.written_at))
+    confirmed = filter(None, (stored.confirmed_at, dropped.confirmed_at))
+    return combined(
+        stored,
+        dropped,
+        written_at=min(times, default=None),
+        confirmed_at=max(confirmed, default=None),
+        confidence=max(stored.confidence, dropped.confidence * (dropped.trust >= stored.trust)),
+        salience=max(stored.salience, dropped.salience),
+        derived_from=stored.derived_from and union(stored.derived_from, dropped.derived_from),
+        supersedes=union(stored.supersedes, dropped.supersedes),
+    )

@@ -55,28 +55,30 @@ def restated(stored: Memory, said: Memory, now: datetime) -> dict[str, Any]:
     Only a source that needs no verification vouches for it: an agent that repeats what it was
     shown neither confirms it nor raises its trust.
     """
-    changes: dict[str, Any] = {
-        # The default says nothing of how much it matters.
-        "salience": max(stored.salience, said.salience * (said.salience > DEFAULT_SALIENCE)),
-        "pinned": stored.pinned or said.pinned,
-        "tags": union(stored.tags, said.tags),
-        "entities": union(stored.entities, said.entities),
-        "valid_until": later_end(stored, said),
-    }
+    # The default says nothing of how much it matters.
+    said_salience = said.salience if said.salience > DEFAULT_SALIENCE else 0.0
+    changes: dict[str, Any] = {"salience": max(stored.salience, said_salience)}
     if said.trust >= VERIFIED_TRUST:
         changes["confirmed_at"] = now
         changes["confidence"] = max(stored.confidence, said.confidence)
         if said.trust > stored.trust:
             changes["source"] = said.source
+    return combined(stored, said, **changes)
+
+
+def combined(stored: Memory, other: Memory, **changes: Any) -> dict[str, Any]:
+    """What these changes, and all that two memories of the same say, change in the first."""
+    ends = (stored.valid_until, other.valid_until)
+    changes |= {
+        "pinned": stored.pinned or other.pinned,
+        "tags": union(stored.tags, other.tags),
+        "entities": union(stored.entities, other.entities),
+        # No end is later than any.
+        "valid_until": None if None in ends else max(filter(None, ends)),
+    }
     return {name: new for name, new in changes.items() if new != getattr(stored, name)}
 
 
 def union(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
     """The labels of both, each once."""
     return tuple(dict.fromkeys((*one, *other)))
-
-
-def later_end(one: Memory, other: Memory) -> datetime | None:
-    """The later end of validity; None is no end."""
-    ends = (one.valid_until, other.valid_until)
-    return None if ends[0] is None or ends[1] is None else max(ends[0], ends[1])
