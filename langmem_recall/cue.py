@@ -57,11 +57,8 @@ def build_cue(state: Mapping[str, Any] | object) -> Cue:
     if turn is not None and (not latest or is_vague(latest)):
         sought = _meant_before(messages[:turn]) or latest
     todos = fields.get("todos")
-    errors = [
-        message
-        for message in messages[turn or 0 :]
-        if isinstance(message, ToolMessage) and message.status == "error"
-    ]
+    recent = messages[turn or 0 :]
+    errors = [each for each in recent if isinstance(each, ToolMessage) and each.status == "error"]
     distinct: dict[str, str] = {}
     for part in (
         sought,

@@ -107,17 +107,16 @@ def expiry(memory: Memory, now: datetime) -> str | None:
 
 def faded_confidence(memory: Memory, durable_kinds: Collection[str]) -> float | None:
     """The confidence that a pass leaves of an unconfirmed inference; None for all else."""
-    if memory.source != "agent_inferred" or memory.confirmed_at is not None:
-        return None
-    if memory.status != "active" or is_durable(memory, durable_kinds):
+    is_inference = memory.source == "agent_inferred" and memory.confirmed_at is None
+    if not is_inference or _is_exempt(memory, durable_kinds):
         return None
     # Rounded, because fourteen times 0.05 off 1.0 is not 0.3 in floats.
     return max(round(memory.confidence - FADE, 6), 0.0)
 
 
-def is_durable(memory: Memory, durable_kinds: Collection[str]) -> bool:
+def _is_exempt(memory: Memory, durable_kinds: Collection[str]) -> bool:
     """Whether time takes nothing from a memory."""
-    return memory.pinned or memory.kind in durable_kinds
+    return memory.status != "active" or memory.pinned or memory.kind in durable_kinds
 
 
 def purge(memory: Memory, before: datetime | None) -> str | None:
@@ -138,9 +137,7 @@ def coldness(
     signals: tuple[float, float],
 ) -> str | None:
     """Why a memory is a candidate for eviction, by its strength and recency, or None."""
-    if idle is None or idle < cold_after or memory.status != "active":
-        return None
-    if is_durable(memory, durable_kinds):
+    if idle is None or idle < cold_after or _is_exempt(memory, durable_kinds):
         return None
     strength, recency = signals
     return f"unused for {idle.days} days (strength {strength:.2f}, recency {recency:.2f})"
