@@ -24,7 +24,7 @@ from langmem_recall.flows.candidates import PAGE, id_of, memory_of
 from langmem_recall.flows.duplicates import resembling_memories
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.memory.conflicts import is_same
-from langmem_recall.memory.sweep import (
+from langmem_recall.memory.upkeep import (
     LEAST_CONFIDENCE,
     STEPS,
     Forgotten,
