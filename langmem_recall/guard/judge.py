@@ -212,7 +212,7 @@ def _findings(codes: str) -> list[_Finding]:
         # Counted apart, so that mentions cannot crowd out what is meant.
         meant: list[tuple[int, int]] = []
         mentions: list[tuple[int, int]] = []
-        for match in rule.pattern.finditer(codes):
+        for match in matching.compiled(rule.pattern).finditer(codes):
             (mentions if _is_mention(match, talk) else meant).append(match.span())
         for weight, spans in ((rule.weight, meant), (rule.weight * MENTIONED, mentions)):
             found += [_Finding(rule.reason, weight, *span) for span in spans[:MOST_MATCHES]]

@@ -110,13 +110,9 @@ class Rule(NamedTuple):
 
     reason: str
     weight: float
-    source: str
+    pattern: str
+    """Compiled when it is first needed: most texts need few of them."""
     needs: tuple[int, ...]
-
-    @property
-    def pattern(self) -> re.Pattern[str]:
-        """The pattern, compiled when it is first needed: most texts need few of them."""
-        return compiled(self.source)
 
 
 def compile_rule(reason: str, weight: float, terms: str) -> Rule:

@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from functools import cache
-from itertools import chain, combinations
+from itertools import combinations
 from math import isnan
 from pathlib import Path
 from typing import NamedTuple
@@ -63,20 +63,14 @@ def conflicts(
     Different: each has a name or a number that the other has not, or only one of them is negated.
     Two episodes are two events, so they never conflict.
     """
-    near = [
-        (i, j)
-        for i, j in combinations(range(len(memories)), 2)
-        if likeness[i][j] >= SAME_MATTER
-        and (memories[i].kind, memories[i].speaker) == (memories[j].kind, memories[j].speaker)
-        and memories[i].kind != "episodic"
-    ]
-    read = {i: _read(memories[i].text) for i in set(chain.from_iterable(near))}
-    pairs = []
-    for i, j in near:
-        if _contradict(read[i], read[j]):
-            ours, theirs = memories[i].written_ts, memories[j].written_ts
+    read, pairs = cache(_read), []
+    for (i, one), (j, other) in combinations(enumerate(memories), 2):
+        is_near = likeness[i][j] >= SAME_MATTER and one.kind != "episodic"
+        is_alike = (one.kind, one.speaker) == (other.kind, other.speaker)
+        if is_near and is_alike and _contradict(read(one.text), read(other.text)):
             # An unknown time is the older one, and of equals the first is newer.
-            pairs.append((i, j) if isnan(theirs) or ours >= theirs else (j, i))
+            is_newer = isnan(other.written_ts) or one.written_ts >= other.written_ts
+            pairs.append((i, j) if is_newer else (j, i))
     return pairs
 
 

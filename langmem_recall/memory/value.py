@@ -255,14 +255,12 @@ def new_memory(
     """A memory from what a caller says of it; raises InputError for what cannot be meant."""
     text = checked_text(text, max_text)
     given = {name: field for name, field in fields.items() if field is not None}
-    for name, (is_meant, expected) in _CHECKS.items():
-        if name not in given:
-            continue
-        if name in _LISTS and (count := len(_listed(given[name]))) > MOST_LABELS:
-            raise InputError(f"{name} may have {MOST_LABELS} entries, got {count:,}.")
-        if not is_meant(given[name]):
-            raise InputError(f"{name} must be {expected}, got {given[name]!r:.80}.")
     for name, field in given.items():
+        is_meant, expected = _CHECKS[name]
+        if name in _LISTS and (count := len(_listed(field))) > MOST_LABELS:
+            raise InputError(f"{name} may have {MOST_LABELS} entries, got {count:,}.")
+        if not is_meant(field):
+            raise InputError(f"{name} must be {expected}, got {field!r:.80}.")
         if isinstance(field, datetime):
             given[name] = aware(field)
         elif name in _LISTS:
