@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from math import isfinite
@@ -113,8 +114,7 @@ def labels_of(memory: Memory) -> str:
 
 def write_value(memory: Memory) -> dict[str, Any]:
     """The flat JSON of a memory; defaults that say nothing are left out."""
-    fields = {name: getattr(memory, name) for name in MEMORY_FIELDS[1:]}
-    return _with_fields({"content": memory.text}, fields)
+    return revised_value(replace(memory, value={}))
 
 
 def revised_value(memory: Memory, **changes: Any) -> dict[str, Any]:
@@ -122,15 +122,13 @@ def revised_value(memory: Memory, **changes: Any) -> dict[str, Any]:
 
     The time of writing is spelled out, because rewriting an item may reset its creation time.
     """
-    value = dict(memory.value) or write_value(memory)
-    if memory.written_at is not None:
+    value = dict(memory.value)
+    if not value:
+        value = {"content": memory.text}
+        changes = {name: getattr(memory, name) for name in MEMORY_FIELDS[1:]} | changes
+    elif memory.written_at is not None:
         value.setdefault("written_at", memory.written_at.isoformat())
-    return _with_fields(value, changes)
-
-
-def _with_fields(value: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A value with fields set as JSON; those that say nothing are removed."""
-    for name, field in fields.items():
+    for name, field in changes.items():
         if field is None or field == () or field is False:
             value.pop(name, None)
         elif isinstance(field, datetime):
