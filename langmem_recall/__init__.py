@@ -9,28 +9,33 @@ from typing import TYPE_CHECKING, Any
 from langmem_recall import types
 
 if TYPE_CHECKING:
-    from langmem_recall.agents.middleware import RecallMiddleware
-    from langmem_recall.agents.node import recall_node
-    from langmem_recall.agents.tools import memory_tools
-    from langmem_recall.agents.turn import RecallState
-    from langmem_recall.cue import build_cue
-    from langmem_recall.embeddings import LocalEmbeddings
-    from langmem_recall.errors import RecallError
-    from langmem_recall.evaluation.cases import load_cases
-    from langmem_recall.evaluation.evaluate import evaluate
-    from langmem_recall.evaluation.tune import tune
-    from langmem_recall.flows.rerank import Reranker
-    from langmem_recall.flows.write import Writing
-    from langmem_recall.guard.judge import Guard, Verdict
-    from langmem_recall.observe.log import TraceLog
-    from langmem_recall.observe.monitor import Monitor
-    from langmem_recall.policy import RecallPolicy
-    from langmem_recall.rendering import render
-    from langmem_recall.stores.local.store import LocalStore
-    from langmem_recall.stores.recall_store import Caching, RecallStore
-    from langmem_recall.stores.transfer import export_jsonl, import_jsonl
-    from langmem_recall.types import Cue, Memory, Recall
-    from langmem_recall.write_policy import WritePolicy
+    from langmem_recall.agents.middleware import RecallMiddleware as RecallMiddleware
+    from langmem_recall.agents.node import recall_node as recall_node
+    from langmem_recall.agents.tools import memory_tools as memory_tools
+    from langmem_recall.agents.turn import RecallState as RecallState
+    from langmem_recall.cue import build_cue as build_cue
+    from langmem_recall.embeddings import LocalEmbeddings as LocalEmbeddings
+    from langmem_recall.errors import RecallError as RecallError
+    from langmem_recall.evaluation.cases import load_cases as load_cases
+    from langmem_recall.evaluation.evaluate import evaluate as evaluate
+    from langmem_recall.evaluation.tune import tune as tune
+    from langmem_recall.flows.rerank import Reranker as Reranker
+    from langmem_recall.flows.write import Writing as Writing
+    from langmem_recall.guard.judge import Guard as Guard
+    from langmem_recall.guard.judge import Verdict as Verdict
+    from langmem_recall.observe.log import TraceLog as TraceLog
+    from langmem_recall.observe.monitor import Monitor as Monitor
+    from langmem_recall.policy import RecallPolicy as RecallPolicy
+    from langmem_recall.rendering import render as render
+    from langmem_recall.stores.local.store import LocalStore as LocalStore
+    from langmem_recall.stores.recall_store import Caching as Caching
+    from langmem_recall.stores.recall_store import RecallStore as RecallStore
+    from langmem_recall.stores.transfer import export_jsonl as export_jsonl
+    from langmem_recall.stores.transfer import import_jsonl as import_jsonl
+    from langmem_recall.types import Cue as Cue
+    from langmem_recall.types import Memory as Memory
+    from langmem_recall.types import Recall as Recall
+    from langmem_recall.write_policy import WritePolicy as WritePolicy
 
 __version__ = "0.1.0"
 
@@ -64,35 +69,7 @@ _HOMES = {
     "tune": "langmem_recall.evaluation.tune",
 }
 
-__all__ = [
-    "Caching",
-    "Cue",
-    "Guard",
-    "LocalEmbeddings",
-    "LocalStore",
-    "Memory",
-    "Monitor",
-    "Recall",
-    "RecallError",
-    "RecallMiddleware",
-    "RecallPolicy",
-    "RecallState",
-    "RecallStore",
-    "Reranker",
-    "TraceLog",
-    "Verdict",
-    "WritePolicy",
-    "Writing",
-    "build_cue",
-    "evaluate",
-    "export_jsonl",
-    "import_jsonl",
-    "load_cases",
-    "memory_tools",
-    "recall_node",
-    "render",
-    "tune",
-]
+__all__ = sorted(_HOMES)
 
 
 # A type checker that saw this would take any name at all for one of ours.

@@ -49,7 +49,14 @@ def build_cue(state: Mapping[str, Any] | object) -> Cue:
         state: A mapping, dataclass or model; fields of other types than `CueState` names are passed
             over. LangChain's `todos` stand in for the sub-task and the open loops.
     """
-    fields = _fields_of(state)
+    fields: Any = state
+    if not isinstance(state, Mapping):
+        fields = {name: getattr(state, name) for name in _FIELDS if hasattr(state, name)}
+        if not fields:
+            raise InputError(
+                f"A state is a mapping or an object with messages, got {type(state).__name__}. "
+                'Pass {"messages": [...]}, or a cue of your own.'
+            )
     messages = _messages_of(fields.get("messages"))
     turn = latest_human(messages)
     latest = shorten(words_of(messages[turn])) if turn is not None else ""
@@ -57,11 +64,8 @@ def build_cue(state: Mapping[str, Any] | object) -> Cue:
     if turn is not None and (not latest or is_vague(latest)):
         sought = _meant_before(messages[:turn]) or latest
     todos = fields.get("todos")
-    errors = [
-        message
-        for message in messages[turn or 0 :]
-        if isinstance(message, ToolMessage) and message.status == "error"
-    ]
+    recent = messages[turn or 0 :]
+    errors = [each for each in recent if isinstance(each, ToolMessage) and each.status == "error"]
     distinct: dict[str, str] = {}
     for part in (
         sought,
@@ -106,18 +110,6 @@ def texts_of(message: BaseMessage) -> list[str]:
         elif isinstance(block, Mapping) and block.get("type") == "text":
             texts.append(block.get("text"))
     return [text if isinstance(text, str) else "" for text in texts]
-
-
-def _fields_of(state: Any) -> Mapping[str, Any]:
-    if isinstance(state, Mapping):
-        return state
-    fields = {name: getattr(state, name) for name in _FIELDS if hasattr(state, name)}
-    if not fields:
-        raise InputError(
-            f"A state is a mapping or an object with messages, got {type(state).__name__}. "
-            'Pass {"messages": [...]}, or a cue of your own.'
-        )
-    return fields
 
 
 def _messages_of(messages: Any) -> list[BaseMessage]:
@@ -186,8 +178,7 @@ _SENTENCE_CHARS = 160
 
 def shorten(text: str) -> str:
     """A text no longer than a part: its questions, its ends, and names from what was pasted."""
-    whole = _flat(text)
-    if len(whole) <= PART_CHARS:
+    if len(whole := _flat(text)) <= PART_CHARS:
         return whole
     prose = _PASTED_LINE.sub("\n", _FENCED.sub("\n", text))
     if prose == text or not prose.strip():
@@ -201,8 +192,8 @@ def _telling(text: str) -> str:
     parts = [_flat(part) for part in _SENTENCE_END.split(_ends(text)) if part.strip()]
     # Both ends may be blank where pasted blocks were taken out.
     sentences = parts or [_flat(text)]
-    longest = PART_CHARS if len(sentences) == 1 else _SENTENCE_CHARS
     last = len(sentences) - 1
+    longest = _SENTENCE_CHARS if last else PART_CHARS
     asking = [n for n in range(last, -1, -1) if sentences[n].endswith(_QUESTION_MARKS)]
     chosen: dict[int, str] = {}
     room = PART_CHARS

@@ -7,6 +7,7 @@ import json
 import re
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -27,16 +28,8 @@ SOURCE_WORDS = {
     "external": "from an external source",
 }
 LABEL_WORDS = (
-    "recalled",
-    "memory",
-    "(?:un)?verified",
-    "needs verification",
-    "(?:un)?confirmed(?: since)?",
-    "corrects an earlier value",
-    "valid until",
-    "source unknown",
-    "system",
-    "the user",
+    "recalled|memory|(?:un)?verified|needs verification|(?:un)?confirmed(?: since)?"
+    "|corrects an earlier value|valid until|source unknown|system|the user"
 )
 """What else a label says about a memory: no name may say it in its place."""
 STALE_AFTER = timedelta(days=7)
@@ -158,20 +151,13 @@ def _latest(memories: Sequence[Memory]) -> datetime | None:
 def _day(moment: datetime | None) -> str:
     """The date in UTC; at the edges of the calendar, the date as it stands."""
     zoned = aware(moment)
-    if zoned is None:
-        return ""
-    try:
-        return zoned.astimezone(UTC).date().isoformat()
-    except OverflowError:
-        return zoned.date().isoformat()
+    with suppress(OverflowError):
+        zoned = zoned and zoned.astimezone(UTC)
+    return zoned.date().isoformat() if zoned else ""
 
 
 def _name(name: object) -> str:
-    """A name as its writer gives it, in a label: never an item or a claim of its own.
-
-    Whatever could pass for the end of an item goes, and so do the words that labels themselves use
-    to say how far a memory can be trusted.
-    """
+    """A name in a label without what could end its item, or say how far a memory is trusted."""
     words = " ".join(_PUNCTUATION.sub(" ", visible(str(name))).split())
     while (plain := " ".join(_CLAIMS.sub(" ", words).split())) != words:
         words = plain
@@ -181,15 +167,14 @@ def _name(name: object) -> str:
 def _word(word: str) -> str:
     """A short item of a label."""
     words = " ".join(_COMMAS.sub(" ", visible(word)).split())
-    if len(words) <= WORD_CHARS:
-        return words
-    return visible(words[: WORD_CHARS - 1]).rstrip() + "…"
+    is_short = len(words) <= WORD_CHARS
+    return words if is_short else visible(words[: WORD_CHARS - 1]).rstrip() + "…"
 
 
 _COMMAS = re.compile("[,\u055d\u060c\u07f8\u1363\u1802\u3001\ufe10\ufe50\ufe51\uff0c\uff64]")
 # Inside a word these belong to names and ids, as in O'Neil, ada@x.org or 2-b; all else ends one.
 _PUNCTUATION = re.compile(r"(?!(?<=\w)[-.'\u2019@/%+](?=\w))[^\w\s]")
-_CLAIMS = re.compile(rf"\b(?:{'|'.join((*SOURCE_WORDS.values(), *LABEL_WORDS))})\b", re.IGNORECASE)
+_CLAIMS = re.compile(rf"\b(?:{'|'.join((*SOURCE_WORDS.values(), LABEL_WORDS))})\b", re.IGNORECASE)
 
 
 # --- Quoting: what is read back from the JSON is the visible text, whatever it was ---
@@ -197,15 +182,13 @@ _CLAIMS = re.compile(rf"\b(?:{'|'.join((*SOURCE_WORDS.values(), *LABEL_WORDS))})
 _ESCAPED = re.compile(
     '["\\\\<>&\\[\\]`\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]'
 )
+_HIDDEN = re.compile(f"[{INVISIBLE}]+")
+_SURROGATES = re.compile("[\ud800-\udfff]+")
 
 
 def _escape(match: re.Match[str]) -> str:
     char = match.group()
     return f"\\{char}" if char in '"\\' else f"\\u{ord(char):04x}"
-
-
-_HIDDEN = re.compile(f"[{INVISIBLE}]+")
-_SURROGATES = re.compile("[\ud800-\udfff]+")
 
 
 def visible(text: str) -> str:
@@ -215,13 +198,11 @@ def visible(text: str) -> str:
     # JSON reads pairs of surrogates as the characters they stand for.
     shown = _HIDDEN.sub(shaping, _SURROGATES.sub(_paired, text))
     # Halves that stood apart may not become a character now that nothing is between them.
-    return _SURROGATES.sub(
-        lambda run: "\ufffd" if _paired(run) != run.group() else run.group(), shown
-    )
+    return _SURROGATES.sub(lambda run: run[0] if _paired(run) == run[0] else "\ufffd", shown)
 
 
 def _paired(run: re.Match[str]) -> str:
-    return run.group().encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return run[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 # --- Citations ---

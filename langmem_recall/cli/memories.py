@@ -28,10 +28,10 @@ from langmem_recall.cli.stores import (
     told_namespace,
 )
 from langmem_recall.errors import InputError, RecallError, StoreError
-from langmem_recall.memory.sweep import STEPS, Step, check_steps, counts_of
+from langmem_recall.memory.upkeep import STEPS, Step, check_steps, counts_of
 
 if TYPE_CHECKING:
-    from langmem_recall.memory.sweep import SweepReport
+    from langmem_recall.memory.upkeep import SweepReport
 
 SHOWN = 200
 """Rows in the table; all are in the JSON."""

@@ -17,9 +17,9 @@ from langmem_recall.errors import InputError, StoreError, described
 from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace, resembling_memories
 from langmem_recall.flows.candidates import PAGE, id_of, memory_of
 from langmem_recall.flows.effects import Call, Ops, Plan
-from langmem_recall.memory import sweep as rules
+from langmem_recall.memory import upkeep as rules
 from langmem_recall.memory.conflicts import is_same
-from langmem_recall.memory.sweep import STEPS, Forgotten, Row, SweepReport
+from langmem_recall.memory.upkeep import STEPS, Forgotten, Row, SweepReport
 from langmem_recall.memory.value import revised_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.signals import RECENCY, STRENGTH, signal_table

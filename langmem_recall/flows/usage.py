@@ -15,7 +15,7 @@ from langgraph.store.base import GetOp, Item, PutOp
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.candidates import listing
 from langmem_recall.flows.effects import Call, Ops, Plan
-from langmem_recall.memory.usage import counts_as_use, pooled, reinforced
+from langmem_recall.memory.upkeep import counts_as_use, pooled, reinforced
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage, UsageDelta
 
 USAGE = (SIDECAR_ROOT, "usage")

@@ -27,8 +27,7 @@ from langmem_recall.flows.quarantine import (
 )
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.memory.conflicts import is_same
-from langmem_recall.memory.sweep import is_in_force
-from langmem_recall.memory.usage import restated
+from langmem_recall.memory.upkeep import is_in_force, restated
 from langmem_recall.memory.value import (
     LONGEST_TEXT,
     MEMORY_FIELDS,

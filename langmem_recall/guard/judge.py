@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, get_args
 
 from langmem_recall.errors import ConfigurationError
-from langmem_recall.guard.matching import (
-    END,
-    QUOTE,
-    compiled,
-    encode,
-    pieces_of,
-    possible_rules,
-    tokens_of,
-    vocabulary,
-)
+from langmem_recall.guard import matching
+from langmem_recall.guard.matching import END, QUOTE
 from langmem_recall.guard.normalise import Hidden, decodings, find_hidden, fold, strip_hidden
 
 Action = Literal["allow", "quarantine", "reject"]
@@ -45,7 +37,7 @@ def allow_all(_: str) -> Verdict:
     return Verdict()
 
 
-ACTIONS: tuple[Action, ...] = ("allow", "quarantine", "reject")
+ACTIONS: tuple[Action, ...] = get_args(Action)
 """What a guard may say, the mildest first."""
 
 CHUNK_CHARS, OVERLAP_CHARS = 4_096, 512
@@ -70,9 +62,8 @@ def chain(*guards: Guard) -> Guard:
     """Guards in turn, each on the text as the one before left it; the strictest verdict counts."""
 
     def judge(text: str, /) -> Verdict:
-        action: Action = "allow"
+        action, shown = ACTIONS[0], text
         reasons: dict[str, None] = {}
-        shown = text
         for guard in guards:
             verdict = guard(shown)
             action = max(action, verdict.action, key=ACTIONS.index)
@@ -119,15 +110,21 @@ class RuleGuard:
         case = _worst_case(hidden, self.reject_at)
         if case.score < self.quarantine_at:
             return Verdict("allow", (), shown)
+        words = matching.pieces_of(case.tokens)
+        reasons = [
+            f"{found.reason}: {_shortened(' '.join(words[found.start : found.end]))}"
+            for found in case.findings
+        ]
+        reasons += [case.disguise] if case.disguise else []
         is_rejected = case.score >= self.reject_at
-        return Verdict("reject" if is_rejected else "quarantine", case.reasons, shown)
+        return Verdict("reject" if is_rejected else "quarantine", tuple(reasons), shown)
 
 
 default_guard: Guard = RuleGuard()
 """The guard with its default knobs."""
 
 
-class Finding(NamedTuple):
+class _Finding(NamedTuple):
     """One rule's match, from word to word."""
 
     reason: str
@@ -136,36 +133,26 @@ class Finding(NamedTuple):
     end: int
 
 
-class Case(NamedTuple):
+class _Case(NamedTuple):
     """What speaks against a text."""
 
     score: float = 0.0
-    findings: tuple[Finding, ...] = ()
-    tokens: tuple[str, ...] = ()
+    findings: Sequence[_Finding] = ()
+    tokens: Sequence[str] = ()
     """The words the findings are found in."""
     disguise: str = ""
 
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Each finding with the words that gave rise to it."""
-        words = pieces_of(self.tokens)
-        reasons = [
-            f"{found.reason}: {_shortened(' '.join(words[found.start : found.end]))}"
-            for found in self.findings
-        ]
-        return (*reasons, self.disguise) if self.disguise else tuple(reasons)
 
-
-def _worst_case(hidden: Hidden, enough: float) -> Case:
+def _worst_case(hidden: Hidden, enough: float) -> _Case:
     """The strongest case that any part of the text makes, in plain or under a disguise."""
-    worst, plain = Case(), 0.0
+    worst, plain = _Case(), 0.0
     # Nobody spells words in characters that cannot be seen, or backwards, by mistake.
     if hidden.message:
-        worst = Case(1.0, disguise=f"hidden characters: {_shortened(hidden.message)}")
+        worst = _Case(1.0, disguise=f"hidden characters: {_shortened(hidden.message)}")
     elif hidden.reversed:
-        worst = Case(1.0, disguise=f"reversed text: {_shortened(hidden.reversed)}")
+        worst = _Case(1.0, disguise=f"reversed text: {_shortened(hidden.reversed)}")
     for disguise, text in _readings(hidden):
-        case = _case(text, enough)
+        case = _strongest_case(text, enough)
         plain = plain if disguise else case.score
         if case.score <= (plain if disguise else 0.0):
             continue
@@ -179,11 +166,9 @@ def _worst_case(hidden: Hidden, enough: float) -> Case:
 
 def _readings(hidden: Hidden) -> Iterator[tuple[str, str]]:
     """The text, what its hidden characters say and what is encoded in it, with the disguise."""
-    for disguise, text in (
-        ("", hidden.readable),
-        ("hidden characters", hidden.message),
-        ("reversed text", hidden.reversed),
-    ):
+    disguises = ("", "hidden characters", "reversed text")
+    texts = (hidden.readable, hidden.message, hidden.reversed)
+    for disguise, text in zip(disguises, texts, strict=True):
         for start in range(0, len(text), CHUNK_CHARS - OVERLAP_CHARS):
             chunk = text[start : start + CHUNK_CHARS]
             yield disguise, fold(chunk)
@@ -191,26 +176,25 @@ def _readings(hidden: Hidden) -> Iterator[tuple[str, str]]:
                 yield f"encoded: {encoding}", fold(strip_hidden(plain))
 
 
-def _case(text: str, enough: float) -> Case:
+def _strongest_case(text: str, enough: float) -> _Case:
     """The strongest case made by findings of one neighbourhood."""
-    tokens = tokens_of(text)
-    found = _findings(encode(tokens))
+    tokens = matching.tokens_of(text)
+    found = _findings(matching.encode(tokens))
     starts = [finding.start for finding in found]
-    score = 0.0
-    strongest: list[Finding] = []
+    strongest = _Case()
     for place, start in enumerate(starts):
         near = _independent(found[place : bisect_left(starts, start + NEAR_WORDS)])
         total = sum(finding.weight for finding in near)
-        if total > score:
-            score, strongest = total, near
-        if score >= enough:
+        if total > strongest.score:
+            strongest = _Case(total, near, tokens)
+        if strongest.score >= enough:
             break
-    return Case(score, tuple(strongest), tuple(tokens))
+    return strongest
 
 
-def _independent(found: list[Finding]) -> list[Finding]:
+def _independent(found: list[_Finding]) -> list[_Finding]:
     """Each reason's heaviest finding, and half of a second that stands elsewhere."""
-    chosen: dict[str, list[Finding]] = {}
+    chosen: dict[str, list[_Finding]] = {}
     for finding in sorted(found, key=lambda finding: -finding.weight):
         known = chosen.setdefault(finding.reason, [])
         if not known:
@@ -220,24 +204,24 @@ def _independent(found: list[Finding]) -> list[Finding]:
     return [finding for known in chosen.values() for finding in known]
 
 
-def _findings(codes: str) -> list[Finding]:
+def _findings(codes: str) -> list[_Finding]:
     """What the rules find, in the order of the text."""
-    talk = compiled(f"[{vocabulary().members['talk']}]")
+    talk = matching.compiled(f"[{matching.vocabulary().members['talk']}]")
     found = []
-    for rule in possible_rules(codes):
+    for rule in matching.possible_rules(codes):
         # Counted apart, so that mentions cannot crowd out what is meant.
         meant: list[tuple[int, int]] = []
         mentions: list[tuple[int, int]] = []
-        for match in rule.pattern.finditer(codes):
-            spans = mentions if _is_mention(codes, *match.span(), talk) else meant
-            spans.append(match.span())
+        for match in matching.compiled(rule.pattern).finditer(codes):
+            (mentions if _is_mention(match, talk) else meant).append(match.span())
         for weight, spans in ((rule.weight, meant), (rule.weight * MENTIONED, mentions)):
-            found += [Finding(rule.reason, weight, *span) for span in spans[:MOST_MATCHES]]
+            found += [_Finding(rule.reason, weight, *span) for span in spans[:MOST_MATCHES]]
     return sorted(found, key=lambda finding: finding.start)
 
 
-def _is_mention(codes: str, start: int, end: int, talk: re.Pattern[str]) -> bool:
+def _is_mention(match: re.Match[str], talk: re.Pattern[str]) -> bool:
     """Whether a sentence talks about the words instead of saying them."""
+    codes, (start, end) = match.string, match.span()
     begin = codes.rfind(END, 0, start) + 1
     if talk.search(codes, max(begin, start - MENTION_WORDS), start):
         return True

@@ -17,7 +17,8 @@ from langmem_recall.guard.normalise import close_up, fold, unleet
 FILLER = "\u00b7"
 END, QUOTE = ".", '"'
 _SIGNS = {**dict.fromkeys(".!?\u3002", END), **dict.fromkeys("\"'`", QUOTE)}
-_FIRST_CODE = 0x4E00
+_FIRST_CODE = 0x100
+"""Above every sign, and small enough for sets of codes to be the bits of a number."""
 _ACTING = "deliver"
 """Words that make an identifier the name of a function that acts."""
 _JOINED = 10
@@ -63,10 +64,6 @@ class Vocabulary(NamedTuple):
     """Words that can be found within others, by their first two letters, the longest first."""
     members: dict[str, str]
     """All codes of a sort."""
-    bits: dict[str, int]
-    """Each sort as one bit."""
-    masks: dict[str, int]
-    """Each code as the bits of its sorts."""
     phrases: list[tuple[str, str]]
     """Turns of phrase, each with the word it counts as."""
 
@@ -86,34 +83,36 @@ def vocabulary() -> Vocabulary:
     code_of = {names: chr(_FIRST_CODE + place) for place, names in enumerate(sets)}
     codes = {word: code_of[tuple(sorted(names))] for word, names in sorts.items()}
     stems: dict[str, list[tuple[str, str]]] = {}
+    for word, code in codes.items():
+        if word.endswith("*"):
+            stems.setdefault(word[:3], []).append((word[:-1], code))
     starts: dict[str, list[str]] = {}
     for word in sorted(codes, key=len, reverse=True):
         if (len(word) >= 3 and word[0] != "\0") or word[-1] > _NO_SPACES:
             starts.setdefault(word[:2], []).append(word)
-    for word, code in codes.items():
-        if word.endswith("*"):
-            stems.setdefault(word[:3], []).append((word[:-1], code))
     names = sorted({name for group in sets for name in group})
-    bits = {name: 1 << place for place, name in enumerate(names)}
     members = {name: "".join(code_of[group] for group in sets if name in group) for name in names}
-    masks = {code: sum(bits[name] for name in group) for group, code in code_of.items()}
     turns = tables("words")["phrases"].items()
     phrases = [(phrase, word) for word, each in turns for phrase in each]
-    return Vocabulary(codes, stems, starts, members, bits, masks, phrases)
+    return Vocabulary(codes, stems, starts, members, phrases)
+
+
+def _bits(codes: str) -> int:
+    """The set of some codes as the bits of a number."""
+    bits = 0
+    for code in set(codes):
+        bits |= 1 << ord(code)
+    return bits
 
 
 class Rule(NamedTuple):
-    """A pattern over codes, and the sorts without which it cannot match."""
+    """A pattern over codes, and the sets of codes without which it cannot match."""
 
     reason: str
     weight: float
-    source: str
+    pattern: str
+    """Compiled when it is first needed: most texts need few of them."""
     needs: tuple[int, ...]
-
-    @property
-    def pattern(self) -> re.Pattern[str]:
-        """The pattern, compiled when it is first needed: most texts need few of them."""
-        return compiled(self.source)
 
 
 def compile_rule(reason: str, weight: float, terms: str) -> Rule:
@@ -128,41 +127,33 @@ def compile_rule(reason: str, weight: float, terms: str) -> Rule:
         elif term[:2] == "..":
             parts.append(f".{{0,{term[2:]}}}?")
         else:
-            names = term.strip("!?").split("|")
-            word = f"[{''.join(known.members[name] for name in names)}]"
+            members = "".join(known.members[name] for name in term.strip("!?").split("|"))
+            word = f"[{members}]"
             if term[0] == "!":
                 word = f"(?<![{negation}])(?<![{negation}].){word}(?![{negation}])"
             elif term[-1] == "?":
                 word += "?"
             parts.append(word)
             if term[-1] != "?":
-                needs.append(sum(known.bits[name] for name in names))
+                needs.append(_bits(members))
     return Rule(reason, weight, "".join(parts), tuple(needs))
 
 
 @cache
 def _rules_by_need() -> list[tuple[int, list[Rule]]]:
-    """The rules by the rarest sort that each of them needs."""
-    masks = vocabulary().masks.values()
-
-    @cache
-    def frequency(need: int) -> int:
-        return sum(1 for mask in masks if mask & need)
-
+    """The rules by the smallest set of codes that each of them needs."""
     by_need: dict[int, list[Rule]] = {}
     for reason, lines in tables("rules")["rules"].items():
         for line in lines.splitlines():
             weight, terms = line.split(maxsplit=1)
             rule = compile_rule(reason, float(weight), terms)
-            by_need.setdefault(min(rule.needs, key=frequency), []).append(rule)
+            by_need.setdefault(min(rule.needs, key=int.bit_count), []).append(rule)
     return list(by_need.items())
 
 
 def possible_rules(codes: str) -> Iterator[Rule]:
     """The rules for each of whose terms a text has a word."""
-    masks, present = vocabulary().masks, 0
-    for code in set(codes):
-        present |= masks.get(code, 0)
+    present = _bits(codes)
     for rarest, rules in _rules_by_need():
         if present & rarest:
             yield from (rule for rule in rules if all(present & need for need in rule.needs))
@@ -217,22 +208,13 @@ def _checked(check: str, sign: str, match: re.Match[str]) -> str:
 
 
 @cache
-def _sign_codes() -> dict[str, str]:
+def _signs() -> dict[str, tuple[str, str]]:
+    """Every sign with what a reason shows of it and its code."""
     codes = vocabulary().codes
-    marks = {mark.sign: codes[f"\0{mark.name}"] for mark in _marks()}
-    return _SIGNS | marks | {":": codes["\0colon"]}
-
-
-def _with_signs(text: str) -> str:
-    """The text with a sign before, or in place of, each mark of syntax."""
-    chars = set(text)
-    for _, _, literals, source, replacement in _marks():
-        # No generator here: it would take most of the guard's time.
-        for char, literal in literals:
-            if char in chars and literal in text:
-                text = compiled(source).sub(replacement, text)
-                break
-    return text
+    signs = {sign: (sign, code) for sign, code in _SIGNS.items()} | {":": (":", codes["\0colon"])}
+    for mark in _marks():
+        signs[mark.sign] = f"[{mark.name.replace('_', ' ')}]", codes[f"\0{mark.name}"]
+    return signs
 
 
 # --- From text to tokens, from tokens to codes ---
@@ -247,7 +229,14 @@ def tokens_of(text: str) -> list[str]:
 
 
 def _tokens(text: str) -> list[str]:
-    plain = " ".join(_with_signs(text).split())
+    chars = set(text)
+    for _, _, literals, source, replacement in _marks():
+        # No generator here: it would take most of the guard's time.
+        for char, literal in literals:
+            if char in chars and literal in text:
+                text = compiled(source).sub(replacement, text)
+                break
+    plain = " ".join(text.split())
     if "'" in plain:
         plain = _APOSTROPHE.sub(" ", plain.replace("n't", " not").replace("'re ", " are "))
     if "@" in plain or "$" in plain:
@@ -260,31 +249,25 @@ def _tokens(text: str) -> list[str]:
 
 def encode(tokens: list[str]) -> str:
     """The tokens as codes, one or more for each."""
-    signs = _sign_codes()
-    return "".join([signs.get(token) or codes_of(token) for token in tokens])
+    return "".join(map(codes_of, tokens))
 
 
 def pieces_of(tokens: Sequence[str]) -> list[str]:
     """The words behind the codes, one for each."""
-    names = {mark.sign: f"[{mark.name.replace('_', ' ')}]" for mark in _marks()}
-    pieces: list[str] = []
-    for token in tokens:
-        if token in _sign_codes():
-            pieces.append(names.get(token, token))
-        else:
-            pieces += [piece for piece, _ in _parts_of(token)]
-    return pieces
+    return [piece for token in tokens for piece, _ in _parts_of(token)]
 
 
 @lru_cache(maxsize=16_384)
-def codes_of(word: str) -> str:
-    """The codes of a word: one, or several where it is several words written as one."""
-    return "".join(code for _, code in _parts_of(word))
+def codes_of(token: str) -> str:
+    """The codes of a token: one, or several where it is several words written as one."""
+    return "".join([code for _, code in _parts_of(token)])
 
 
 def _parts_of(word: str) -> list[tuple[str, str]]:
     """A token's parts with their codes."""
     known = vocabulary()
+    if word in _signs():
+        return [_signs()[word]]
     stems = known.stems.get(word[:3], ())
     by_stem = (code for stem, code in stems if word.startswith(stem))
     if code := known.codes.get(word) or next(by_stem, None):

@@ -10,23 +10,13 @@ stands. The words are in attribution.toml.
 from __future__ import annotations
 
 import re
-import tomllib
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
-from langmem_recall.memory.foreign import (
-    APOSTROPHES,
-    JOINER,
-    LONGEST,
-    SENTENCE_END,
-    Parts,
-    join_quotations,
-    parts_of,
-    pattern,
-)
+from langmem_recall.memory import foreign
+from langmem_recall.memory.foreign import LONGEST, Parts, parts_of, pattern, tables
 from langmem_recall.types import Source
 
 MOST = 100_000
@@ -48,14 +38,10 @@ _OPENERS, _CLOSERS = "([{<\"'“«*", ")]}>\"'”».,;:!?…*\u3001\u3002"
 
 
 @cache
-def _tables() -> dict[str, dict[str, str]]:
-    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-
-
-@cache
 def _lexicon(*names: str) -> frozenset[str]:
     """The words of attribution.toml under some names."""
-    return frozenset(word for name in names for word in _tables()["words"][name].split())
+    words = tables("attribution")["words"]
+    return frozenset(" ".join(words[name] for name in names).split())
 
 
 @cache
@@ -98,8 +84,8 @@ def source_of(text: str, human_texts: Sequence[str | Parts], untrusted_output: b
         left -= len(messages[-1].own) + sum(map(len, messages[-1].foreign))
     if is_carried(text, [message.own for message in messages]):
         return "user_stated"
-    foreign = [part for message in messages for part in message.foreign]
-    if untrusted_output or any(_carried_sentences(text, foreign)):
+    shown = [part for message in messages for part in message.foreign]
+    if untrusted_output or any(_carried_sentences(text, shown)):
         return "external"
     return "agent_inferred"
 
@@ -153,11 +139,11 @@ def _plain(text: str) -> str:
 def _sentences(text: str) -> Iterator[str]:
     """Sentences with their ends; quotations as one word, and without what somebody else wrote."""
     text = unicodedata.normalize("NFKC", _FOREIGN.sub("\n", text))
-    text = join_quotations(APOSTROPHES.sub("'", text)).replace("`", "'")
+    text = foreign.join_quotations(foreign.APOSTROPHES.sub("'", text)).replace("`", "'")
     text = _IDEOGRAPHIC.sub(r"\g<0> ", text)
     for line in _DASHES.sub(" , ", text).splitlines():
-        for sentence in SENTENCE_END.split(line):
-            if any(char.isalnum() for char in sentence):
+        for sentence in foreign.SENTENCE_END.split(line):
+            if any(map(str.isalnum, sentence)):
                 yield sentence.strip()
 
 
@@ -203,22 +189,20 @@ def _segments(sentence: str) -> Iterator[list[_Word]]:
 
 def _words(core: str, is_first: bool) -> Iterator[_Word]:
     """The words in a chunk between spaces: contractions taken apart."""
-    folded, negated = core.casefold(), _tables()["negated"]
+    folded, negated = core.casefold(), tables("attribution")["negated"]
     if not folded:
         return
     if folded in negated or folded.endswith("n't"):
         yield from _words(negated.get(folded, folded[:-3]), is_first)
         yield _Word(NOT)
         return
-    for suffix, meaning in _tables()["suffixes"].items():
+    for suffix, meaning in tables("attribution")["suffixes"].items():
         if folded.endswith(suffix) and len(folded) > len(suffix):
             yield from _words(core[: -len(suffix)], is_first)
             yield from _words(meaning, is_first=False)
             return
-    if folded in _lexicon("self"):
-        yield _Word(SELF)
-    elif folded in _lexicon("not"):
-        yield _Word(NOT)
+    if folded in _lexicon("self", "not"):
+        yield _Word(SELF if folded in _lexicon("self") else NOT)
     else:
         is_name = not folded.isalpha() or (core[0].isupper() and not is_first)
         yield _Word(folded, not is_name)
@@ -257,9 +241,8 @@ def _states(clauses: Sequence[_Clause], words: Sequence[_Word], about_user: bool
         turns = _lexicon("turns") - {text}
         said = [{word.text for word in clause.words} for clause in clauses if not clause.asks]
         # A quotation names a text and says nothing of what it says.
-        return JOINER not in text and any(
-            text in texts and turns.isdisjoint(texts) for texts in said
-        )
+        is_said = any(text in texts and turns.isdisjoint(texts) for texts in said)
+        return is_said and foreign.JOINER not in text
     if all(word.text == SELF for word in words):
         return False
     return any(

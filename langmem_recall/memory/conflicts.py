@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from functools import cache
-from itertools import chain, combinations
+from itertools import combinations
 from math import isnan
 from pathlib import Path
 from typing import NamedTuple
@@ -38,17 +38,17 @@ def same_particulars(one: str, other: str) -> bool:
     "Ada owes Bob 5" and "Bob owes Ada 5" have the same words, and to many an embedder the same
     meaning.
     """
-    ours, theirs = _words(one), _words(other)
-    named = _particulars(one, heads=True) | _particulars(other, heads=True)
-    ordered = [[word for word in words if word in named] for words in (ours, theirs)]
-    return ordered[0] == ordered[1] and _is_negated(ours) == _is_negated(theirs)
+    ours, theirs = _read(one, heads=True), _read(other, heads=True)
+    named = ours.particulars | theirs.particulars
+    ordered = [[word for word in text.words if word in named] for text in (ours, theirs)]
+    return ordered[0] == ordered[1] and ours.is_negated == theirs.is_negated
 
 
 def is_same(one: Memory, other: Memory, likeness: float, least: float) -> bool:
     """Whether one of two memories is enough: the same kind, speaker, particulars and meaning."""
     if (one.kind, one.speaker) != (other.kind, other.speaker) or least > 1:
         return False
-    ours, theirs = _words(one.text), _words(other.text)
+    ours, theirs = _read(one.text).words, _read(other.text).words
     if ours == theirs:
         return True
     needed = 1 - (1 - least) * min(1.0, SHORT_WORDS / max(len(ours), len(theirs)))
@@ -63,20 +63,14 @@ def conflicts(
     Different: each has a name or a number that the other has not, or only one of them is negated.
     Two episodes are two events, so they never conflict.
     """
-    near = [
-        (i, j)
-        for i, j in combinations(range(len(memories)), 2)
-        if likeness[i][j] >= SAME_MATTER
-        and (memories[i].kind, memories[i].speaker) == (memories[j].kind, memories[j].speaker)
-        and memories[i].kind != "episodic"
-    ]
-    read = {i: _read(memories[i].text) for i in set(chain.from_iterable(near))}
-    pairs = []
-    for i, j in near:
-        if _contradict(read[i], read[j]):
-            ours, theirs = memories[i].written_ts, memories[j].written_ts
+    read, pairs = cache(_read), []
+    for (i, one), (j, other) in combinations(enumerate(memories), 2):
+        is_near = likeness[i][j] >= SAME_MATTER and one.kind != "episodic"
+        is_alike = (one.kind, one.speaker) == (other.kind, other.speaker)
+        if is_near and is_alike and _contradict(read(one.text), read(other.text)):
             # An unknown time is the older one, and of equals the first is newer.
-            pairs.append((i, j) if isnan(theirs) or ours >= theirs else (j, i))
+            is_newer = isnan(other.written_ts) or one.written_ts >= other.written_ts
+            pairs.append((i, j) if is_newer else (j, i))
     return pairs
 
 
@@ -85,13 +79,14 @@ def is_denied(memory: Memory, said: Sequence[str]) -> bool:
     if memory.kind == "episodic":
         return False
     stored = _read(memory.text)
-    matter = stored.words - stored.particulars - _lexicon("common") - _lexicon("negations")
+    other_words = stored.particulars | _lexicon("common") | _lexicon("negations")
+    matter = set(stored.words) - other_words
     for text in said:
         for sentence in _SENTENCE.findall(text[:READ_CHARS]):
             if sentence.rstrip().endswith("?"):
                 continue
             stated = _read(sentence)
-            shared = len(matter & stated.words)
+            shared = len(matter.intersection(stated.words))
             # Most words of a matter, two at least, are about it.
             if shared >= 2 and 2 * shared >= len(matter) and _contradict(stored, stated):
                 return True
@@ -99,42 +94,31 @@ def is_denied(memory: Memory, said: Sequence[str]) -> bool:
 
 
 class _Reading(NamedTuple):
-    words: frozenset[str]
+    words: list[str]
     is_negated: bool
     particulars: frozenset[str]
+    """Names and numbers."""
 
 
-def _read(text: str) -> _Reading:
-    words = _words(text)
-    particulars = frozenset(_particulars(text, heads=False))
-    return _Reading(frozenset(words), _is_negated(words), particulars)
+def _read(text: str, heads: bool = False) -> _Reading:
+    """Read a text; `heads` takes capitals at the head of a sentence for names too."""
+    words: list[str] = []
+    particulars: set[str] = set()
+    end = 0
+    for match in _WORD.finditer(text[:READ_CHARS]):
+        word, gap = match.group(), text[end : match.start()]
+        begins = not end or not _SENTENCE_ENDS.isdisjoint(gap)
+        end = match.end()
+        words.append(word.casefold())
+        if (word[0].isupper() and (heads or not begins)) or any(map(str.isdigit, word)):
+            particulars.add(words[-1])
+    negations = _lexicon("negations")
+    denials = [word for word in words if word in negations or word.endswith(("n't", "n\u2019t"))]
+    # Two denials affirm.
+    return _Reading(words, len(denials) % 2 == 1, frozenset(particulars) - _lexicon("common"))
 
 
 def _contradict(one: _Reading, other: _Reading) -> bool:
     if one.is_negated != other.is_negated:
         return True
-    return bool(one.particulars - other.words and other.particulars - one.words)
-
-
-def _words(text: str) -> list[str]:
-    return [word.casefold() for word in _WORD.findall(text[:READ_CHARS])]
-
-
-def _is_negated(words: Sequence[str]) -> bool:
-    """Whether a text denies something; two denials affirm."""
-    negations = _lexicon("negations")
-    return sum(word in negations or word.endswith(("n't", "n\u2019t")) for word in words) % 2 == 1
-
-
-def _particulars(text: str, heads: bool) -> set[str]:
-    """Names and numbers; words at the head of a sentence are capitals only perhaps."""
-    found = set()
-    end = 0
-    for match in _WORD.finditer(text[:READ_CHARS]):
-        word, gap = match.group(), text[end : match.start()]
-        begins = not end or any(mark in _SENTENCE_ENDS for mark in gap)
-        end = match.end()
-        is_name = word[0].isupper() and (heads or not begins)
-        if is_name or any(map(str.isdigit, word)):
-            found.add(word.casefold())
-    return found - _lexicon("common")
+    return bool(one.particulars.difference(other.words) and other.particulars.difference(one.words))

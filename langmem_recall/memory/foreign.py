@@ -257,15 +257,16 @@ def _clauses_before(sentence: str, place: int) -> str:
 
 
 @cache
-def _tables() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+def tables(name: str) -> dict[str, Any]:
+    """What the data file of that name holds."""
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text("utf-8"))
 
 
 @cache
 def pattern(name: str) -> re.Pattern[str]:
     """A pattern of foreign.toml, compiled when it is first needed."""
-    source = _tables()["patterns"][name]
-    for fragment, text in _tables()["fragments"].items():
+    source = tables("foreign")["patterns"][name]
+    for fragment, text in tables("foreign")["fragments"].items():
         source = source.replace(f"{{{fragment}}}", text)
     return re.compile(source.replace("\n", ""))
 
@@ -332,9 +333,8 @@ def _disowns(sentence: str) -> bool:
 
 def _begins_foreign(line: str) -> bool:
     """Whether all from this line on is from outside."""
-    folded = line.casefold()
-    is_foreign = _has("foreign_line", folded) or _has("header_line", folded)
-    return is_foreign or _OPEN_QUOTE.search(line) is not None
+    folded, quote = line.casefold(), _OPEN_QUOTE.search(line)
+    return _has("foreign_line", folded) or _has("header_line", folded) or quote is not None
 
 
 def _is_own_lead(lead: str) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
-from itertools import islice
+from functools import partial
 from math import isfinite
+from operator import is_
 from typing import Any, TypeGuard, get_args
 
 from langmem_recall.errors import InputError
@@ -15,29 +17,6 @@ from langmem_recall.types import DEFAULT_SALIENCE, KINDS, STATUSES, Memory, Name
 
 TEXT_FIELDS = ("content", "text", "memory")
 """Fields that may hold a memory's text, in order of preference."""
-
-MEMORY_FIELDS = (
-    "content",
-    "kind",
-    "source",
-    "confidence",
-    "salience",
-    "written_at",
-    "confirmed_at",
-    "thread_id",
-    "turn",
-    "speaker",
-    "entities",
-    "tags",
-    "valid_from",
-    "valid_until",
-    "supersedes",
-    "derived_from",
-    "pinned",
-    "status",
-    "superseded_at",
-)
-"""The flat JSON of a memory in the store."""
 
 LARGEST = 1e18
 """A number beyond it was never meant as one."""
@@ -81,38 +60,21 @@ def read_memory(
     updated_at: datetime | None = None,
 ) -> Memory:
     """Read any stored value as a memory; what is absent or malformed gets its default."""
-    declared, turn = _time(value.get("written_at")), value.get("turn")
-    salience: Any = value.get("salience")
-    if salience is None:
-        salience = value.get("importance")
+    fields = {name: read(value.get(name)) for name, read in _READERS.items()}
+    if value.get("salience") is None:
+        importance: Any = value.get("importance")
         # Others give the importance as a whole number from 1 to 10.
-        if _is_whole(salience, 11) and salience >= 1:
-            salience = salience / 10
+        is_rating = _is_whole(importance, 11) and importance >= 1
+        fields["salience"] = _share(DEFAULT_SALIENCE, importance / 10 if is_rating else importance)
+    declared, created = fields["written_at"], aware(created_at)
     return Memory(
         namespace=namespace,
         key=key,
         text=text_of(value),
-        kind=_choice(value.get("kind"), KINDS, "semantic"),
-        source=_choice(value.get("source"), SOURCES, "unknown"),
-        confidence=_share(value.get("confidence"), 1.0),
-        salience=_share(salience, DEFAULT_SALIENCE),
-        written_at=declared or aware(created_at),
-        confirmed_at=_time(value.get("confirmed_at")),
-        thread_id=_text(value.get("thread_id")),
-        turn=turn if isinstance(turn, str) or _is_whole(turn, LARGEST_WHOLE) else None,
-        speaker=_text(value.get("speaker")),
-        entities=_texts(value.get("entities")),
-        tags=_texts(value.get("tags")),
-        valid_from=_time(value.get("valid_from")),
-        valid_until=_time(value.get("valid_until")),
-        supersedes=_texts(value.get("supersedes")),
-        derived_from=_texts(value.get("derived_from")),
-        pinned=value.get("pinned") is True,
-        status=_choice(value.get("status"), STATUSES, "active"),
-        superseded_at=_time(value.get("superseded_at")),
+        **fields | {"written_at": declared or created},
         dated=declared is not None,
         value=value,
-        created_at=aware(created_at),
+        created_at=created,
         updated_at=aware(updated_at),
     )
 
@@ -143,15 +105,16 @@ def content_of(value: Mapping[str, Any]) -> Any:
 
 def labels_of(memory: Memory) -> str:
     """What a writer says in other places than the text: key, speaker, turn and tags with words."""
-    labels = (memory.key, memory.speaker, memory.turn, *memory.tags)
-    texts = (label for label in labels if isinstance(label, str))
-    return "\n".join(text for text in texts if not text.isascii() or _WORDY.search(text))
+    return "\n".join(
+        label
+        for label in (memory.key, memory.speaker, memory.turn, *memory.tags)
+        if isinstance(label, str) and (not label.isascii() or _WORDY.search(label))
+    )
 
 
 def write_value(memory: Memory) -> dict[str, Any]:
     """The flat JSON of a memory; defaults that say nothing are left out."""
-    fields = {name: getattr(memory, name) for name in MEMORY_FIELDS[1:]}
-    return _with_fields({"content": memory.text}, fields)
+    return revised_value(replace(memory, value={}))
 
 
 def revised_value(memory: Memory, **changes: Any) -> dict[str, Any]:
@@ -159,15 +122,13 @@ def revised_value(memory: Memory, **changes: Any) -> dict[str, Any]:
 
     The time of writing is spelled out, because rewriting an item may reset its creation time.
     """
-    value = dict(memory.value) or write_value(memory)
-    if memory.written_at is not None:
+    value = dict(memory.value)
+    if not value:
+        value = {"content": memory.text}
+        changes = {name: getattr(memory, name) for name in MEMORY_FIELDS[1:]} | changes
+    elif memory.written_at is not None:
         value.setdefault("written_at", memory.written_at.isoformat())
-    return _with_fields(value, changes)
-
-
-def _with_fields(value: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A value with fields set as JSON; those that say nothing are removed."""
-    for name, field in fields.items():
+    for name, field in changes.items():
         if field is None or field == () or field is False:
             value.pop(name, None)
         elif isinstance(field, datetime):
@@ -186,14 +147,15 @@ def cleaned(text: str) -> str:
 
 def checked_text(text: Any, max_text: int = LONGEST_TEXT) -> str:
     """The text of a memory, cleaned; InputError where there is none or too much of it."""
-    if not isinstance(text, str) or not cleaned(text).strip():
+    words = cleaned(text) if isinstance(text, str) else ""
+    if not words.strip():
         raise InputError(f"A memory needs text, got {text!r:.80}. Pass the words to remember.")
     if len(text) > max_text:
         raise InputError(
             f"A memory may have {max_text:,} characters, got {len(text):,}. Remember what matters "
             "of it, or raise Writing(max_text=...) of the RecallStore."
         )
-    return cleaned(text)
+    return words
 
 
 def find_entities(text: str) -> tuple[str, ...]:
@@ -209,10 +171,10 @@ def find_entities(text: str) -> tuple[str, ...]:
             found[-1] += f" {word}"
         elif is_name or is_identifier:
             found.append(word)
-        begins = any(mark in _SENTENCE_ENDS for mark in chunk[len(word) :] + gap)
+        begins = not _SENTENCE_ENDS.isdisjoint(chunk[len(word) :] + gap)
         runs_on = is_name and word == chunk and gap == " "
-    short = (entity for entity in found if len(entity) <= LONGEST_ENTITY)
-    return tuple(islice(dict.fromkeys(short), MOST_ENTITIES))
+    short = [entity for entity in found if len(entity) <= LONGEST_ENTITY]
+    return tuple(dict.fromkeys(short))[:MOST_ENTITIES]
 
 
 def _is_identifier(word: str) -> bool:
@@ -221,8 +183,7 @@ def _is_identifier(word: str) -> bool:
         return False
     if not word[0].isalpha():
         return bool(_VERSION.fullmatch(word))
-    has_capital = any(letter.isupper() for letter in word[1:])
-    return has_capital or "_" in word or any(letter.isdigit() for letter in word)
+    return "_" in word or any(map(str.isupper, word[1:])) or any(map(str.isdigit, word))
 
 
 # --- What is refused ---
@@ -292,14 +253,12 @@ def new_memory(
     """A memory from what a caller says of it; raises InputError for what cannot be meant."""
     text = checked_text(text, max_text)
     given = {name: field for name, field in fields.items() if field is not None}
-    for name, (is_meant, expected) in _CHECKS.items():
-        if name not in given:
-            continue
-        if name in _LISTS and (count := len(_listed(given[name]))) > MOST_LABELS:
-            raise InputError(f"{name} may have {MOST_LABELS} entries, got {count:,}.")
-        if not is_meant(given[name]):
-            raise InputError(f"{name} must be {expected}, got {given[name]!r:.80}.")
     for name, field in given.items():
+        is_meant, expected = _CHECKS[name]
+        if name in _LISTS and (count := len(_listed(field))) > MOST_LABELS:
+            raise InputError(f"{name} may have {MOST_LABELS} entries, got {count:,}.")
+        if not is_meant(field):
+            raise InputError(f"{name} must be {expected}, got {field!r:.80}.")
         if isinstance(field, datetime):
             given[name] = aware(field)
         elif name in _LISTS:
@@ -360,9 +319,8 @@ def _bounded(part: Any, levels: int = DEEPEST, room: Iterator[int] | None = None
         return {_spelt(name): _bounded(each, levels - 1, room) for name, each in part.items()}
     if isinstance(part, list | tuple) and is_within:
         return [_bounded(each, levels - 1, room) for each in part]
-    if part is None or isinstance(part, bool | float):
-        return part
-    if isinstance(part, int) and abs(part) < LARGEST_WHOLE:
+    is_number = isinstance(part, float) or (isinstance(part, int) and abs(part) < LARGEST_WHOLE)
+    if part is None or is_number:
         return part
     return _spelt(part) if is_within else "..."
 
@@ -374,15 +332,19 @@ def _spelt(part: Any) -> str:
         return type(part).__name__
 
 
-def _choice(field: Any, allowed: tuple[Any, ...], default: Any) -> Any:
+def _choice(allowed: tuple[Any, ...], default: Any, field: Any) -> Any:
     return field if field in allowed else default
 
 
-def _share(field: Any, default: float) -> float:
+def _share(default: float, field: Any) -> float:
     """A number in [0, 1]; beyond 1 it is taken for one of a scale to 10."""
     if isinstance(field, bool) or not isinstance(field, int | float) or not abs(field) < LARGEST:
         return default
     return min(field / 10, 1.0) if field > 1 else float(max(field, 0))
+
+
+def _turn(field: Any) -> int | str | None:
+    return field if isinstance(field, str) or _is_whole(field, LARGEST_WHOLE) else None
 
 
 def _text(field: Any) -> str | None:
@@ -393,7 +355,7 @@ def _texts(field: Any) -> tuple[str, ...]:
     if isinstance(field, str):
         return (field,)
     parts = field if isinstance(field, list | tuple) else ()
-    return tuple(_spelt(_bounded(part)) for part in parts)
+    return tuple(part if isinstance(part, str) else _spelt(_bounded(part)) for part in parts)
 
 
 def _time(field: Any) -> datetime | None:
@@ -403,3 +365,23 @@ def _time(field: Any) -> datetime | None:
         return aware(datetime.fromisoformat(field)) if isinstance(field, str) else None
     except ValueError:
         return None
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "kind": partial(_choice, KINDS, "semantic"),
+    "source": partial(_choice, SOURCES, "unknown"),
+    "confidence": partial(_share, 1.0),
+    "salience": partial(_share, DEFAULT_SALIENCE),
+    **dict.fromkeys(("written_at", "confirmed_at"), _time),
+    "thread_id": _text,
+    "turn": _turn,
+    "speaker": _text,
+    **dict.fromkeys(("entities", "tags"), _texts),
+    **dict.fromkeys(("valid_from", "valid_until"), _time),
+    **dict.fromkeys(("supersedes", "derived_from"), _texts),
+    "pinned": partial(is_, True),
+    "status": partial(_choice, STATUSES, "active"),
+    "superseded_at": _time,
+}
+MEMORY_FIELDS = ("content", *_READERS)
+"""The flat JSON of a memory in the store."""

@@ -41,7 +41,7 @@ from langmem_recall.flows.sweep import Sweeper, SweepRequest
 from langmem_recall.flows.usage import Ledger
 from langmem_recall.flows.write import Writer, Writing
 from langmem_recall.guard.judge import Guard, default_guard
-from langmem_recall.memory.sweep import STEPS, Forgotten, Step, SweepReport
+from langmem_recall.memory.upkeep import STEPS, Forgotten, Step, SweepReport
 from langmem_recall.memory.value import check_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.backend import backend_of, utc_now

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langmem_recall.errors import InputError
-from langmem_recall.memory.sweep import (
+from langmem_recall.memory.upkeep import (
     Forgotten,
     Row,
     SweepReport,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langmem_recall.memory.usage import (
+from langmem_recall.memory.upkeep import (
     counts_as_use,
     faded,
     pooled,

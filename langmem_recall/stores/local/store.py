@@ -33,7 +33,7 @@ from langgraph.store.base import (
 
 from langmem_recall.errors import InputError, described
 from langmem_recall.filters import check_filter, matches
-from langmem_recall.memory.usage import reinforced
+from langmem_recall.memory.upkeep import reinforced
 from langmem_recall.stores.local import rows
 from langmem_recall.stores.local.embedder import Embedder
 from langmem_recall.stores.local.file import MEMORY, LocalFile

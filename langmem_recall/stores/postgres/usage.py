@@ -10,7 +10,7 @@ from typing import TypeVar
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Plan
 from langmem_recall.flows.usage import UsageBackend, UsageBatch
-from langmem_recall.memory.usage import MOST_MERIT, SECONDS_PER_DAY
+from langmem_recall.memory.upkeep import MOST_MERIT, SECONDS_PER_DAY
 from langmem_recall.stores.postgres.database import (
     Database,
     Rows,

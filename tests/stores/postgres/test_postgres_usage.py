@@ -17,7 +17,7 @@ from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Host, run
 from langmem_recall.flows.usage import USAGE, UsageBatch
-from langmem_recall.memory.usage import pooled, reinforced
+from langmem_recall.memory.upkeep import pooled, reinforced
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.postgres.database import Database
 from langmem_recall.stores.postgres.schema import (

@@ -1,4 +1,4 @@
-"""What a sweep decides: which memories expire, fade, merge, lie idle, or are old history."""
+"""What uses, outcomes, repetition and sweeps do to a memory and to its usage record."""
 
 from __future__ import annotations
 
@@ -10,8 +10,94 @@ from math import isnan
 from typing import Any, Literal, NamedTuple, get_args
 
 from langmem_recall.errors import InputError
-from langmem_recall.memory.usage import later_end, union
-from langmem_recall.types import Memory, MemoryId, Namespace
+from langmem_recall.types import (
+    DEFAULT_SALIENCE,
+    VERIFIED_TRUST,
+    Memory,
+    MemoryId,
+    Namespace,
+    Usage,
+    UsageDelta,
+)
+
+SECONDS_PER_DAY = 86_400.0
+MOST_MERIT = 5
+"""Outcomes count up to this many net steps either way."""
+
+
+def faded(count: float, seconds: float, fade_per_day: float) -> float:
+    """A use count after some time: each day leaves `fade_per_day` of it."""
+    return count * float(fade_per_day ** (max(seconds, 0.0) / SECONDS_PER_DAY))
+
+
+def reinforced(usage: Usage, delta: UsageDelta, fade_per_day: float) -> Usage:
+    """The usage record after some more uses and outcomes."""
+    merit = max(-MOST_MERIT, min(usage.merit + delta.merit, MOST_MERIT))
+    if delta.last is None:
+        return usage._replace(merit=merit)
+    if usage.last_used is None:
+        return Usage(delta.uses, float(delta.uses), delta.last, delta.before, merit)
+    latest = max(usage.last_used, delta.last)
+    decayed = faded(usage.decayed, latest - usage.last_used, fade_per_day)
+    added = faded(float(delta.uses), latest - delta.last, fade_per_day)
+    earlier = (delta.before, min(usage.last_used, delta.last), usage.before)
+    before = max(time for time in earlier if time is not None)
+    return Usage(usage.uses + delta.uses, decayed + added, latest, before, merit)
+
+
+def pooled(pending: UsageDelta | None, delta: UsageDelta) -> UsageDelta:
+    """Uses and outcomes added to those that are pending; opposite outcomes cancel out."""
+    if pending is None:
+        return delta
+    times = (pending.last, delta.last, pending.before, delta.before)
+    known = sorted((time for time in times if time is not None), reverse=True)
+    latest, before = [*known, None, None][:2]
+    return UsageDelta(pending.uses + delta.uses, latest, before, pending.merit + delta.merit)
+
+
+def counts_as_use(usage: Usage, now: float, refresh_floor: float) -> bool:
+    """Whether a use at `now` is far enough from the last one; 0 counts every use."""
+    if usage.last_used is None or refresh_floor <= 0:
+        return True
+    return now - usage.last_used >= refresh_floor
+
+
+def restated(stored: Memory, said: Memory, now: datetime) -> dict[str, Any]:
+    """What changes in a memory when the same is said again.
+
+    Only a source that needs no verification vouches for it: an agent that repeats what it was
+    shown neither confirms it nor raises its trust.
+    """
+    # The default says nothing of how much it matters.
+    said_salience = said.salience if said.salience > DEFAULT_SALIENCE else 0.0
+    changes: dict[str, Any] = {"salience": max(stored.salience, said_salience)}
+    if said.trust >= VERIFIED_TRUST:
+        changes["confirmed_at"] = now
+        changes["confidence"] = max(stored.confidence, said.confidence)
+        if said.trust > stored.trust:
+            changes["source"] = said.source
+    return combined(stored, said, **changes)
+
+
+def combined(stored: Memory, other: Memory, **changes: Any) -> dict[str, Any]:
+    """What these changes, and all that two memories of the same say, change in the first."""
+    ends = (stored.valid_until, other.valid_until)
+    changes |= {
+        "pinned": stored.pinned or other.pinned,
+        "tags": union(stored.tags, other.tags),
+        "entities": union(stored.entities, other.entities),
+        # No end is later than any.
+        "valid_until": None if None in ends else max(filter(None, ends)),
+    }
+    return {name: new for name, new in changes.items() if new != getattr(stored, name)}
+
+
+def union(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels of both, each once."""
+    return tuple(dict.fromkeys((*one, *other)))
+
+
+# --- Sweeps: which memories expire, fade, merge, lie idle, or are old history ---
 
 Step = Literal["expire", "decay", "merge"]
 Action = Literal["expire", "decay", "merge", "remove", "cold", "purge", "index"]
@@ -107,17 +193,16 @@ def expiry(memory: Memory, now: datetime) -> str | None:
 
 def faded_confidence(memory: Memory, durable_kinds: Collection[str]) -> float | None:
     """The confidence that a pass leaves of an unconfirmed inference; None for all else."""
-    if memory.source != "agent_inferred" or memory.confirmed_at is not None:
-        return None
-    if memory.status != "active" or is_durable(memory, durable_kinds):
+    is_inference = memory.source == "agent_inferred" and memory.confirmed_at is None
+    if not is_inference or _is_exempt(memory, durable_kinds):
         return None
     # Rounded, because fourteen times 0.05 off 1.0 is not 0.3 in floats.
     return max(round(memory.confidence - FADE, 6), 0.0)
 
 
-def is_durable(memory: Memory, durable_kinds: Collection[str]) -> bool:
+def _is_exempt(memory: Memory, durable_kinds: Collection[str]) -> bool:
     """Whether time takes nothing from a memory."""
-    return memory.pinned or memory.kind in durable_kinds
+    return memory.status != "active" or memory.pinned or memory.kind in durable_kinds
 
 
 def purge(memory: Memory, before: datetime | None) -> str | None:
@@ -138,9 +223,7 @@ def coldness(
     signals: tuple[float, float],
 ) -> str | None:
     """Why a memory is a candidate for eviction, by its strength and recency, or None."""
-    if idle is None or idle < cold_after or memory.status != "active":
-        return None
-    if is_durable(memory, durable_kinds):
+    if idle is None or idle < cold_after or _is_exempt(memory, durable_kinds):
         return None
     strength, recency = signals
     return f"unused for {idle.days} days (strength {strength:.2f}, recency {recency:.2f})"
@@ -163,18 +246,15 @@ def merged(stored: Memory, dropped: Memory) -> dict[str, Any]:
     A memory that stands by itself goes on doing so: it does not fall with what the other one was
     derived from. Confidence is raised by a source as good, never by a lesser one.
     """
-    times = [time for time in (stored.written_at, dropped.written_at) if time is not None]
-    confirmed = [time for time in (stored.confirmed_at, dropped.confirmed_at) if time is not None]
-    changes: dict[str, Any] = {
-        "written_at": min(times, default=None),
-        "confirmed_at": max(confirmed, default=None),
-        "confidence": max(stored.confidence, dropped.confidence * (dropped.trust >= stored.trust)),
-        "salience": max(stored.salience, dropped.salience),
-        "pinned": stored.pinned or dropped.pinned,
-        "valid_until": later_end(stored, dropped),
-        "entities": union(stored.entities, dropped.entities),
-        "tags": union(stored.tags, dropped.tags),
-        "derived_from": stored.derived_from and union(stored.derived_from, dropped.derived_from),
-        "supersedes": union(stored.supersedes, dropped.supersedes),
-    }
-    return {name: new for name, new in changes.items() if new != getattr(stored, name)}
+    times = filter(None, (stored.written_at, dropped.written_at))
+    confirmed = filter(None, (stored.confirmed_at, dropped.confirmed_at))
+    return combined(
+        stored,
+        dropped,
+        written_at=min(times, default=None),
+        confirmed_at=max(confirmed, default=None),
+        confidence=max(stored.confidence, dropped.confidence * (dropped.trust >= stored.trust)),
+        salience=max(stored.salience, dropped.salience),
+        derived_from=stored.derived_from and union(stored.derived_from, dropped.derived_from),
+        supersedes=union(stored.supersedes, dropped.supersedes),
+    )
