@@ -80,6 +80,7 @@ class LocalBackend(GenericBackend):
 
     queries_as_documents = False
     holds_words = True
+    takes_vectors = True
     store: LocalStore
 
     def __init__(

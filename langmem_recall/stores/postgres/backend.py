@@ -12,8 +12,7 @@ from langmem_recall.errors import InputError
 from langmem_recall.flows.backend import OnProgress
 from langmem_recall.flows.candidates import listing
 from langmem_recall.flows.effects import Effect, Ops, Plan
-from langmem_recall.stores.backend import Fetched, GenericBackend, fetch_with_ops
-from langmem_recall.stores.index import NamespaceIndex
+from langmem_recall.stores.backend import Fetched, GenericBackend, NamespaceIndex, fetch_with_ops
 from langmem_recall.stores.postgres.database import (
     NO_RIGHT,
     READ_ONLY,
