@@ -22,7 +22,7 @@ from langgraph.store.memory import InMemoryStore
 from langmem_recall.deadline import loading
 from langmem_recall.errors import described
 from langmem_recall.filters import matches
-from langmem_recall.flows.backend import Backend
+from langmem_recall.flows.backend import Backend, OnProgress
 from langmem_recall.flows.candidates import (
     COSINE_LIMIT,
     MatchedCue,
@@ -37,7 +37,7 @@ from langmem_recall.flows.candidates import (
     make_candidates,
     match,
 )
-from langmem_recall.flows.effects import Call, Ops, Plan
+from langmem_recall.flows.effects import Call, Host, Ops, Plan, arun, run
 from langmem_recall.flows.usage import SidecarUsage, UsageBackend
 from langmem_recall.memory.value import read_memory
 from langmem_recall.ranking.arrays import FloatArray
@@ -45,6 +45,8 @@ from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import Catalog, traits_of
 from langmem_recall.ranking.evidence import Window, score_evidence
 from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace
+
+Clock = Callable[[], datetime]
 
 MOST_NAMESPACES = 256
 """Indexes kept in memory; the one searched longest ago goes first."""
@@ -65,10 +67,7 @@ def utc_now() -> datetime:
 
 
 def backend_of(
-    store: BaseStore,
-    clock: Callable[[], datetime] = utc_now,
-    index_limit: int = 100_000,
-    max_age_s: float = 30.0,
+    store: BaseStore, clock: Clock = utc_now, index_limit: int = 100_000, max_age_s: float = 30.0
 ) -> Backend:
     """The backend of a store: of its engine where we know that, else one that fits any store.
 
@@ -92,6 +91,40 @@ def backend_of(
     backend = GenericBackend(store, clock, index_limit, max_age_s)
     backend.queries_as_documents = not isinstance(store, InMemoryStore)
     return backend
+
+
+def reindex(store: BaseStore, progress: OnProgress | None = None, *, batch: int = 256) -> int:
+    """Make every vector of a store anew with the embedder it is configured with.
+
+    Vectors of two embedders are never compared with each other. Stopped at any point, it goes on
+    from there when it is called again.
+
+    Args:
+        store: A LocalStore or Postgres store, or a `RecallStore` around one.
+        progress: Called after each batch with how many are done, and of how many.
+        batch: Texts that the embedder gets at a time.
+
+    Returns:
+        How many were embedded by this call.
+    """
+    backend, host = _inside(store)
+    return run(backend.reindex(progress, batch), host)
+
+
+async def areindex(
+    store: BaseStore, progress: OnProgress | None = None, *, batch: int = 256
+) -> int:
+    """The async twin of `reindex`."""
+    backend, host = _inside(store)
+    return await arun(backend.reindex(progress, batch), host)
+
+
+def _inside(store: BaseStore) -> tuple[Backend, Host]:
+    from langmem_recall.stores.recall_store import RecallStore
+
+    inner = store.inner if isinstance(store, RecallStore) else store
+    backend = backend_of(inner)
+    return backend, Host(inner, inner, backend.embeddings)
 
 
 class Fetched(NamedTuple):
@@ -144,7 +177,7 @@ class NamespaceIndex:
 
     def memory(self, item: Item) -> Memory:
         """The memory of an item just read; what the index knew otherwise is corrected."""
-        known = self._memories.get((item.namespace, item.key))
+        known = self.known(id_of(item))
         # The very same time object comes only from a store that hands out what it keeps.
         if known is not None and known.updated_at is item.updated_at is not None:
             return known
@@ -165,7 +198,7 @@ class NamespaceIndex:
         with self.lock:
             if self._written_during_fill is not None:
                 self._written_during_fill.add((namespace, key))
-            known = self._memories.get((namespace, key))
+            known = self.known((namespace, key))
             memory = read_memory(namespace, key, dict(value), known.created_at if known else now)
             self._memories[memory.id] = memory
             self.catalog.put(memory.id, traits_of(memory))
@@ -241,9 +274,7 @@ class NamespaceIndex:
     def _build(self, memories: Sequence[Memory]) -> None:
         """A catalog of all memories at once: faster to make and to read than one by one."""
         self._memories = {memory.id: memory for memory in memories}
-        self.catalog = Catalog.of(
-            {memory.id: traits_of(memory) for memory in self._memories.values()}
-        )
+        self.catalog = Catalog.of({name: traits_of(it) for name, it in self._memories.items()})
 
 
 def _memory_of(item: Item) -> Memory:
@@ -254,13 +285,7 @@ def _memory_of(item: Item) -> Memory:
 class GenericBackend(Backend):
     """Any store: `search` for the dense channel, an index in this process for the words."""
 
-    def __init__(
-        self,
-        store: BaseStore,
-        clock: Callable[[], datetime],
-        index_limit: int,
-        max_age_s: float,
-    ) -> None:
+    def __init__(self, store: BaseStore, clock: Clock, index_limit: int, max_age_s: float) -> None:
         self.store = store
         self.usage: UsageBackend = SidecarUsage()
         hides_index = getattr(store, "index_config", NotImplemented) is NotImplemented
@@ -339,9 +364,7 @@ class GenericBackend(Backend):
         plain = SearchOp(
             request.prefix,
             dict(request.filter) if request.filter else None,
-            max(policy.pool, request.wanted),
-            0,
-            None,
+            limit=max(policy.pool, request.wanted),
             refresh_ttl=False,
         )
         degraded: list[str] = []
@@ -398,11 +421,8 @@ class GenericBackend(Backend):
 
     def _indexes_above(self, namespace: Namespace) -> list[NamespaceIndex]:
         with self._lock:
-            return [
-                index
-                for prefix, index in self._indexes.items()
-                if namespace[: len(prefix)] == prefix
-            ]
+            known = self._indexes.items()
+            return [index for prefix, index in known if namespace[: len(prefix)] == prefix]
 
 
 def _assemble(
@@ -428,6 +448,7 @@ def _assemble(
             index.note_delete(memory_id)
         elif item.namespace[: len(prefix)] == prefix and matches(item.value, request.filter):
             items.setdefault(memory_id, item)
+    word_count = len(items) - dense_count
     memories = index.memories(list(items.values()))
     catalog = index.catalog
     if matched.version != catalog.version or matched.catalog is not catalog:
@@ -448,10 +469,7 @@ def _assemble(
         items=items | {id_of(item): item for item in tail},
         exhausted=exhausted,
         searched=catalog.size,
-        channels={
-            "dense": 0 if cosines is None else dense_count,
-            "words": len(items) - dense_count,
-        },
+        channels={"dense": dense_count if cosines is not None else 0, "words": word_count},
         likeness=partial(likeness_in, index),
         degraded=tuple(degraded),
     )
