@@ -406,23 +406,13 @@ class RecallStore(BaseStore):
         return await arun(self._kept_secret(), self._host)
 
     def explain(
-        self,
-        namespace: Namespace,
-        key: str,
-        cue: Cue | str,
-        *,
-        policy: RecallPolicy | None = None,
+        self, namespace: Namespace, key: str, cue: Cue | str, *, policy: RecallPolicy | None = None
     ) -> Explanation:
         """Why a memory is, or is not, recalled for a cue; leaves no trace."""
         return run(self._reader.explain((namespace, key), cue, policy), self._host)
 
     async def aexplain(
-        self,
-        namespace: Namespace,
-        key: str,
-        cue: Cue | str,
-        *,
-        policy: RecallPolicy | None = None,
+        self, namespace: Namespace, key: str, cue: Cue | str, *, policy: RecallPolicy | None = None
     ) -> Explanation:
         """The async twin of `explain`."""
         return await arun(self._reader.explain((namespace, key), cue, policy), self._host)

@@ -54,10 +54,7 @@ PathOrFile = str | Path | IO[str]
 
 
 def export_jsonl(
-    store: BaseStore,
-    target: PathOrFile,
-    namespace: Namespace | None = None,
-    vectors: bool = False,
+    store: BaseStore, target: PathOrFile, namespace: Namespace | None = None, vectors: bool = False
 ) -> int:
     """Write all memories at or below a namespace, sorted by name; returns how many.
 
