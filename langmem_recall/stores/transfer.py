@@ -6,9 +6,11 @@ import base64
 import json
 import os
 import sqlite3
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -83,7 +85,7 @@ def export_jsonl(
             (decode_namespace(record.namespace)[len(VERDICT) :], record.key): record.decoded()
             for record in _sorted_records(connection, (*VERDICT, *prefix))
         }
-        count = 0
+        exported = 0
         for record in _sorted_records(connection, prefix):
             home, key = record.memory_id
             # The secret of nonces and what the embedder measures stay with the store; decisions go
@@ -99,8 +101,8 @@ def export_jsonl(
                 if row and row[0]:
                     fields["vectors"] = base64.b64encode(row[0]).decode()
             lines.write(_line(fields))
-            count += home[:1] != (SIDECAR_ROOT,)
-    return count
+            exported += home[:1] != (SIDECAR_ROOT,)
+    return exported
 
 
 def import_jsonl(
@@ -187,6 +189,7 @@ def _read_jsonl(
                 elif record:
                     records[tuple(record["namespace"]), record["key"]] = number, record
     puts: dict[MemoryId, Put] = {}
+    taken = ChainMap[MemoryId, Any](puts, records)
     for (home, key), (number, record) in records.items():
         if home[: len(VERDICT)] == VERDICT:
             continue
@@ -199,14 +202,17 @@ def _read_jsonl(
             # Version 0.1 wrote decisions as lines of their own.
             _, apart = records.get(((*VERDICT, *home), key), (0, {}))
             brought = record.get("decision", apart.get("value")) if decisions else None
-            _judge(put, brought, guard, store, puts)
+            _judge(put, brought, guard, store, taken)
     return puts
 
 
 def _judge(
-    put: Put, brought: Any, guard: Guard, store: BaseStore, puts: dict[MemoryId, Put]
+    put: Put, brought: Any, guard: Guard, store: BaseStore, puts: ChainMap[MemoryId, Any]
 ) -> None:
-    """Add the decision about a memory; a barred one waits beside the memory it would replace."""
+    """Add the decision about a memory; a barred one waits beside the memory it would replace.
+
+    Keys of lines that are still to come are in the second map of `puts`: they are not free.
+    """
     memory = put.memory(put.created_at)
     decision = Decision.from_dict(brought) if isinstance(brought, Mapping) else None
     if decision is None or decision.digest != digest_of(memory):
@@ -214,11 +220,9 @@ def _judge(
     present = store.get(put.namespace, put.key, refresh_ttl=False) if decision.bars else None
     if present is not None and present.value != put.value:
         del puts[put.id]
-        number = 1
-        while (home := (put.namespace, f"{put.key}{WAITING}{number}")) in puts or store.get(
-            *home, refresh_ttl=False
-        ):
-            number += 1
+        keys = (f"{put.key}{WAITING}{number}" for number in count(1))
+        homes = ((put.namespace, key) for key in keys)
+        home = next(it for it in homes if it not in puts and not store.get(*it, refresh_ttl=False))
         value = quarantined_value(put.value, decision.reasons, replaces=put.key)
         puts[home] = new_put(PutOp(*home, value, False), put.updated_at)
         puts[home].is_import = True

@@ -389,6 +389,22 @@ def test_a_barred_line_of_an_import_waits_beside_the_memory(
         assert [item.value["content"] for item in store.search(NS)] == [ODD["content"]]
 
 
+def test_what_waits_beside_a_memory_takes_no_key_of_a_later_line(tmp_path: Any) -> None:
+    target = InMemoryStore()
+    target.put(NS, "k", {"content": "aisle seats on flights"})
+    with LocalStore() as source:
+        source.put(NS, "k", ODD)
+        source.put(NS, "k?1", {"content": "window seats on trains"})
+        export_jsonl(source, tmp_path / "memories.jsonl")
+    import_jsonl(target, tmp_path / "memories.jsonl", guard=suspicious)
+    texts = {item.key: item.value["content"] for item in target.search(NS)}
+    assert texts == {
+        "k": "aisle seats on flights",
+        "k?1": "window seats on trains",
+        "k?2": ODD["content"],
+    }
+
+
 @pytest.mark.parametrize("home", [("secret",), ("calibration",), ("usage", "memories")])
 def test_an_import_brings_none_of_the_store_s_own_records(tmp_path: Any, home: Any) -> None:
     moment = "2026-01-01T00:00:00+00:00"
