@@ -199,7 +199,7 @@ class RecallStore(BaseStore):
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
         """Store an item, as the inner store does."""
-        run(self._put(namespace, key, value, index, ttl), self._host)
+        run(self._put(PutOp(namespace, key, cast(Any, value), index), ttl), self._host)
 
     async def aput(
         self,
@@ -211,7 +211,7 @@ class RecallStore(BaseStore):
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
         """Store an item, as the inner store does."""
-        await arun(self._put(namespace, key, value, index, ttl), self._host)
+        await arun(self._put(PutOp(namespace, key, cast(Any, value), index), ttl), self._host)
 
     def delete(self, namespace: Namespace, key: str) -> None:
         """Delete an item; its usage stays until `forget`."""
@@ -691,20 +691,11 @@ class RecallStore(BaseStore):
 
     # --- plans ------------------------------------------------------------------------------
 
-    def _put(
-        self,
-        namespace: Namespace,
-        key: str,
-        value: Mapping[str, Any],
-        index: Literal[False] | list[str] | None,
-        ttl: float | NotProvided | None,
-    ) -> Plan[None]:
-        yield from self._before_puts([PutOp(namespace, key, cast(Any, value), index)])
-        yield Call(
-            lambda: self._inner.put(namespace, key, value, index, ttl=ttl),
-            lambda: self._inner.aput(namespace, key, value, index, ttl=ttl),
-        )
-        self._backend.note_put(namespace, str(key), value, self._clock())
+    def _put(self, op: PutOp, ttl: float | NotProvided | None) -> Plan[None]:
+        yield from self._before_puts([op])
+        put: Any = op[:4]
+        yield Call(lambda: self._inner.put(*put, ttl=ttl), lambda: self._inner.aput(*put, ttl=ttl))
+        self._backend.note_put(op.namespace, str(op.key), cast(Any, op.value), self._clock())
 
     def _delete(self, namespace: Namespace, key: str) -> Plan[None]:
         yield from self._writer.forget_stand_ins([(namespace, key)])
