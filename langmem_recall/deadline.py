@@ -246,11 +246,10 @@ class _Workers:
             if len(self._running) >= self._size:
                 raise TooLate("all workers are busy")
             self._running.add(answer)
+        # A thread a call, not a queue before idle ones: those would be missing after a fork.
+        work = partial(self._work, answer, call)
         try:
-            # A thread a call, not a queue before idle ones: those would be missing after a fork.
-            threading.Thread(
-                target=self._work, args=(answer, call), name="langmem-recall", daemon=True
-            ).start()
+            threading.Thread(target=work, name="langmem-recall", daemon=True).start()
         except BaseException:
             self._end(answer)
             raise

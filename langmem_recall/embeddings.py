@@ -71,32 +71,29 @@ class LocalEmbeddings(Embeddings):
 
 def embedder_identity(embeddings: Embeddings) -> str:
     """A name that stays the same for the same model and changes with it."""
-    declared = getattr(embeddings, "identity", None)
-    if declared and isinstance(declared, str):
-        return declared
-    wrapped = _wrapped(embeddings)
-    if wrapped is not None:
-        return f"{type(embeddings).__name__}({getattr(wrapped, '__qualname__', type(wrapped))})"
-    marks = [f"{name}={mark}" for name, mark in _marks(embeddings).items()]
-    return f"{type(embeddings).__name__}({', '.join(marks)})"
+    identity, _ = _identify(embeddings)
+    return identity
 
 
 def names_model(embeddings: Embeddings) -> bool:
     """Whether the identity says which model it is, rather than only what class or function."""
+    _, is_model = _identify(embeddings)
+    return is_model
+
+
+def _identify(embeddings: Embeddings) -> tuple[str, bool]:
     declared = getattr(embeddings, "identity", None)
     if declared and isinstance(declared, str):
-        return True
-    return _wrapped(embeddings) is None and not _marks(embeddings).keys().isdisjoint(_MODEL)
-
-
-def _wrapped(embeddings: Embeddings) -> Any:
-    """The function that LangGraph has made an embedder of."""
-    return getattr(embeddings, "func", None) or getattr(embeddings, "afunc", None)
-
-
-def _marks(embeddings: Embeddings) -> dict[str, str | int]:
-    marks = ((name, getattr(embeddings, name, None)) for name in _IDENTIFYING)
-    return {name: mark for name, mark in marks if isinstance(mark, str | int) and mark}
+        return declared, True
+    kind = type(embeddings).__name__
+    # The function that LangGraph has made an embedder of.
+    wrapped = getattr(embeddings, "func", None) or getattr(embeddings, "afunc", None)
+    if wrapped is not None:
+        return f"{kind}({getattr(wrapped, '__qualname__', type(wrapped))})", False
+    found = ((name, getattr(embeddings, name, None)) for name in _IDENTIFYING)
+    marks = {name: mark for name, mark in found if isinstance(mark, str | int) and mark}
+    listed = ", ".join(f"{name}={mark}" for name, mark in marks.items())
+    return f"{kind}({listed})", not marks.keys().isdisjoint(_MODEL)
 
 
 def _readable(text: str) -> str:

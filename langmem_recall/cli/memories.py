@@ -178,7 +178,7 @@ def reindex_command(
     there. Exit code 1 when the embedder left some texts without a vector.
     """
     from langmem_recall.embeddings import embedder_identity
-    from langmem_recall.stores.reindexing import reindex
+    from langmem_recall.stores.backend import reindex
 
     embedder, waiting = load_embedder(embeddings), 0
     if not embedder:

@@ -7,7 +7,8 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from langgraph.store.memory import InMemoryStore
 from langmem_recall.deadline import loading
 from langmem_recall.errors import described
 from langmem_recall.filters import matches
-from langmem_recall.flows.backend import Backend
+from langmem_recall.flows.backend import Backend, OnProgress
 from langmem_recall.flows.candidates import (
     COSINE_LIMIT,
     MatchedCue,
@@ -36,13 +37,16 @@ from langmem_recall.flows.candidates import (
     make_candidates,
     match,
 )
-from langmem_recall.flows.effects import Call, Ops, Plan
+from langmem_recall.flows.effects import Call, Host, Ops, Plan, arun, run
 from langmem_recall.flows.usage import UsageBackend
+from langmem_recall.memory.value import read_memory
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.calibration import NullDistribution
+from langmem_recall.ranking.catalog import Catalog, traits_of
 from langmem_recall.ranking.evidence import Window, score_evidence
-from langmem_recall.stores.index import NamespaceIndex
-from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
+from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace
+
+Clock = Callable[[], datetime]
 
 MOST_NAMESPACES = 256
 """Indexes kept in memory; the one searched longest ago goes first."""
@@ -51,6 +55,10 @@ MOST_MEMORIES = 500_000
 LARGE_RECHECK = 20
 """A namespace found too large is counted again after this many times the index's age limit."""
 MOMENT_S = 0.002
+LONGEST_FILL_S = 1.0
+"""Seconds after which a fill is taken for hung, and another reader may begin one."""
+DEAD_SHARE = 0.25
+"""An index with more dead rows than this is built anew from its memories."""
 
 
 def utc_now() -> datetime:
@@ -59,10 +67,7 @@ def utc_now() -> datetime:
 
 
 def backend_of(
-    store: BaseStore,
-    clock: Callable[[], datetime] = utc_now,
-    index_limit: int = 100_000,
-    max_age_s: float = 30.0,
+    store: BaseStore, clock: Clock = utc_now, index_limit: int = 100_000, max_age_s: float = 30.0
 ) -> Backend:
     """The backend of a store: of its engine where we know that, else one that fits any store.
 
@@ -88,6 +93,40 @@ def backend_of(
     return backend
 
 
+def reindex(store: BaseStore, progress: OnProgress | None = None, *, batch: int = 256) -> int:
+    """Make every vector of a store anew with the embedder it is configured with.
+
+    Vectors of two embedders are never compared with each other. Stopped at any point, it goes on
+    from there when it is called again.
+
+    Args:
+        store: A LocalStore or Postgres store, or a `RecallStore` around one.
+        progress: Called after each batch with how many are done, and of how many.
+        batch: Texts that the embedder gets at a time.
+
+    Returns:
+        How many were embedded by this call.
+    """
+    backend, host = _inside(store)
+    return run(backend.reindex(progress, batch), host)
+
+
+async def areindex(
+    store: BaseStore, progress: OnProgress | None = None, *, batch: int = 256
+) -> int:
+    """The async twin of `reindex`."""
+    backend, host = _inside(store)
+    return await arun(backend.reindex(progress, batch), host)
+
+
+def _inside(store: BaseStore) -> tuple[Backend, Host]:
+    from langmem_recall.stores.recall_store import RecallStore
+
+    inner = store.inner if isinstance(store, RecallStore) else store
+    backend = backend_of(inner)
+    return backend, Host(inner, inner, backend.embeddings)
+
+
 class Fetched(NamedTuple):
     """What one read brought: a page for each search, and items by name, None for one gone."""
 
@@ -103,16 +142,150 @@ def fetch_with_ops(searches: Sequence[SearchOp], gets: Sequence[GetOp]) -> Plan[
     return Fetched(answers[: len(searches)], items)
 
 
+class NamespaceIndex:
+    """Catalog and memories below one namespace, filled by paging, kept current by writes."""
+
+    def __init__(self) -> None:
+        self.lock: AbstractContextManager[Any] = threading.RLock()
+        self.catalog = Catalog()
+        self.filled_at: float | None = None
+        """Clock reading of the last fill that ended."""
+        self.too_large = False
+        self._memories: dict[MemoryId, Memory] = {}
+        self._written_during_fill: set[MemoryId] | None = None
+        self._filling_since: float | None = None
+
+    def is_fresh(self, now: float, max_age_s: float) -> bool:
+        """Whether the last fill is recent enough to trust."""
+        return self.filled_at is not None and now - self.filled_at < max_age_s
+
+    def known(self, memory_id: MemoryId) -> Memory | None:
+        """What is known of a memory without reading it."""
+        return self._memories.get(memory_id)
+
+    def similarity(self, rows: Sequence[int]) -> FloatArray:
+        """Not known: the vectors stay in the store."""
+        return np.full((len(rows), len(rows)), np.nan)
+
+    def memories(self, items: Sequence[Item]) -> list[Memory]:
+        """The memories of items just read; an empty index takes them in at once, not each."""
+        if self._memories or not items:
+            return [self.memory(item) for item in items]
+        memories = [_memory_of(item) for item in items]
+        self._build(memories)
+        return memories
+
+    def memory(self, item: Item) -> Memory:
+        """The memory of an item just read; what the index knew otherwise is corrected."""
+        known = self.known(id_of(item))
+        # The very same time object comes only from a store that hands out what it keeps.
+        if known is not None and known.updated_at is item.updated_at is not None:
+            return known
+        is_same = known is not None and known.value == item.value
+        if known is not None and is_same and known.updated_at == item.updated_at:
+            return known
+        memory = _memory_of(item)
+        self._memories[memory.id] = memory
+        # The same value under other times: its words need not be read again.
+        if not is_same:
+            self.catalog.put(memory.id, traits_of(memory))
+        return memory
+
+    def note_put(
+        self, namespace: Namespace, key: str, value: Mapping[str, Any], now: datetime
+    ) -> None:
+        """A write through the wrapper; the item's own times are learned when it is next read."""
+        with self.lock:
+            if self._written_during_fill is not None:
+                self._written_during_fill.add((namespace, key))
+            known = self.known((namespace, key))
+            memory = read_memory(namespace, key, dict(value), known.created_at if known else now)
+            self._memories[memory.id] = memory
+            self.catalog.put(memory.id, traits_of(memory))
+
+    def note_delete(self, memory_id: MemoryId) -> None:
+        """A deletion through the wrapper, or one elsewhere that came to light."""
+        with self.lock:
+            if self._written_during_fill is not None:
+                self._written_during_fill.add(memory_id)
+            self._drop(memory_id)
+
+    @property
+    def newest(self) -> datetime | None:
+        """When the memory written last was written, as the store has it; None before a fill."""
+        if self.filled_at is None or self.too_large:
+            return None
+        with self.lock:
+            times = [memory.updated_at for memory in self._memories.values() if memory.updated_at]
+        return max(times, default=None)
+
+    def begin_fill(self) -> float | None:
+        """Remember from now on which memories are written, so that the fill does not undo them.
+
+        What it returns ends the fill; None while another one is under way that does not hang.
+        """
+        with self.lock:
+            now = time.monotonic()
+            if self._filling_since is not None and now - self._filling_since < LONGEST_FILL_S:
+                return None
+            self._filling_since = now
+            if self._written_during_fill is None:
+                self._written_during_fill = set()
+            return now
+
+    def cease_fill(self, begun: float) -> None:
+        """The fill that began then is over, or was given up."""
+        with self.lock:
+            if self._filling_since == begun:
+                self._filling_since = self._written_during_fill = None
+
+    def take_changes(self, items: Iterable[Item], count: int, now: float) -> bool:
+        """Take in what was written lately; False where deletions or the like ask for a listing."""
+        with self.lock:
+            written = self._written_during_fill or set()
+            for item in items:
+                if id_of(item) not in written:
+                    self.memory(item)
+            if written or len(self._memories) != count:
+                return False
+            self._end(now)
+            return True
+
+    def end_fill(self, items: Iterable[Item], now: float) -> None:
+        """Take in a whole listing: new and changed memories in, vanished ones out."""
+        with self.lock:
+            written = self._written_during_fill or set()
+            listed = {id_of(item): item for item in items}
+            fresh = [item for memory_id, item in listed.items() if memory_id not in written]
+            self.memories(fresh)
+            for memory_id in self._memories.keys() - listed.keys() - written:
+                self._drop(memory_id)
+            self._end(now)
+
+    def _drop(self, memory_id: MemoryId) -> None:
+        self._memories.pop(memory_id, None)
+        self.catalog.remove(memory_id)
+
+    def _end(self, now: float) -> None:
+        self.filled_at = now
+        if self.catalog.rows - self.catalog.size > DEAD_SHARE * self.catalog.rows:
+            self._build(list(self._memories.values()))
+
+    def _build(self, memories: Sequence[Memory]) -> None:
+        """A catalog of all memories at once: faster to make and to read than one by one."""
+        self._memories = {memory.id: memory for memory in memories}
+        self.catalog = Catalog.of({name: traits_of(it) for name, it in self._memories.items()})
+
+
+def _memory_of(item: Item) -> Memory:
+    # A copy, because some stores hand out the dict they keep.
+    return read_memory(item.namespace, item.key, dict(item.value), item.created_at, item.updated_at)
+
+
 class GenericBackend(Backend):
     """Any store: `search` for the dense channel, an index in this process for the words."""
 
-    def __init__(
-        self,
-        store: BaseStore,
-        clock: Callable[[], datetime],
-        index_limit: int,
-        max_age_s: float,
-    ) -> None:
+    def __init__(self, store: BaseStore, clock: Clock, index_limit: int, max_age_s: float) -> None:
         self.store = store
         self.usage = UsageBackend()
         hides_index = getattr(store, "index_config", NotImplemented) is NotImplemented
@@ -191,9 +364,7 @@ class GenericBackend(Backend):
         plain = SearchOp(
             request.prefix,
             dict(request.filter) if request.filter else None,
-            max(policy.pool, request.wanted),
-            0,
-            None,
+            limit=max(policy.pool, request.wanted),
             refresh_ttl=False,
         )
         degraded: list[str] = []
@@ -250,11 +421,8 @@ class GenericBackend(Backend):
 
     def _indexes_above(self, namespace: Namespace) -> list[NamespaceIndex]:
         with self._lock:
-            return [
-                index
-                for prefix, index in self._indexes.items()
-                if namespace[: len(prefix)] == prefix
-            ]
+            known = self._indexes.items()
+            return [index for prefix, index in known if namespace[: len(prefix)] == prefix]
 
 
 def _assemble(
@@ -280,6 +448,7 @@ def _assemble(
             index.note_delete(memory_id)
         elif item.namespace[: len(prefix)] == prefix and matches(item.value, request.filter):
             items.setdefault(memory_id, item)
+    word_count = len(items) - dense_count
     memories = index.memories(list(items.values()))
     catalog = index.catalog
     if matched.version != catalog.version or matched.catalog is not catalog:
@@ -300,10 +469,7 @@ def _assemble(
         items=items | {id_of(item): item for item in tail},
         exhausted=exhausted,
         searched=catalog.size,
-        channels={
-            "dense": 0 if cosines is None else dense_count,
-            "words": len(items) - dense_count,
-        },
+        channels={"dense": dense_count if cosines is not None else 0, "words": word_count},
         likeness=partial(likeness_in, index),
         degraded=tuple(degraded),
     )

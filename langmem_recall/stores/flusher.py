@@ -7,9 +7,8 @@ import atexit
 import logging
 import threading
 import weakref
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from tenacity import AsyncRetrying, RetryCallState, Retrying, wait_exponential, wait_random
 from tenacity.nap import sleep_using_event
@@ -17,25 +16,14 @@ from tenacity.wait import wait_base
 
 from langmem_recall.errors import described
 
+if TYPE_CHECKING:
+    from langmem_recall.stores.recall_store import RecallStore
+
 logger = logging.getLogger(__name__)
 
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0
 """Seconds between two tries, while a store does not take what is pending."""
-
-
-class Flushable(Protocol):
-    """A store with usage to write."""
-
-    @property
-    def needs_loop(self) -> bool:
-        """Whether it can only be written while an event loop runs."""
-
-    def flush(self) -> int:
-        """Write it now."""
-
-    def aflush(self) -> Coroutine[Any, Any, int]:
-        """Write it now, without blocking the loop."""
 
 
 class Flusher:
@@ -45,7 +33,7 @@ class Flusher:
     other processes; that is safe, because a ledger writes what is pending only once.
     """
 
-    def __init__(self, owner: Flushable, interval_s: float) -> None:
+    def __init__(self, owner: RecallStore, interval_s: float) -> None:
         self._owner = weakref.ref(owner)
         self._interval_s = interval_s
         self._lock = threading.Lock()
@@ -76,7 +64,7 @@ class Flusher:
         if owner is not None:
             _open_stores.discard(owner)
 
-    def begin(self) -> Flushable | None:
+    def begin(self) -> RecallStore | None:
         """The store to flush now; None where nothing refers to it any more."""
         self._is_nudged_again = False
         return self._owner()
@@ -98,9 +86,8 @@ class _ThreadTurn:
     def __init__(self, flusher: Flusher, interval_s: float) -> None:
         self._flusher = flusher
         self._stopped = threading.Event()
-        self._tries = Retrying(
-            wait=_patience(), before_sleep=_say, sleep=sleep_using_event(self._stopped)
-        )
+        sleep = sleep_using_event(self._stopped)
+        self._tries = Retrying(wait=_patience(), before_sleep=_say, sleep=sleep)
         self._is_flushing = False
         self._timer = threading.Timer(interval_s, self._run)
         self._timer.daemon = True
@@ -178,9 +165,8 @@ class _LoopTurn:
 
 def _patience() -> wait_base:
     """Longer each time; with jitter, so that processes do not all come back at once."""
-    return wait_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S) + wait_random(
-        0, FIRST_WAIT_S
-    )
+    longer = wait_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S)
+    return longer + wait_random(0, FIRST_WAIT_S)
 
 
 def _say(state: RetryCallState) -> None:
@@ -189,7 +175,7 @@ def _say(state: RetryCallState) -> None:
     logger.warning("Usage could not be written; it stays pending: %s", reason)
 
 
-_open_stores: weakref.WeakSet[Any] = weakref.WeakSet()
+_open_stores: weakref.WeakSet[RecallStore] = weakref.WeakSet()
 
 
 @atexit.register

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from inspect import isawaitable
-from typing import Any, Literal, Self, TypedDict, TypeVar, cast
+from typing import Any, Literal, Self, TypedDict, cast
 
 from langchain_core.documents import BaseDocumentCompressor
 from langgraph.store.base import (
@@ -44,7 +44,7 @@ from langmem_recall.guard.judge import Guard, default_guard
 from langmem_recall.memory.upkeep import STEPS, Forgotten, Step, SweepReport
 from langmem_recall.memory.value import check_value
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.backend import backend_of, utc_now
+from langmem_recall.stores.backend import Clock, backend_of, utc_now
 from langmem_recall.stores.flusher import Flusher
 from langmem_recall.types import (
     SIDECAR_ROOT,
@@ -60,7 +60,6 @@ from langmem_recall.types import (
 )
 
 logger = logging.getLogger(__name__)
-
 
 SECRET = (SIDECAR_ROOT, "secret")
 
@@ -107,19 +106,6 @@ class Caching:
     usage_store: BaseStore | None = None
 
 
-R = TypeVar("R")
-
-
-def _record_of(kind: type[R], name: str, given: R | None) -> R:
-    """The record as it was given, the default where there is none."""
-    if given is not None and not isinstance(given, kind):
-        raise ConfigurationError(
-            f"{name} must be a {kind.__name__}, got {given!r:.80}. "
-            f"Write {name}={kind.__name__}(...)."
-        )
-    return kind() if given is None else given
-
-
 class RecallStore(BaseStore):
     """Wraps any `BaseStore`: `search` re-ranks and learns from reads, `recall` gates as well.
 
@@ -149,7 +135,7 @@ class RecallStore(BaseStore):
         guard: Guard = default_guard,
         traces: Callable[[Recall], None] | None = None,
         reranker: BaseDocumentCompressor | Reranker | None = None,
-        clock: Callable[[], datetime] = utc_now,
+        clock: Clock = utc_now,
         writing: Writing | None = None,
         caching: Caching | None = None,
         record: bool = True,
@@ -162,8 +148,13 @@ class RecallStore(BaseStore):
         self._clock = clock
         self._secret: bytes | None = None
         self.policy = policy or RecallPolicy.default()
-        writing = _record_of(Writing, "writing", writing)
-        caching = _record_of(Caching, "caching", caching)
+        for name, kind, given in (("writing", Writing, writing), ("caching", Caching, caching)):
+            if given is not None and not isinstance(given, kind):
+                raise ConfigurationError(
+                    f"{name} must be a {kind.__name__}, got {given!r:.80}. "
+                    f"Write {name}={kind.__name__}(...)."
+                )
+        writing, caching = writing or Writing(), caching or Caching()
         sidecar = caching.usage_store or inner
         backend = backend_of(inner, clock, caching.index_limit, caching.max_age)
         beside = backend if sidecar is inner else backend_of(sidecar)
@@ -176,9 +167,9 @@ class RecallStore(BaseStore):
         self._host = Host(inner, sidecar, backend.embeddings, recover)
         adding = _adding_locks.setdefault(sidecar, threading.Lock())
         self._ledger = Ledger(beside.usage, self.policy.count_fade_per_day, adding)
-        self._quarantine = Quarantine(guard, caching.max_age)
+        quarantine = Quarantine(guard, caching.max_age)
         self._flusher = Flusher(self, caching.flush_interval)
-        keeper = Bookkeeper(backend, beside, clock, self._ledger, self._quarantine)
+        keeper = Bookkeeper(backend, beside, clock, self._ledger, quarantine)
         self._reader = Reader(
             keeper,
             self._flusher.nudge,
@@ -208,7 +199,7 @@ class RecallStore(BaseStore):
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
         """Store an item, as the inner store does."""
-        run(self._put(namespace, key, value, index, ttl), self._host)
+        run(self._put(PutOp(namespace, key, cast(Any, value), index), ttl), self._host)
 
     async def aput(
         self,
@@ -220,7 +211,7 @@ class RecallStore(BaseStore):
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
         """Store an item, as the inner store does."""
-        await arun(self._put(namespace, key, value, index, ttl), self._host)
+        await arun(self._put(PutOp(namespace, key, cast(Any, value), index), ttl), self._host)
 
     def delete(self, namespace: Namespace, key: str) -> None:
         """Delete an item; its usage stays until `forget`."""
@@ -249,8 +240,8 @@ class RecallStore(BaseStore):
         `.similarity` and `.signals`, and count as used. What is quarantined or superseded is left
         out unless `include` names it: "quarantined", "superseded" or both.
         """
-        op = self._search_op(namespace_prefix, query, filter, limit, offset, refresh_ttl)
-        return run(self._reader.search(op, policy, include), self._host)
+        op = SearchOp(namespace_prefix, filter, limit, offset, query)
+        return run(self._search(op, refresh_ttl, policy, include), self._host)
 
     async def asearch(
         self,
@@ -266,8 +257,8 @@ class RecallStore(BaseStore):
         include: Collection[str] | str = (),
     ) -> list[SearchItem]:
         """The async twin of `search`."""
-        op = self._search_op(namespace_prefix, query, filter, limit, offset, refresh_ttl)
-        return await arun(self._reader.search(op, policy, include), self._host)
+        op = SearchOp(namespace_prefix, filter, limit, offset, query)
+        return await arun(self._search(op, refresh_ttl, policy, include), self._host)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Several operations; reads come before writes, as in the stores this one wraps.
@@ -415,23 +406,13 @@ class RecallStore(BaseStore):
         return await arun(self._kept_secret(), self._host)
 
     def explain(
-        self,
-        namespace: Namespace,
-        key: str,
-        cue: Cue | str,
-        *,
-        policy: RecallPolicy | None = None,
+        self, namespace: Namespace, key: str, cue: Cue | str, *, policy: RecallPolicy | None = None
     ) -> Explanation:
         """Why a memory is, or is not, recalled for a cue; leaves no trace."""
         return run(self._reader.explain((namespace, key), cue, policy), self._host)
 
     async def aexplain(
-        self,
-        namespace: Namespace,
-        key: str,
-        cue: Cue | str,
-        *,
-        policy: RecallPolicy | None = None,
+        self, namespace: Namespace, key: str, cue: Cue | str, *, policy: RecallPolicy | None = None
     ) -> Explanation:
         """The async twin of `explain`."""
         return await arun(self._reader.explain((namespace, key), cue, policy), self._host)
@@ -679,11 +660,11 @@ class RecallStore(BaseStore):
         return await self._finish_setup(await self._host.aperform(Call(set_up)) if set_up else None)
 
     async def _finish_setup(self, prepared: Any) -> Any:
-        done = prepared
         if isawaitable(prepared):
-            done = await self._host.aperform(Call(lambda: None, lambda: prepared))
+            waiting = prepared
+            prepared = await self._host.aperform(Call(lambda: None, lambda: waiting))
         await arun(self._make_tables(), self._host)
-        return done
+        return prepared
 
     @property
     def needs_loop(self) -> bool:
@@ -710,26 +691,16 @@ class RecallStore(BaseStore):
 
     # --- plans ------------------------------------------------------------------------------
 
-    def _put(
-        self,
-        namespace: Namespace,
-        key: str,
-        value: Mapping[str, Any],
-        index: Literal[False] | list[str] | None,
-        ttl: float | NotProvided | None,
-    ) -> Plan[None]:
-        yield from self._before_puts([PutOp(namespace, key, cast(Any, value), index)])
-        yield Call(
-            lambda: self._inner.put(namespace, key, value, index, ttl=ttl),
-            lambda: self._inner.aput(namespace, key, value, index, ttl=ttl),
-        )
-        self._backend.note_put(namespace, str(key), value, self._clock())
+    def _put(self, op: PutOp, ttl: float | NotProvided | None) -> Plan[None]:
+        yield from self._before_puts([op])
+        put: Any = op[:4]
+        yield Call(lambda: self._inner.put(*put, ttl=ttl), lambda: self._inner.aput(*put, ttl=ttl))
+        self._backend.note_put(op.namespace, str(op.key), cast(Any, op.value), self._clock())
 
     def _delete(self, namespace: Namespace, key: str) -> Plan[None]:
         yield from self._writer.forget_stand_ins([(namespace, key)])
         yield Call(
-            lambda: self._inner.delete(namespace, key),
-            lambda: self._inner.adelete(namespace, key),
+            lambda: self._inner.delete(namespace, key), lambda: self._inner.adelete(namespace, key)
         )
         self._backend.note_delete(namespace, key)
 
@@ -740,7 +711,13 @@ class RecallStore(BaseStore):
 
     def _batch(self, ops: Sequence[Op]) -> Plan[list[Result]]:
         for op in ops:
-            _check_op(op)
+            if not isinstance(op, GetOp | PutOp | SearchOp | ListNamespacesOp):
+                raise InputError(
+                    f"Unknown operation {op!r}. Use GetOp, PutOp, SearchOp or ListNamespacesOp."
+                )
+            # Some stores check it only in `put`, and a dotted label in a batch aliased another
+            # namespace.
+            validate_op_namespace(op)
         results: list[Any] = [None] * len(ops)
         rest = []
         for i, op in enumerate(ops):
@@ -751,14 +728,16 @@ class RecallStore(BaseStore):
             else:
                 rest.append(i)
         if rest:
-            yield from self._before_puts([op for op in ops if isinstance(op, PutOp)])
+            puts = [op for op in ops if isinstance(op, PutOp)]
+            yield from self._before_puts(puts)
             answers = yield Ops([ops[i] for i in rest], as_batch=True)
             for i, answer in zip(rest, answers, strict=True):
-                op, results[i] = ops[i], answer
-                if isinstance(op, PutOp) and op.value is None:
-                    self._backend.note_delete(op.namespace, op.key)
-                elif isinstance(op, PutOp) and op.value is not None:
-                    self._backend.note_put(op.namespace, op.key, op.value, self._clock())
+                results[i] = answer
+            for put in puts:
+                if put.value is None:
+                    self._backend.note_delete(put.namespace, put.key)
+                else:
+                    self._backend.note_put(put.namespace, put.key, put.value, self._clock())
         return results
 
     def _before_puts(self, puts: Sequence[PutOp]) -> Plan[None]:
@@ -772,20 +751,13 @@ class RecallStore(BaseStore):
         if deleted:
             yield from self._writer.forget_stand_ins(deleted)
 
-    def _search_op(
-        self,
-        prefix: Namespace,
-        query: str | None,
-        filter: dict[str, Any] | None,
-        limit: int,
-        offset: int,
-        refresh_ttl: bool | None,
-    ) -> SearchOp:
+    def _search(
+        self, op: SearchOp, refresh_ttl: bool | None, policy: RecallPolicy | None, include: Any
+    ) -> Plan[list[SearchItem]]:
+        validate_op_namespace(op)
         if refresh_ttl is None:
             refresh_ttl = (self._inner.ttl_config or {}).get("refresh_on_read", True)
-        op = SearchOp(prefix, filter, limit, offset, query, refresh_ttl)
-        validate_op_namespace(op)
-        return op
+        return self._reader.search(op._replace(refresh_ttl=refresh_ttl), policy, include)
 
     def _forget(self, namespace: Namespace, key: str, source: Source) -> Plan[bool]:
         gone = yield from self._writer.forget(namespace, key, source)
@@ -829,12 +801,3 @@ class RecallStore(BaseStore):
                 break
         self._secret = bytes.fromhex(value["hex"])
         return self._secret
-
-
-def _check_op(op: Any) -> None:
-    if not isinstance(op, GetOp | PutOp | SearchOp | ListNamespacesOp):
-        raise InputError(
-            f"Unknown operation {op!r}. Use GetOp, PutOp, SearchOp or ListNamespacesOp."
-        )
-    # Some stores check it only in `put`, and a dotted label in a batch aliased another namespace.
-    validate_op_namespace(op)

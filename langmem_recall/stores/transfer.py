@@ -1,4 +1,4 @@
-"""A LocalStore as JSON lines and back: readable, one memory a line, nothing lost."""
+"""A store as JSON lines and back: readable, one memory a line; of a LocalStore nothing is lost."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import base64
 import json
 import os
 import sqlite3
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
-from langgraph.store.base import PutOp
+from langgraph.store.base import BaseStore, PutOp
 
 from langmem_recall.errors import InputError, StoreError
+from langmem_recall.flows.backend import OnProgress
+from langmem_recall.flows.candidates import id_of, listing
+from langmem_recall.flows.effects import Host, run
 from langmem_recall.flows.quarantine import (
     VERDICT,
     Decision,
+    Quarantine,
     decide,
     digest_of,
     quarantined_value,
@@ -26,6 +32,8 @@ from langmem_recall.flows.quarantine import (
 from langmem_recall.flows.read import POLICIES
 from langmem_recall.flows.write import WAITING
 from langmem_recall.guard.judge import Guard, allow_all, default_guard
+from langmem_recall.memory.value import TEXT_FIELDS
+from langmem_recall.stores.backend import backend_of
 from langmem_recall.stores.local.rows import (
     Record,
     bounds,
@@ -41,29 +49,34 @@ from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 
 FORMAT = "langmem-recall"
 VERSION = 1
+PUTS_PER_BATCH = 256
 _CHUNK = 500
 
 PathOrFile = str | Path | IO[str]
 
 
 def export_jsonl(
-    store: LocalStore,
-    target: PathOrFile,
-    namespace: Namespace | None = None,
-    vectors: bool = False,
+    store: BaseStore, target: PathOrFile, namespace: Namespace | None = None, vectors: bool = False
 ) -> int:
     """Write all memories at or below a namespace, sorted by name; returns how many.
 
     What the guard bars is written too, each with the decision about it.
 
     Args:
-        store: The store to read, as it stands at one moment.
+        store: The store to read; a LocalStore as it stands at one moment.
         target: A path or an open text file.
         namespace: None: the whole store.
-        vectors: Also write vectors, with a first line that names their embedder.
+        vectors: Also write vectors, with a first line that names their embedder; of a LocalStore.
     """
     prefix = tuple(namespace or ())
-    with store._file.loading() as connection, _opened(target, "w") as lines:
+    local = _local(store)
+    if local is None:
+        if vectors:
+            raise InputError(
+                "--vectors is for the file of a LocalStore. Leave it out: import embeds."
+            )
+        return _export_listed(store, target, prefix)
+    with local._file.loading() as connection, _opened(target, "w") as lines:
         if vectors:
             meta = read_meta(connection)
             about = {name: meta.get(name) for name in ("dims", "embedder")}
@@ -72,7 +85,7 @@ def export_jsonl(
             (decode_namespace(record.namespace)[len(VERDICT) :], record.key): record.decoded()
             for record in _sorted_records(connection, (*VERDICT, *prefix))
         }
-        count = 0
+        exported = 0
         for record in _sorted_records(connection, prefix):
             home, key = record.memory_id
             # The secret of nonces and what the embedder measures stay with the store; decisions go
@@ -88,22 +101,24 @@ def export_jsonl(
                 if row and row[0]:
                     fields["vectors"] = base64.b64encode(row[0]).decode()
             lines.write(_line(fields))
-            count += home[:1] != (SIDECAR_ROOT,)
-    return count
+            exported += home[:1] != (SIDECAR_ROOT,)
+    return exported
 
 
 def import_jsonl(
-    store: LocalStore,
+    store: BaseStore,
     source: PathOrFile,
     guard: Guard = default_guard,
     *,
     decisions: bool = True,
+    progress: OnProgress | None = None,
 ) -> int:
-    """Read what `export_jsonl` wrote, all or nothing; returns how many memories came in.
+    """Read what `export_jsonl` wrote; returns how many memories came in.
 
-    A memory of the same namespace and key is replaced, unless the guard bars the new text: that
-    one waits beside it. Vectors are taken over when their embedder is the store's, and refused
-    otherwise; without vectors the texts are embedded.
+    Every line is checked before the first is stored; a LocalStore takes all or nothing. A memory of
+    the same namespace and key is replaced, unless the guard bars the new text: that one waits
+    beside it. Vectors are taken over when their embedder is that of the LocalStore, and refused
+    otherwise; without vectors the texts are embedded. Other stores set times of their own.
 
     Args:
         store: The store to write to.
@@ -112,14 +127,53 @@ def import_jsonl(
             comes in quarantined, so that nothing is lost.
         decisions: Take over what was decided and approved where the file was written. False for a
             file that you do not trust as you trust the store: everything is judged anew.
+        progress: Called after each batch with how many are done, and of how many; not by a
+            LocalStore, which has one.
     """
-    puts = read_jsonl(store, source, guard, decisions)
-    store._writer.commit(list(puts.values()), [])
+    puts = _read_jsonl(store, source, guard, decisions)
+    if (local := _local(store)) is not None:
+        local._writer.commit(list(puts.values()), [])
+    else:
+        # Decisions before the memories that they are about.
+        ordered = sorted(puts.values(), key=lambda put: put.namespace[0] != SIDECAR_ROOT)
+        ops = [_put_op(put) for put in ordered]
+        for start in range(0, len(ops), PUTS_PER_BATCH):
+            store.batch(ops[start : start + PUTS_PER_BATCH])
+            if progress is not None:
+                progress(min(start + PUTS_PER_BATCH, len(ops)), len(ops))
     return sum(home[:1] != (SIDECAR_ROOT,) for home, _ in puts)
 
 
-def read_jsonl(
-    store: LocalStore, source: PathOrFile, guard: Guard, decisions: bool = True
+def _local(store: BaseStore) -> LocalStore | None:
+    """The store, where it takes times and vectors as they are."""
+    return cast(LocalStore, store) if backend_of(store).takes_vectors else None
+
+
+def _export_listed(store: BaseStore, target: PathOrFile, prefix: Namespace) -> int:
+    host = Host(store, store)
+    decisions = run(Quarantine(default_guard, 0.0).below(prefix), host)
+    items = [item for item in run(listing(prefix), host) if item.namespace[0] != SIDECAR_ROOT]
+    with _opened(target, "w") as lines:
+        for item in sorted(items, key=id_of):
+            fields = item.dict()
+            fields.pop("score", None)
+            if decision := decisions.get(id_of(item)):
+                fields["decision"] = decision.to_dict()
+            lines.write(_line(fields))
+    return len(items)
+
+
+def _put_op(put: Put) -> PutOp:
+    index = put.indexed
+    if index is not False:
+        # The field a memory's text is in; None leaves the choice to the store.
+        texts = [name for name in TEXT_FIELDS if isinstance(put.value.get(name), str)]
+        index = list(index or texts[:1]) or None
+    return PutOp(put.namespace, put.key, dict(put.value), index, put.ttl_minutes)
+
+
+def _read_jsonl(
+    store: BaseStore, source: PathOrFile, guard: Guard, decisions: bool
 ) -> dict[MemoryId, Put]:
     """What an import would write; InputError for a line that cannot be read."""
     dims: int | None = None
@@ -135,6 +189,7 @@ def read_jsonl(
                 elif record:
                     records[tuple(record["namespace"]), record["key"]] = number, record
     puts: dict[MemoryId, Put] = {}
+    taken = ChainMap[MemoryId, Any](puts, records)
     for (home, key), (number, record) in records.items():
         if home[: len(VERDICT)] == VERDICT:
             continue
@@ -147,14 +202,17 @@ def read_jsonl(
             # Version 0.1 wrote decisions as lines of their own.
             _, apart = records.get(((*VERDICT, *home), key), (0, {}))
             brought = record.get("decision", apart.get("value")) if decisions else None
-            _judge(put, brought, guard, store, puts)
+            _judge(put, brought, guard, store, taken)
     return puts
 
 
 def _judge(
-    put: Put, brought: Any, guard: Guard, store: LocalStore, puts: dict[MemoryId, Put]
+    put: Put, brought: Any, guard: Guard, store: BaseStore, puts: ChainMap[MemoryId, Any]
 ) -> None:
-    """Add the decision about a memory; a barred one waits beside the memory it would replace."""
+    """Add the decision about a memory; a barred one waits beside the memory it would replace.
+
+    Keys of lines that are still to come are in the second map of `puts`: they are not free.
+    """
     memory = put.memory(put.created_at)
     decision = Decision.from_dict(brought) if isinstance(brought, Mapping) else None
     if decision is None or decision.digest != digest_of(memory):
@@ -162,9 +220,9 @@ def _judge(
     present = store.get(put.namespace, put.key, refresh_ttl=False) if decision.bars else None
     if present is not None and present.value != put.value:
         del puts[put.id]
-        number = 1
-        while (home := (put.namespace, f"{put.key}{WAITING}{number}")) in puts or store.get(*home):
-            number += 1
+        keys = (f"{put.key}{WAITING}{number}" for number in count(1))
+        homes = ((put.namespace, key) for key in keys)
+        home = next(it for it in homes if it not in puts and not store.get(*it, refresh_ttl=False))
         value = quarantined_value(put.value, decision.reasons, replaces=put.key)
         puts[home] = new_put(PutOp(*home, value, False), put.updated_at)
         puts[home].is_import = True
@@ -206,14 +264,15 @@ def _line(fields: dict[str, Any]) -> str:
     return json.dumps(fields, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def _accepted_dims(store: LocalStore, header: dict[str, Any]) -> int | None:
+def _accepted_dims(store: BaseStore, header: dict[str, Any]) -> int | None:
     if header.get("version") != VERSION:
         raise StoreError(
             f"The export has version {header.get('version')}, this langmem-recall reads {VERSION}. "
             "Nothing was imported; upgrade langmem-recall."
         )
     embedder, dims = header.get("embedder"), header.get("dims")
-    configured = store._embedder.identity if store._embedder else None
+    local = _local(store)
+    configured = local._embedder.identity if local and local._embedder else None
     if embedder is None:
         return None
     if embedder != configured or not isinstance(dims, int) or dims < 1:

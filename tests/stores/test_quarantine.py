@@ -373,16 +373,36 @@ def test_a_nested_value_that_waited_beside_a_memory_is_approved_as_it_was(
         assert [item.key for item in store.search(NS)] == ["k"]
 
 
-def test_a_barred_line_of_an_import_waits_beside_the_memory(clock: Clock, tmp_path: Any) -> None:
-    with LocalStore() as source, LocalStore() as target:
+@pytest.mark.parametrize("make", [LocalStore, InMemoryStore])
+def test_a_barred_line_of_an_import_waits_beside_the_memory(
+    make: Any, clock: Clock, tmp_path: Any
+) -> None:
+    target = make()
+    target.put(NS, "k", {"content": "aisle seats on flights"})
+    with LocalStore() as source, RecallStore(target):
         source.put(NS, "k", ODD)
-        target.put(NS, "k", {"content": "aisle seats on flights"})
         export_jsonl(source, tmp_path / "memories.jsonl")
         import_jsonl(target, tmp_path / "memories.jsonl", guard=suspicious)
         store = RecallStore(target, guard=suspicious, clock=clock)
         assert [item.value["content"] for item in store.search(NS)] == ["aisle seats on flights"]
         store.approve(NS, "k?1")
         assert [item.value["content"] for item in store.search(NS)] == [ODD["content"]]
+
+
+def test_what_waits_beside_a_memory_takes_no_key_of_a_later_line(tmp_path: Any) -> None:
+    target = InMemoryStore()
+    target.put(NS, "k", {"content": "aisle seats on flights"})
+    with LocalStore() as source:
+        source.put(NS, "k", ODD)
+        source.put(NS, "k?1", {"content": "window seats on trains"})
+        export_jsonl(source, tmp_path / "memories.jsonl")
+    import_jsonl(target, tmp_path / "memories.jsonl", guard=suspicious)
+    texts = {item.key: item.value["content"] for item in target.search(NS)}
+    assert texts == {
+        "k": "aisle seats on flights",
+        "k?1": "window seats on trains",
+        "k?2": ODD["content"],
+    }
 
 
 @pytest.mark.parametrize("home", [("secret",), ("calibration",), ("usage", "memories")])

@@ -15,9 +15,9 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 
 from langmem_recall.errors import InputError, StoreError
+from langmem_recall.stores.backend import areindex, reindex
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
-from langmem_recall.stores.reindexing import areindex, reindex
 
 NS = ("memories", "ada")
 

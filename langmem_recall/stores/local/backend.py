@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -31,7 +30,7 @@ from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import Catalog
 from langmem_recall.ranking.evidence import EvidenceTable, score_evidence
-from langmem_recall.stores.backend import GenericBackend
+from langmem_recall.stores.backend import Clock, GenericBackend
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.local.view import LocalView
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage
@@ -76,15 +75,10 @@ class LocalBackend(GenericBackend):
 
     queries_as_documents = False
     holds_words = True
+    takes_vectors = True
     store: LocalStore
 
-    def __init__(
-        self,
-        store: LocalStore,
-        clock: Callable[[], datetime],
-        index_limit: int,
-        max_age_s: float,
-    ) -> None:
+    def __init__(self, store: LocalStore, clock: Clock, index_limit: int, max_age_s: float) -> None:
         super().__init__(store, clock, index_limit, max_age_s)
         self.usage = LocalUsage(store)
 

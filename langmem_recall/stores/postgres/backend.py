@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchOp
@@ -12,8 +11,13 @@ from langmem_recall.errors import InputError
 from langmem_recall.flows.backend import OnProgress
 from langmem_recall.flows.candidates import listing
 from langmem_recall.flows.effects import Effect, Ops, Plan
-from langmem_recall.stores.backend import Fetched, GenericBackend, fetch_with_ops
-from langmem_recall.stores.index import NamespaceIndex
+from langmem_recall.stores.backend import (
+    Clock,
+    Fetched,
+    GenericBackend,
+    NamespaceIndex,
+    fetch_with_ops,
+)
 from langmem_recall.stores.postgres.database import (
     NO_RIGHT,
     READ_ONLY,
@@ -40,13 +44,7 @@ class PostgresBackend(GenericBackend):
 
     makes_tables = True
 
-    def __init__(
-        self,
-        store: BaseStore,
-        clock: Callable[[], datetime],
-        index_limit: int,
-        max_age_s: float,
-    ) -> None:
+    def __init__(self, store: BaseStore, clock: Clock, index_limit: int, max_age_s: float) -> None:
         super().__init__(store, clock, index_limit, max_age_s)
         self._database = Database(store)
         self._reads = PostgresReads(self._database)

@@ -12,7 +12,7 @@ from langgraph.store.base.batch import AsyncBatchedBaseStore
 
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Call, Plan
-from langmem_recall.types import SIDECAR_ROOT, Namespace
+from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -42,7 +42,8 @@ class Database:
     def ask(self, *statements: Statement) -> Call:
         """The rows of each statement, in one round trip."""
         if self._is_async:
-            return Call(partial(self._run_elsewhere, statements), partial(self._arun, statements))
+            # A sync call waits in any thread but the one of the store's loop.
+            return Call(lambda: self._wait(self._arun(statements)), partial(self._arun, statements))
         return Call(partial(self._run, statements))
 
     def settle(self) -> Plan[None]:
@@ -78,10 +79,6 @@ class Database:
                     for cursor, statement in zip(cursors, statements, strict=True)
                 ]
 
-    def _run_elsewhere(self, statements: Sequence[Statement]) -> list[Rows]:
-        """A sync call to an async store, from any thread but the one of its loop."""
-        return self._wait(self._arun(statements))
-
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         loop = self.store.loop
         if asyncio._get_running_loop() is loop:
@@ -98,34 +95,24 @@ def explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        explanation = _explanation(error)
-        if explanation is None:
-            raise
-        raise StoreError(explanation) from error
-
-
-def _explanation(error: Exception) -> str | None:
-    state = getattr(error, "sqlstate", None)
-    message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
-    if state == READ_ONLY:
-        return (
-            "This Postgres may only be read; nothing was written. Write through an address that "
-            "may be written to; RecallStore(record=False) counts no uses."
-        )
-    if state == NO_RIGHT:
-        return (
-            f"The role of this connection lacks a right in Postgres: {message}. Grant it, or let "
-            "an owner run setup() once; an extension is made by a superuser, with CREATE "
-            "EXTENSION vector."
-        )
-    if state == UNDEFINED_TABLE and SIDECAR_ROOT not in message:
-        return f"The database is not set up: {message}. Call setup() of the RecallStore once."
-    return None
-
-
-def is_missing_table(error: Exception) -> bool:
-    """Whether a statement failed because a table has not been made."""
-    return getattr(error, "sqlstate", None) == UNDEFINED_TABLE
+        state = getattr(error, "sqlstate", None)
+        message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
+        if state == READ_ONLY:
+            raise StoreError(
+                "This Postgres may only be read; nothing was written. Write through an address "
+                "that may be written to; RecallStore(record=False) counts no uses."
+            ) from error
+        if state == NO_RIGHT:
+            raise StoreError(
+                f"The role of this connection lacks a right in Postgres: {message}. Grant it, or "
+                "let an owner run setup() once; an extension is made by a superuser, with CREATE "
+                "EXTENSION vector."
+            ) from error
+        if state == UNDEFINED_TABLE and SIDECAR_ROOT not in message:
+            raise StoreError(
+                f"The database is not set up: {message}. Call setup() of the RecallStore once."
+            ) from error
+        raise
 
 
 def path_of(namespace: Namespace) -> str:
@@ -137,6 +124,11 @@ def path_of(namespace: Namespace) -> str:
 def namespace_of(path: str) -> Namespace:
     """The namespace that was written so."""
     return tuple(path.split("."))
+
+
+def columns(ids: Sequence[MemoryId]) -> tuple[list[str], list[str]]:
+    """Paths and keys, as the two arrays that a statement takes."""
+    return [path_of(namespace) for namespace, _ in ids], [key for _, key in ids]
 
 
 def bounds(namespace: Namespace) -> tuple[str, str, str]:

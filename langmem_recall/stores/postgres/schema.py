@@ -55,8 +55,7 @@ IF to_regclass('store') IS NOT NULL THEN
 END IF;"""
 
 # Made by an earlier version over whole texts, so that the table refused large ones.
-_FORMER_INDEX = f"{SIDECAR_ROOT}_words"
-_DROP_FORMER_INDEX = f"DROP INDEX IF EXISTS {_FORMER_INDEX};"
+_DROP_FORMER_INDEX = f"DROP INDEX IF EXISTS {SIDECAR_ROOT}_words;"
 _NOTHING = "NULL;"
 
 _MAKE_LOTS = f"""
@@ -66,10 +65,7 @@ CREATE TABLE {LOTS_TABLE} (
     written_at timestamptz NOT NULL DEFAULT now()
 );"""
 
-VERSIONS = (
-    *(_MAKE_USAGE, _TAKE_OVER, _NOTHING, _MAKE_LOTS),
-    *(_INDEX_WORDS, _DROP_FORMER_INDEX),
-)
+VERSIONS = (_MAKE_USAGE, _TAKE_OVER, _NOTHING, _MAKE_LOTS, _INDEX_WORDS, _DROP_FORMER_INDEX)
 """Applied in order, each once and as a whole; only ever added to."""
 
 

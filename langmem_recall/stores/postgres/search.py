@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
 
@@ -23,12 +24,12 @@ from langmem_recall.stores.postgres.database import (
     Statement,
     below,
     bounds,
+    columns,
     namespace_of,
-    path_of,
 )
-from langmem_recall.stores.postgres.schema import WORDS_INDEX
+from langmem_recall.stores.postgres.schema import WORDS, WORDS_INDEX
 from langmem_recall.stores.postgres.vectors import WHOSE, check_mark, mark_of
-from langmem_recall.stores.postgres.words import RareWords
+from langmem_recall.text.tokens import STOP_WORDS
 from langmem_recall.types import Memory, MemoryId, Namespace
 
 EXACT_UP_TO = 1_000
@@ -44,6 +45,16 @@ MOST_SIZES = 10_000
 OVERLAP = timedelta(seconds=60)
 """A transaction may end so long after the time that its rows carry."""
 
+RARE = 50
+"""A word that more memories of a namespace have does not tell them apart."""
+MOST_MARKED, MOST_PLAIN = 9, 3
+"""Words asked for: names, numbers and identifiers, and the longest of the rest."""
+MOST_COMMON = 20_000
+"""Common words that are remembered, so that they are not looked up again."""
+COMMON_AGE_S = 600.0
+
+_WORD = re.compile(r"\w[\w.@:/-]*\w|\w")
+
 _ITEM = "s.prefix, s.key, s.value, s.created_at, s.updated_at"
 _VERSION = "s.xmin::text::bigint"
 """The transaction that wrote a row: any change of a value, by whatever means, changes it."""
@@ -58,12 +69,13 @@ _GET = """
 SELECT {} FROM unnest(%s::text[], %s::text[]) AS wanted (prefix, key)
 JOIN store s ON s.prefix = wanted.prefix AND s.key = wanted.key"""
 _COUNT = f"SELECT count(*) FROM (SELECT 1 FROM store WHERE {below('prefix')} LIMIT %s) AS counted"
-_SURVEY = """
+_SURVEY = Statement(
+    """
 SELECT coalesce((SELECT reltuples FROM pg_class WHERE oid = to_regclass('store_vectors')), 0),
     coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), '0'),
-    to_regclass(%s) IS NOT NULL"""
-
-_SURVEY_STATEMENT = Statement(_SURVEY, (WORDS_INDEX,))
+    to_regclass(%s) IS NOT NULL""",
+    (WORDS_INDEX,),
+)
 
 
 class Survey(NamedTuple):
@@ -84,6 +96,56 @@ class Survey(NamedTuple):
         root of count * vectors it has more to do.
         """
         return max(EXACT_UP_TO, math.sqrt(count * max(self.vectors, 0)))
+
+
+class RareWords:
+    """Asks for the memories that have a cue's rare words; common ones are pruned and remembered."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._common: dict[tuple[Namespace, str], float] = {}
+
+    def pick(self, prefix: Namespace, texts: Iterable[str]) -> list[str]:
+        """The words that may be rare, those with digits, marks and capitals first."""
+        now = self._clock()
+        found = [word for text in texts for word in _WORD.findall(text)]
+        words = {word.casefold(): word for word in found if word.casefold() not in STOP_WORDS}
+        unknown = [
+            word
+            for folded, word in words.items()
+            if now - self._common.get((prefix, folded), -COMMON_AGE_S) >= COMMON_AGE_S
+        ]
+        plain = [word for word in unknown if word.isalpha() and word == word.casefold()]
+        marked = [word for word in unknown if word not in plain]
+        return [*marked[:MOST_MARKED], *sorted(plain, key=len, reverse=True)[:MOST_PLAIN]]
+
+    def statement(self, prefix: Namespace, words: Sequence[str], most: int) -> Statement:
+        """Items with the rarest of these words, and which words are too common to tell."""
+        one = f"""(SELECT %s::integer AS word, prefix, key FROM store
+        WHERE {WORDS} @@ phraseto_tsquery('simple', %s) AND {below("prefix")} LIMIT {RARE + 1})"""
+        sql = f"""
+WITH hits AS ({" UNION ALL ".join([one] * len(words))}),
+counted AS (SELECT *, count(*) OVER (PARTITION BY word) AS frequency FROM hits)
+SELECT NULL::integer, {_ITEM} FROM (
+    SELECT prefix, key, sum(1.0 / frequency) AS worth FROM counted WHERE frequency <= {RARE}
+    GROUP BY prefix, key ORDER BY worth DESC LIMIT %s
+) found JOIN store s ON s.prefix = found.prefix AND s.key = found.key
+UNION ALL
+SELECT DISTINCT word, NULL, NULL, NULL::jsonb, NULL::timestamptz, NULL::timestamptz
+FROM counted WHERE frequency > {RARE}"""
+        here = bounds(prefix)
+        params = [part for place, word in enumerate(words) for part in (place, word, *here)]
+        return Statement(sql, (*params, most))
+
+    def items(self, prefix: Namespace, words: Sequence[str], rows: Rows) -> Rows:
+        """The rows of items; the words that proved common are noted."""
+        if len(self._common) > MOST_COMMON:
+            self._common.clear()
+        now = self._clock()
+        for common, *_ in rows:
+            if common is not None:
+                self._common[prefix, words[common].casefold()] = now
+        return [tuple(item) for common, *item in rows if common is None]
 
 
 Known = Callable[[MemoryId], Memory | None]
@@ -135,7 +197,7 @@ class PostgresReads:
         vectors = yield Embed([op.query or "" for op in searches], as_queries=False)
         survey = self._survey
         if survey is None or self._clock() - survey.at > SURVEY_AGE_S:
-            (rows,) = yield ask(_SURVEY_STATEMENT)
+            (rows,) = yield ask(_SURVEY)
             survey = self._take_survey(rows)
         if size is None:
             size, counted_at = self._sizes.get(prefix, (0, -math.inf))
@@ -150,7 +212,8 @@ class PostgresReads:
         make = partial(self._exact if is_exact else self._approximate, is_lean=is_lean)
         asks = list(zip(searches, map(_literal, vectors), strict=True))
         words = self._rare.pick(prefix, texts) if survey.has_words else []
-        rest = [self._get_all([*map(_path, gets)], is_lean)] if gets else []
+        ids = [(op.namespace, op.key) for op in gets]
+        rest = [self._get_all(ids, is_lean)] if gets else []
         rest += [self._rare.statement(prefix, words, limit)] if words else []
         answers: list[Rows] = yield ask(*settings, *[make(*pair) for pair in asks], *rest)
         answers = answers[len(settings) :]
@@ -177,34 +240,32 @@ class PostgresReads:
         for (op, _), page in zip(asks, pages, strict=True):
             del page[op.limit :]
         fetched = {id_of(item): item for item in self._items(answers[-1] if gets else [])}
-        items = {(op.namespace, op.key): fetched.get((op.namespace, op.key)) for op in gets}
+        items = {memory_id: fetched.get(memory_id) for memory_id in ids}
         return Fetched(pages, {**items, **{id_of(item): item for item in self._items(worded)}})
 
     def items(self, gets: Sequence[GetOp]) -> Plan[list[Item | None]]:
         """Items by namespace and key, without touching them."""
         if not gets:
             return []
-        (rows,) = yield self._database.ask(self._get_all([*map(_path, gets)], False))
+        ids = [(op.namespace, op.key) for op in gets]
+        (rows,) = yield self._database.ask(self._get_all(ids, False))
         fetched = {id_of(item): item for item in self._items(rows)}
-        return [fetched.get((op.namespace, op.key)) for op in gets]
+        return [fetched.get(memory_id) for memory_id in ids]
 
     def _known_values(
         self, answers: Sequence[Rows], known: Known
-    ) -> tuple[dict[tuple[str, str], tuple[Any, ...]], list[tuple[str, str]]]:
+    ) -> tuple[dict[tuple[str, str], tuple[Any, ...]], list[MemoryId]]:
         """Value and times of the rows that are known in their latest version, and the others."""
         values: dict[tuple[str, str], tuple[Any, ...]] = {}
-        missing: list[tuple[str, str]] = []
+        missing: list[MemoryId] = []
         for path, key, _, created_at, updated_at, version, *_ in chain.from_iterable(answers):
             memory = known((namespace_of(path), key))
-            if (
-                memory is not None
-                and memory.updated_at == updated_at
-                and self._versions.get((path, key)) == version
-            ):
+            is_latest = self._versions.get((path, key)) == version
+            if is_latest and memory is not None and memory.updated_at == updated_at:
                 # The very time object that is known says that nothing has to be compared.
                 values[path, key] = memory.value, created_at, memory.updated_at
             else:
-                missing.append((path, key))
+                missing.append((namespace_of(path), key))
         return values, missing
 
     def _note_versions(self, rows: Rows) -> None:
@@ -217,7 +278,7 @@ class PostgresReads:
         sql = f"SELECT {_WHOLE} FROM store s WHERE {below('s.prefix')}{self._unexpired()} LIMIT %s"
         with loading():
             rows, survey = yield self._database.ask(
-                Statement(sql, (*bounds(prefix), most + 1)), _SURVEY_STATEMENT
+                Statement(sql, (*bounds(prefix), most + 1)), _SURVEY
             )
         self._take_survey(survey)
         self._note_versions(rows)
@@ -294,10 +355,9 @@ ORDER BY {distance} LIMIT %s"""
                 params += operands
         return clauses, params
 
-    def _get_all(self, ids: Sequence[tuple[str, str]], is_lean: bool) -> Statement:
-        columns = _STAMP if is_lean else _WHOLE
-        paths, keys = [path for path, _ in ids], [key for _, key in ids]
-        return Statement(_GET.format(columns) + self._unexpired(), (paths, keys))
+    def _get_all(self, ids: Sequence[MemoryId], is_lean: bool) -> Statement:
+        sql = _GET.format(_STAMP if is_lean else _WHOLE)
+        return Statement(sql + self._unexpired(), columns(ids))
 
     def _unexpired(self) -> str:
         omits = self._store._omit_expired
@@ -311,16 +371,10 @@ ORDER BY {distance} LIMIT %s"""
         if rows:
             check_mark(rows[0][-1], self._mark)
         page: dict[tuple[str, str], SearchItem] = {}
-        for path, key, value, created_at, updated_at, _, distance, _ in rows:
+        for path, key, value, made, changed, _, distance, _ in rows:
             if (path, key) not in page:
-                page[path, key] = SearchItem(
-                    namespace_of(path),
-                    key,
-                    self._value(value),
-                    created_at,
-                    updated_at,
-                    1.0 - distance,
-                )
+                home, score = namespace_of(path), 1.0 - distance
+                page[path, key] = SearchItem(home, key, self._value(value), made, changed, score)
         return list(page.values())
 
     def _items(self, rows: Rows) -> list[Item]:
@@ -338,12 +392,7 @@ ORDER BY {distance} LIMIT %s"""
     def _value(self, value: Any) -> dict[str, Any]:
         if isinstance(value, dict):
             return value
-        loaded: dict[str, Any] = (self._store._deserializer or json.loads)(value)
-        return loaded
-
-
-def _path(op: GetOp) -> tuple[str, str]:
-    return path_of(op.namespace), op.key
+        return cast(dict[str, Any], (self._store._deserializer or json.loads)(value))
 
 
 def _with_values(
@@ -362,9 +411,9 @@ def _with_values(
 
 def _with_items(nearest: str, params: tuple[Any, ...], is_lean: bool) -> Statement:
     """The items of what was found, read after the rest was left out, and whose vectors they are."""
-    columns = _STAMP if is_lean else _WHOLE
+    fields = _STAMP if is_lean else _WHOLE
     sql = f"""
-SELECT {columns}, found.distance, {WHOSE} FROM ({nearest}) found
+SELECT {fields}, found.distance, {WHOSE} FROM ({nearest}) found
 JOIN store s ON s.prefix = found.prefix AND s.key = found.key ORDER BY found.distance"""
     return Statement(sql, params)
 

@@ -12,12 +12,13 @@ from langmem_recall.flows.effects import Plan
 from langmem_recall.flows.usage import UsageBackend, UsageBatch
 from langmem_recall.memory.upkeep import MOST_MERIT, SECONDS_PER_DAY
 from langmem_recall.stores.postgres.database import (
+    UNDEFINED_TABLE,
     Database,
     Rows,
     Statement,
     below,
     bounds,
-    is_missing_table,
+    columns,
     namespace_of,
     path_of,
 )
@@ -126,7 +127,7 @@ class PostgresUsage(UsageBackend):
         sidecar = self._sidecar.read(ids)
         if not ids:
             return sidecar
-        return self._ask([Statement(_READ, _columns(ids))], _in_order, sidecar)
+        return self._ask([Statement(_READ, columns(ids))], _in_order, sidecar)
 
     def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
         """Usage of every memory below a namespace; None where that is too much to hold."""
@@ -152,31 +153,33 @@ class PostgresUsage(UsageBackend):
             # Days after which nothing is left of a count.
             most_days = math.log(VANISHED) / math.log(fade_per_day) if fade_per_day > 0 else 0.0
         fade = (most_days, fade_per_day)
-        columns = (
+        counts = (
             # Without a time of use there are only outcomes, and nothing is counted.
             [0 if delta.last is None else delta.uses for delta in added],
             [delta.last for delta in added],
             [delta.before for delta in added],
             [max(-2 * MOST_MERIT, min(delta.merit, 2 * MOST_MERIT)) for delta in added],
         )
-        params = (batch.ledger, batch.number, *_columns(ids), *columns, *fade, *fade)
+        params = (batch.ledger, batch.number, *columns(ids), *counts, *fade, *fade)
         statements = [Statement(_ADD, params, returns=False)]
         if batch.number == 1:
             statements.insert(0, Statement(_PRUNE, returns=False))
         if any(abs(delta.merit) > MOST_MERIT for delta in added):
-            statements.append(Statement(_BOUND_MERIT, _columns(ids), returns=False))
-        statements.append(Statement(_READ_AFTER, _columns(ids)))
+            statements.append(Statement(_BOUND_MERIT, columns(ids), returns=False))
+        statements.append(Statement(_READ_AFTER, columns(ids)))
         return self._ask(statements, _by_id, self._sidecar.add(batch, fade_per_day))
 
     def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Forget the usage of these memories."""
-        statement = Statement(_DROP, _columns(ids))
+        statement = Statement(_DROP, columns(ids))
         return self._ask([statement], lambda _: None, self._sidecar.drop(ids))
 
     def drop_below(self, prefix: Namespace) -> Plan[int]:
         """Forget all usage at or below a namespace; returns of how many memories."""
         statement = Statement(_DROP_BELOW, bounds(prefix))
-        return self._ask([statement], _count, self._sidecar.drop_below(prefix))
+        return self._ask(
+            [statement], lambda rows: int(rows[0][0]), self._sidecar.drop_below(prefix)
+        )
 
     def _ask(
         self, statements: Sequence[Statement], read: Callable[[Rows], T], sidecar: Plan[T]
@@ -187,7 +190,7 @@ class PostgresUsage(UsageBackend):
                 answers: list[Rows] = yield self._database.ask(*statements)
                 return read(answers[-1])
             except Exception as error:
-                if not is_missing_table(error):
+                if getattr(error, "sqlstate", None) != UNDEFINED_TABLE:
                     raise
                 # The first table that is missing is named; there may be none at all.
                 exists = Statement("SELECT to_regclass(%s) IS NOT NULL", (USAGE_TABLE,))
@@ -201,17 +204,9 @@ class PostgresUsage(UsageBackend):
         return (yield from sidecar)
 
 
-def _columns(ids: Sequence[MemoryId]) -> tuple[list[str], list[str]]:
-    return [path_of(namespace) for namespace, _ in ids], [key for _, key in ids]
-
-
 def _by_id(rows: Rows) -> dict[MemoryId, Usage]:
     return {(namespace_of(path), key): Usage(*record) for path, key, *record in rows}
 
 
 def _in_order(rows: Rows) -> list[Usage]:
     return [Usage() if row[0] is None else Usage(*row) for row in rows]
-
-
-def _count(rows: Rows) -> int:
-    return int(rows[0][0])

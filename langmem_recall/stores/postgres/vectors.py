@@ -82,9 +82,8 @@ def embed_anew(database: Database, progress: OnProgress | None, batch: int) -> P
     made = 0
     is_indexed = False
     while True:
-        rows, ((total, waiting),) = yield database.ask(
-            Statement(_NEXT, (batch,)), Statement(_COUNT)
-        )
+        following = Statement(_NEXT, (batch,))
+        rows, ((total, waiting),) = yield database.ask(following, Statement(_COUNT))
         if rows:
             made += yield from _embed(database, rows)
             if progress:
@@ -154,10 +153,8 @@ def _embed(database: Database, rows: Rows) -> Plan[int]:
 
 def _index(database: Database) -> Plan[None]:
     """The same ANN index as the old vectors have, before a reader waits for it."""
-    (rows,) = yield database.ask(
-        Statement("SELECT pg_get_indexdef(to_regclass(%s)), to_regclass(%s)::text", (ANN, NEW_ANN))
-    )
-    ((definition, existing),) = rows
+    names = "SELECT pg_get_indexdef(to_regclass(%s)), to_regclass(%s)::text"
+    (((definition, existing),),) = yield database.ask(Statement(names, (ANN, NEW_ANN)))
     if definition and not existing:
         _, _, how = definition.partition(" USING ")
         sql = f"CREATE INDEX {NEW_ANN} ON {NEW} USING {how}"

@@ -20,8 +20,7 @@ from langmem_recall.flows.effects import Host, run
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.postgres.database import Database
-from langmem_recall.stores.postgres.search import EXACT_UP_TO, PostgresReads, Survey
-from langmem_recall.stores.postgres.words import RareWords
+from langmem_recall.stores.postgres.search import EXACT_UP_TO, PostgresReads, RareWords, Survey
 from langmem_recall.stores.recall_store import RecallStore
 
 NS = ("memories", "ada")
