@@ -14,24 +14,14 @@ from typing import Annotated, Any
 
 import typer
 
+from langmem_recall.cli import stores
 from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
-from langmem_recall.cli.stores import (
-    Within,
-    all_memories,
-    is_postgres,
-    open_store,
-    parse_namespace,
-    shown,
-    usages_of,
-)
 from langmem_recall.errors import InputError
-from langmem_recall.observe.inspector.pack import PageData
-from langmem_recall.observe.inspector.page import render_page
+from langmem_recall.observe.inspector.page import TITLE, PageData, render_page
 from langmem_recall.observe.log import files, read_log
 from langmem_recall.observe.show import printable
 from langmem_recall.types import Memory, Namespace, Usage
 
-TITLE = "Recall inspector"
 SQLITE = b"SQLite format 3\x00"
 
 
@@ -44,7 +34,7 @@ def inspect_command(
             "LocalStore or a postgresql:// address; several are shown on one page.",
         ),
     ],
-    namespace: Within = None,
+    namespace: stores.Within = None,
     title: Annotated[str, typer.Option(help="What the page is called.")] = TITLE,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the page on this machine until Ctrl-C.")
@@ -70,11 +60,11 @@ def inspect_command(
         raise InputError("Where should the page go? Write it with -o page.html, or use --serve.")
     if port is not None and not serve:
         raise InputError("--port goes with --serve. Add --serve, or leave the port out.")
-    paths = [Path(source).absolute() for source in sources if not is_postgres(source)]
+    paths = [Path(source).absolute() for source in sources if not stores.is_postgres(source)]
     read = {file.resolve() for path in paths for file in (path, *files(path))}
     if output and output.resolve() in read:
         raise InputError(f"{output} is what is inspected. Name another file for the page.")
-    data = _read_sources(sources, parse_namespace(namespace))
+    data = _read_sources(sources, stores.parse_namespace(namespace))
     made = render_page(data, printable(title)).encode()
     record: dict[str, Any] = {
         "output": output and str(output),
@@ -109,16 +99,15 @@ def _print(record: Mapping[str, Any], line: str, as_json: bool) -> None:
 
 
 def _read_sources(sources: Sequence[str], namespace: Namespace) -> PageData:
-    stores = [source for source in sources if _is_store(source)]
-    data = PageData()
+    data, targets = PageData(), [source for source in sources if _is_store(source)]
     memories: list[tuple[Memory, Usage]] = []
     with progress("reading") as tick:
-        for target in stores:
-            with open_store(target) as store:
-                found = all_memories(store, namespace)
-                memories += zip(found, usages_of(store, found), strict=True)
+        for target in targets:
+            with stores.open_store(target) as store:
+                found = stores.all_memories(store, namespace)
+                memories += zip(found, stores.usages_of(store, found), strict=True)
         for source in sources:
-            if source not in stores:
+            if source not in targets:
                 _read_traces(source, namespace, data, tick)
     for memory, usage in memories:
         data.add_memory(memory, usage)
@@ -126,7 +115,7 @@ def _read_sources(sources: Sequence[str], namespace: Namespace) -> PageData:
 
 
 def _is_store(source: str) -> bool:
-    if is_postgres(source):
+    if stores.is_postgres(source):
         return True
     path = Path(source)
     if path.is_dir():
@@ -151,8 +140,8 @@ def _read_traces(source: str, namespace: Namespace, data: PageData, tick: Tick) 
             tick(data.turns, None)
     if not is_log:
         raise InputError(
-            f"{shown(source)} holds no traces that can be read. Pass what TraceLog wrote, or the "
-            "file of a LocalStore."
+            f"{stores.shown(source)} holds no traces that can be read. Pass what TraceLog wrote, "
+            "or the file of a LocalStore."
         )
 
 

@@ -15,7 +15,7 @@ import pytest
 from recalls import HOME, NOW, candidate, recall_of
 
 from langmem_recall.agents.block import pack
-from langmem_recall.observe.inspector.pack import LINE_TOKENS, text_tokens
+from langmem_recall.observe.inspector.page import LINE_TOKENS, text_tokens
 from langmem_recall.observe.inspector.page import page as make_page
 from langmem_recall.observe.records import UNRANKED_GATES
 from langmem_recall.observe.show import from_dict, recall_id, to_dict
