@@ -28,6 +28,7 @@ from langmem_recall.observe.monitor import (
     STEP,
     VERY_BLIND,
     HealthWarning,
+    Warnings,
     half_life_warnings,
     is_healthy,
     salience_warnings,
@@ -118,13 +119,13 @@ class Facts(NamedTuple):
     @property
     def injection(self) -> Estimate:
         """Share of the cues for which something is recalled."""
-        return mean_estimate(np.array([float(answer.is_injected) for answer in self.answers]))
+        return mean_estimate(np.array([answer.is_injected for answer in self.answers], float))
 
     @property
     def blindness(self) -> Estimate:
         """Share of empty recalls among those that had memories to choose from."""
-        met = [answer for answer in self.answers if answer.has_memories]
-        return mean_estimate(np.array([float(not answer.is_injected) for answer in met]))
+        empty = [not answer.is_injected for answer in self.answers if answer.has_memories]
+        return mean_estimate(np.array(empty, float))
 
     @property
     def searched(self) -> int:
@@ -180,31 +181,25 @@ def calibration_of(store: BaseStore) -> Calibration:
 
 def survey(facts: Facts, store: BaseStore, namespace: Namespace, items: Sequence[Item]) -> Facts:
     """The facts with what the store holds at or below a namespace, which are these items."""
-    sizes = Counter(item.namespace for item in items)
-    searched = len(items) if namespace else max(sizes.values(), default=0)
-    found = Survey(
-        memories=len(items),
-        searched=searched,
-        saliences=frozenset(memory_of(item).salience for item in items),
-        has_words=searched <= Caching().index_limit,
-    )
-    return _ask_engine(facts._replace(survey=found), found, store, namespace)
-
-
-def _ask_engine(facts: Facts, found: Survey, store: BaseStore, namespace: Namespace) -> Facts:
-    """The facts with what only some engines tell: tables, words, memories without vectors."""
     backend, host = backend_of(store), Host(store, store)
-    set_up = run(backend.is_set_up(), host)
-    has_words = found.has_words or backend.holds_words or bool(set_up)
-    found = found._replace(is_set_up=set_up, has_words=has_words)
+    sizes, set_up = Counter(item.namespace for item in items), run(backend.is_set_up(), host)
+    searched = len(items) if namespace else max(sizes.values(), default=0)
+    bare = None
     if backend.embeddings is not None and not facts.calibration.problem:
         probe = backend.embeddings.embed_query(PROBE)
         try:
             bare = run(backend.without_vectors(namespace, probe), host)
-            found = found._replace(without_vectors=None if bare is None else len(bare))
         except StoreError as error:
             known = facts.calibration._replace(problem=str(error))
             facts = facts._replace(calibration=known)
+    found = Survey(
+        memories=len(items),
+        searched=searched,
+        saliences=frozenset(memory_of(item).salience for item in items),
+        has_words=searched <= Caching().index_limit or backend.holds_words or bool(set_up),
+        without_vectors=None if bare is None else len(bare),
+        is_set_up=set_up,
+    )
     return facts._replace(survey=found)
 
 
@@ -270,11 +265,15 @@ class Reading(NamedTuple):
     text: str
 
 
+State = Literal["pass", "warn", "unknown"]
+STATES: Mapping[bool | None, State] = {True: "pass", False: "warn", None: "unknown"}
+
+
 class Check(NamedTuple):
     """One item of the production checklist."""
 
     name: str
-    state: Literal["pass", "warn", "unknown"]
+    state: State
     text: str
 
 
@@ -314,9 +313,8 @@ def diagnose(facts: Facts) -> Diagnosis:
         *_policy_warnings(facts),
         *_rate_warnings(facts),
     )
-    return Diagnosis(
-        tuple(_readings(facts)), tuple(panels_of(facts)), warnings, tuple(_checks(facts))
-    )
+    checks = (Check(name, STATES[is_good], text) for name, is_good, text in _checks(facts))
+    return Diagnosis(tuple(_readings(facts)), tuple(panels_of(facts)), warnings, tuple(checks))
 
 
 def _readings(facts: Facts) -> Iterator[Reading]:
@@ -354,7 +352,7 @@ def _rate_text(rate: Estimate) -> str:
     return text if rate.n >= ENOUGH_RECALLS else text + few
 
 
-def _embedder_warnings(calibration: Calibration) -> Iterator[HealthWarning]:
+def _embedder_warnings(calibration: Calibration) -> Warnings:
     unusable = [language for language, null in calibration.nulls.items() if null is None]
     if calibration.problem:
         yield HealthWarning("embedder", "alarm", calibration.problem)
@@ -374,7 +372,7 @@ def _embedder_warnings(calibration: Calibration) -> Iterator[HealthWarning]:
         )
 
 
-def _store_warnings(facts: Facts) -> Iterator[HealthWarning]:
+def _store_warnings(facts: Facts) -> Warnings:
     found = facts.survey
     if found is None:
         return
@@ -403,7 +401,7 @@ def _store_warnings(facts: Facts) -> Iterator[HealthWarning]:
         yield from salience_warnings(subject, min(found.saliences), facts.policy)
 
 
-def _policy_warnings(facts: Facts) -> Iterator[HealthWarning]:
+def _policy_warnings(facts: Facts) -> Warnings:
     if fault := facts.lexical_fault:
         yield warn("lexical arm", f"The lexical arm is off: {fault}.")
     for warning in half_life_warnings(facts.policy):
@@ -412,7 +410,7 @@ def _policy_warnings(facts: Facts) -> Iterator[HealthWarning]:
         yield warn("gates", f"No gate is on: every cue injects. {GATES_OFF}")
 
 
-def _rate_warnings(facts: Facts) -> Iterator[HealthWarning]:
+def _rate_warnings(facts: Facts) -> Warnings:
     """What the cues tell: too much or too little is injected, recalls are blind."""
     rate, blindness = facts.injection, facts.blindness
     if not blindness.n:
@@ -461,23 +459,19 @@ def _causes(facts: Facts) -> Iterator[str]:
     yield f"store sparse ({'yes' if searched < SPARSE else 'no'}, {searched:,} memories)"
 
 
-def _checks(facts: Facts) -> Iterator[Check]:
-    """The production checklist."""
+def _checks(facts: Facts) -> Iterator[tuple[str, bool | None, str]]:
+    """The production checklist: what is asked, whether it is so, and what is known of it."""
     rate, blindness, fault = facts.injection, facts.blindness, facts.lexical_fault
     is_enough = rate.n >= ENOUGH_RECALLS and LEAST_INJECTION <= rate.mean <= MOST_INJECTION
-    yield _check(
-        f"floor and injection rate over {ENOUGH_RECALLS} queries",
-        is_enough if rate.n else None,
-        _rate_text(rate) if rate.n else NO_CUES,
-    )
+    name = f"floor and injection rate over {ENOUGH_RECALLS} queries"
+    yield (name, is_enough, _rate_text(rate)) if rate.n else (name, None, NO_CUES)
     is_active, text = None, "not known without a store"
     if facts.survey or fault:
         is_active, text = not fault, fault or "the words of every memory are searched"
-    yield _check("lexical arm active", is_active, text)
+    yield "lexical arm active", is_active, text
     recency = f"weight {facts.policy.weights.recency:g}, half-life {facts.half_life_days:.3g} days"
     unchosen = f"the default's {recency}: name the policy you decided on with --policy"
-    is_chosen = facts.is_chosen or None
-    yield _check("recency chosen", is_chosen, recency if is_chosen else unchosen)
+    yield "recency chosen", facts.is_chosen or None, recency if facts.is_chosen else unchosen
     shares = [answer.duplicates for answer in facts.answers if answer.is_injected]
     share = float(np.mean(shares)) if shares else 0.0
     text = f"{share:.0%} of what is recalled repeats another memory"
@@ -486,20 +480,12 @@ def _checks(facts: Facts) -> Iterator[Check]:
             ": compare mmr_lambda = 0.7 or a lower duplicate_similarity with langmem-recall eval"
         )
     is_varied = share <= REPETITIVE if shares else None
-    yield _check("MMR evaluated", is_varied, text if shares else NO_CUES)
-    is_seeing = blindness.mean <= BLIND or is_healthy(rate.mean)
-    yield _check(
-        "blindness baseline",
-        is_seeing if blindness.n else None,
-        _rate_text(blindness) if blindness.n else NO_CUES,
-    )
+    yield "MMR evaluated", is_varied, text if shares else NO_CUES
+    is_seeing, name = blindness.mean <= BLIND or is_healthy(rate.mean), "blindness baseline"
+    yield (name, is_seeing, _rate_text(blindness)) if blindness.n else (name, None, NO_CUES)
     budgets = {
         None: "not known: RecallMiddleware enforces one; pass its traces with --cues",
         True: "every recorded recall had one",
         False: "recorded recalls had none: inject through RecallMiddleware or recall_node",
     }
-    yield _check("budget enforced", facts.has_budget, budgets[facts.has_budget])
-
-
-def _check(name: str, is_good: bool | None, text: str) -> Check:
-    return Check(name, "unknown" if is_good is None else "pass" if is_good else "warn", text)
+    yield "budget enforced", facts.has_budget, budgets[facts.has_budget]
