@@ -18,22 +18,8 @@ from langmem_recall.evaluation.metrics import Estimate, mean_estimate, near_dupl
 from langmem_recall.flows.calibrations import calibrate
 from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.effects import Host, run
-from langmem_recall.observe.monitor import (
-    BLIND,
-    ENOUGH_RECALLS,
-    HEALTHY_ASIDE,
-    LEAST_INJECTION,
-    MOST_INJECTION,
-    SPARSE,
-    STEP,
-    VERY_BLIND,
-    HealthWarning,
-    Warnings,
-    half_life_warnings,
-    is_healthy,
-    salience_warnings,
-    warn,
-)
+from langmem_recall.observe import monitor
+from langmem_recall.observe.monitor import HealthWarning, Warnings, warn
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy, RelevanceModel
 from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution
 from langmem_recall.stores.backend import backend_of
@@ -347,9 +333,9 @@ def _readings(facts: Facts) -> Iterator[Reading]:
 def _rate_text(rate: Estimate) -> str:
     if not rate.n:
         return "nothing was stored"
-    few = f", from only {rate.n} recalls ({ENOUGH_RECALLS} are needed)"
+    few = f", from only {rate.n} recalls ({monitor.ENOUGH_RECALLS} are needed)"
     text = f"{rate.mean:.0%} [{rate.low:.0%}, {rate.high:.0%}]"
-    return text if rate.n >= ENOUGH_RECALLS else text + few
+    return text if rate.n >= monitor.ENOUGH_RECALLS else text + few
 
 
 def _embedder_warnings(calibration: Calibration) -> Warnings:
@@ -398,13 +384,13 @@ def _store_warnings(facts: Facts) -> Warnings:
         )
     if found.memories > 1 and len(found.saliences) == 1:
         subject = f"All {found.memories:,} memories have"
-        yield from salience_warnings(subject, min(found.saliences), facts.policy)
+        yield from monitor.salience_warnings(subject, min(found.saliences), facts.policy)
 
 
 def _policy_warnings(facts: Facts) -> Warnings:
     if fault := facts.lexical_fault:
         yield warn("lexical arm", f"The lexical arm is off: {fault}.")
-    for warning in half_life_warnings(facts.policy):
+    for warning in monitor.half_life_warnings(facts.policy):
         yield warning._replace(name="half-life")
     if not facts.gates:
         yield warn("gates", f"No gate is on: every cue injects. {GATES_OFF}")
@@ -415,23 +401,23 @@ def _rate_warnings(facts: Facts) -> Warnings:
     rate, blindness = facts.injection, facts.blindness
     if not blindness.n:
         return
-    if rate.mean > MOST_INJECTION:
-        text = f"Too much is injected: {_rate_text(rate)}, above {MOST_INJECTION:.0%}."
-        yield warn("injection rate", f"{text} {_moved_gates(facts, STEP)}")
-    elif rate.mean < LEAST_INJECTION:
-        text = f"Too little is injected: {_rate_text(rate)}, under {LEAST_INJECTION:.0%}."
-        yield warn("injection rate", f"{text} {_moved_gates(facts, -STEP)}")
-    if blindness.mean > BLIND:
+    if rate.mean > monitor.MOST_INJECTION:
+        text = f"Too much is injected: {_rate_text(rate)}, above {monitor.MOST_INJECTION:.0%}."
+        yield warn("injection rate", f"{text} {_moved_gates(facts, monitor.STEP)}")
+    elif rate.mean < monitor.LEAST_INJECTION:
+        text = f"Too little is injected: {_rate_text(rate)}, under {monitor.LEAST_INJECTION:.0%}."
+        yield warn("injection rate", f"{text} {_moved_gates(facts, -monitor.STEP)}")
+    if blindness.mean > monitor.BLIND:
         empty = (answer for answer in facts.answers if not answer.is_injected)
         reaches = [answer.reach for answer in empty if answer.has_memories]
         # What is not injected is blind: 45 to 60 % with a healthy injection rate. That is no alarm.
-        healthy = is_healthy(rate.mean)
+        healthy = monitor.is_healthy(rate.mean)
         yield HealthWarning(
             "blindness",
-            "alarm" if blindness.mean > VERY_BLIND and not healthy else "warn",
+            "alarm" if blindness.mean > monitor.VERY_BLIND and not healthy else "warn",
             f"Memories are stored, but recalls are empty: {_rate_text(blindness)}; the best "
             f"relevance in those is {np.median(reaches):.2f} in the median."
-            f"{HEALTHY_ASIDE * healthy} Look at the causes: {'; '.join(_causes(facts))}.",
+            f"{monitor.HEALTHY_ASIDE * healthy} Look at the causes: {'; '.join(_causes(facts))}.",
         )
 
 
@@ -444,7 +430,9 @@ def _moved_gates(facts: Facts, step: float) -> str:
         f"{name} {level:g} -> {min(max(level + step, 0.0), max(level, 1.0)):g}"
         for name, level in facts.gates.items()
     )
-    return f"{verb} the floor by {STEP:g} ({moves}), or set the gates with --target-rate 0.45."
+    return (
+        f"{verb} the floor by {monitor.STEP:g} ({moves}), or set the gates with --target-rate 0.45."
+    )
 
 
 def _causes(facts: Facts) -> Iterator[str]:
@@ -456,14 +444,17 @@ def _causes(facts: Facts) -> Iterator[str]:
     embedder = f"no, it is {calibration.identity}" if calibration.identity else "yes"
     yield f"embedder missing ({'yes, it fails' if calibration.problem else embedder})"
     searched = facts.survey.searched if facts.survey else 0
-    yield f"store sparse ({'yes' if searched < SPARSE else 'no'}, {searched:,} memories)"
+    yield f"store sparse ({'yes' if searched < monitor.SPARSE else 'no'}, {searched:,} memories)"
 
 
 def _checks(facts: Facts) -> Iterator[tuple[str, bool | None, str]]:
     """The production checklist: what is asked, whether it is so, and what is known of it."""
     rate, blindness, fault = facts.injection, facts.blindness, facts.lexical_fault
-    is_enough = rate.n >= ENOUGH_RECALLS and LEAST_INJECTION <= rate.mean <= MOST_INJECTION
-    name = f"floor and injection rate over {ENOUGH_RECALLS} queries"
+    is_enough = (
+        rate.n >= monitor.ENOUGH_RECALLS
+        and monitor.LEAST_INJECTION <= rate.mean <= monitor.MOST_INJECTION
+    )
+    name = f"floor and injection rate over {monitor.ENOUGH_RECALLS} queries"
     yield (name, is_enough, _rate_text(rate)) if rate.n else (name, None, NO_CUES)
     is_active, text = None, "not known without a store"
     if facts.survey or fault:
@@ -481,7 +472,10 @@ def _checks(facts: Facts) -> Iterator[tuple[str, bool | None, str]]:
         )
     is_varied = share <= REPETITIVE if shares else None
     yield "MMR evaluated", is_varied, text if shares else NO_CUES
-    is_seeing, name = blindness.mean <= BLIND or is_healthy(rate.mean), "blindness baseline"
+    is_seeing, name = (
+        blindness.mean <= monitor.BLIND or monitor.is_healthy(rate.mean),
+        "blindness baseline",
+    )
     yield (name, is_seeing, _rate_text(blindness)) if blindness.n else (name, None, NO_CUES)
     budgets = {
         None: "not known: RecallMiddleware enforces one; pass its traces with --cues",

@@ -22,7 +22,7 @@ from typing import Any
 
 from langmem_recall.errors import InputError
 from langmem_recall.observe.monitor import Monitor
-from langmem_recall.observe.records import (
+from langmem_recall.observe.show import (
     DAMAGE,
     FEEDBACK,
     UNRANKED_GATES,
