@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from http import HTTPStatus
+from http.client import HTTP_PORT
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
@@ -66,33 +67,30 @@ def inspect_command(
         raise InputError(f"{output} is what is inspected. Name another file for the page.")
     data = _read_sources(sources, stores.parse_namespace(namespace))
     made = render_page(data, printable(title)).encode()
+    if data.unreadable:
+        note(f"{data.unreadable:,} records could not be read and are left out.")
+    if output:
+        with replaced(output) as fresh:
+            fresh.write_bytes(made)
     record: dict[str, Any] = {
         "output": output and str(output),
         "turns": data.turns,
         "memories": data.memories,
         "bytes": len(made),
     }
-    size = f"{len(made) / 1e6:,.1f} MB"
-    counts = f"{data.turns:,} turns and {data.memories:,} memories ({size}) are"
-    if data.unreadable:
-        note(f"{data.unreadable:,} records could not be read and are left out.")
-    if output:
-        with replaced(output) as fresh:
-            fresh.write_bytes(made)
-    if not serve:
-        _print(record, f"{counts} in {output}.", as_json)
-        return
-    with PageServer(made, port or 0) as server:
-        record["address"] = server.address
-        _print(record, f"{counts} at {server.address} until you press Ctrl-C.", as_json)
-        # A parent process that reads our pipe waits for the address.
-        sys.stdout.flush()
-        with suppress(KeyboardInterrupt):
-            server.serve_forever()
-
-
-def _print(record: Mapping[str, Any], line: str, as_json: bool) -> None:
-    deliver(record, lambda screen: screen.print(printable(line), soft_wrap=True), as_json)
+    counts = f"{data.turns:,} turns and {data.memories:,} memories ({len(made) / 1e6:,.1f} MB) are"
+    where = f"in {output}."
+    with PageServer(made, port or 0) if serve else nullcontext() as server:
+        if server:
+            record["address"] = server.address
+            where = f"at {server.address} until you press Ctrl-C."
+        line = printable(f"{counts} {where}")
+        deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json)
+        if server:
+            # A parent process that reads our pipe waits for the address.
+            sys.stdout.flush()
+            with suppress(KeyboardInterrupt):
+                server.serve_forever()
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -148,6 +146,7 @@ def _read_traces(source: str, namespace: Namespace, data: PageData, tick: Tick) 
 # --- serving --------------------------------------------------------------------------------------
 
 LOOPBACK = "127.0.0.1"
+LOCAL_NAMES = (LOOPBACK, "localhost")
 HEADERS = {
     "Cache-Control": "no-store",
     # The page has a policy of its own, but who may frame it can only be said here.
@@ -160,17 +159,13 @@ HEADERS = {
 }
 PATIENCE_S = 10.0
 """How long a client may take over its request."""
-_HTTP_PORT = 80
 
 
 class PageServer(ThreadingTCPServer):
     """Gives one page to any program on this machine that asks for `/` by the server's own name.
 
-    Not an `HTTPServer`: that one asks the network for the name of the host.
-
-    Args:
-        page: What is served.
-        port: 0 takes any that is free.
+    Not an `HTTPServer`: that one asks the network for the name of the host. Port 0 takes any that
+    is free.
     """
 
     daemon_threads = True
@@ -192,12 +187,6 @@ class PageServer(ThreadingTCPServer):
         """Where the page is."""
         return f"http://{LOOPBACK}:{self.server_address[1]}/"
 
-    def is_called(self, host: str) -> bool:
-        """Whether a Host header names this server: a rebound DNS name does not."""
-        port = self.server_address[1]
-        ports = (f":{port}", "") if port == _HTTP_PORT else (f":{port}",)
-        return host.lower() in {name + port for name in (LOOPBACK, "localhost") for port in ports}
-
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that hangs up is no news."""
         if not isinstance(sys.exception(), OSError):
@@ -212,8 +201,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send the page to a request by our name."""
+        port = self.server.server_address[1]
+        names = {f"{name}:{port}" for name in LOCAL_NAMES}
+        names.update(LOCAL_NAMES if port == HTTP_PORT else ())
         hosts = self.headers.get_all("Host", [])
-        if len(hosts) != 1 or not self.server.is_called(hosts[0]):
+        # A rebound DNS name is not ours.
+        if len(hosts) != 1 or hosts[0].lower() not in names:
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain="Open the address as printed.")
         elif self.path != "/":
             self.send_error(HTTPStatus.NOT_FOUND)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -126,8 +125,7 @@ class Facts(NamedTuple):
     @property
     def gates(self) -> dict[str, float]:
         """The gates that are on, each with its level."""
-        levels = {name: float(getattr(self.policy, name)) for name in GATES}
-        return {name: level for name, level in levels.items() if level}
+        return {name: level for name in GATES if (level := float(getattr(self.policy, name)))}
 
     @property
     def lexical_fault(self) -> str | None:
@@ -263,8 +261,7 @@ class Check(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """All that doctor found."""
 
     readings: tuple[Reading, ...]
@@ -412,12 +409,21 @@ def _rate_warnings(facts: Facts) -> Warnings:
         reaches = [answer.reach for answer in empty if answer.has_memories]
         # What is not injected is blind: 45 to 60 % with a healthy injection rate. That is no alarm.
         healthy = monitor.is_healthy(rate.mean)
+        levels = ", ".join(f"{name} {level:g}" for name, level in facts.gates.items())
+        identity, failure = facts.calibration.identity, facts.calibration.problem
+        embedder = f"no, it is {identity}" if identity else "yes"
+        searched = facts.survey.searched if facts.survey else 0
+        sparse = "yes" if searched < monitor.SPARSE else "no"
         yield HealthWarning(
             "blindness",
             "alarm" if blindness.mean > monitor.VERY_BLIND and not healthy else "warn",
             f"Memories are stored, but recalls are empty: {_rate_text(blindness)}; the best "
             f"relevance in those is {np.median(reaches):.2f} in the median."
-            f"{monitor.HEALTHY_ASIDE * healthy} Look at the causes: {'; '.join(_causes(facts))}.",
+            f"{monitor.HEALTHY_ASIDE * healthy} Look at the causes: "
+            f"floor too high ({levels or 'no gate is on'}); "
+            f"lexical arm off ({facts.lexical_fault or 'no, it is active'}); "
+            f"embedder missing ({'yes, it fails' if failure else embedder}); "
+            f"store sparse ({sparse}, {searched:,} memories).",
         )
 
 
@@ -433,18 +439,6 @@ def _moved_gates(facts: Facts, step: float) -> str:
     return (
         f"{verb} the floor by {monitor.STEP:g} ({moves}), or set the gates with --target-rate 0.45."
     )
-
-
-def _causes(facts: Facts) -> Iterator[str]:
-    """The four causes of blindness, each with what is known of it."""
-    calibration = facts.calibration
-    levels = ", ".join(f"{name} {level:g}" for name, level in facts.gates.items())
-    yield f"floor too high ({levels or 'no gate is on'})"
-    yield f"lexical arm off ({facts.lexical_fault or 'no, it is active'})"
-    embedder = f"no, it is {calibration.identity}" if calibration.identity else "yes"
-    yield f"embedder missing ({'yes, it fails' if calibration.problem else embedder})"
-    searched = facts.survey.searched if facts.survey else 0
-    yield f"store sparse ({'yes' if searched < monitor.SPARSE else 'no'}, {searched:,} memories)"
 
 
 def _checks(facts: Facts) -> Iterator[tuple[str, bool | None, str]]:

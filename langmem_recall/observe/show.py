@@ -44,7 +44,6 @@ UNRANKED_GATES = frozenset({"tenant", "status", "validity", "expired", "task"})
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """What reading a damaged record may run into."""
 _DIGITS = 6
-_ID_LENGTH = 16
 _OPTIONAL = (
     *("thread_id", "turn", "speaker"),
     *("confirmed_at", "valid_from", "valid_until", "superseded_at"),
@@ -104,6 +103,7 @@ def to_json(
     cue = trace.cue if with_text else replace(trace.cue, text="", parts=(), task=None)
     name, _, fingerprint = trace.policy.rpartition(" ")
     knobs = policy.to_dict() if policy else trace.knobs or preset_knobs(fingerprint)
+    recorded = {"knobs": dict(knobs)} if knobs else {}
     shown = (block or trace.block) if with_text else None
     record = {
         "version": VERSION,
@@ -114,11 +114,7 @@ def to_json(
         "namespaces": trace.namespaces,
         "searched": trace.searched,
         "channels": dict(trace.channels),
-        "policy": {
-            "name": name,
-            "fingerprint": fingerprint,
-            **({"knobs": dict(knobs)} if knobs else {}),
-        },
+        "policy": {"name": name, "fingerprint": fingerprint, **recorded},
         "budget": trace.budget_tokens,
         "tokens": trace.tokens,
         "compacted": trace.compacted,
@@ -140,7 +136,7 @@ def recall_id(recall: Recall) -> str:
         [scored.memory.id for scored in recall.chosen],
         [drop.memory.id for drop in recall.dropped],
     )
-    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_ID_LENGTH]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=256)
@@ -153,12 +149,8 @@ def preset_knobs(fingerprint: str) -> dict[str, Any] | None:
 def _candidates(recall: Recall, with_text: bool) -> Iterator[str]:
     """One JSON object each: the chosen by place, then the dropped; ranks are by score."""
     chosen, dropped = recall.chosen, recall.dropped
-    scores = dict(enumerate(chosen))
-    scores |= {
-        i: drop.scored
-        for i, drop in enumerate(dropped, start=len(chosen))
-        if drop.gate not in UNRANKED_GATES
-    }
+    ranked = [None if drop.gate in UNRANKED_GATES else drop.scored for drop in dropped]
+    scores = {i: scored for i, scored in enumerate((*chosen, *ranked)) if scored is not None}
 
     def merit(i: int) -> tuple[float, float]:
         # To the digits that are recorded, so that a record read back gives the same ranks.
@@ -336,7 +328,20 @@ _COLUMNS = (
 def table(recall: Recall, width: int = 100) -> str:
     """The recall for a terminal: the funnel, what was chosen, what each gate dropped and why."""
     width = max(width, _NARROWEST)
-    lines = [*_setting(recall), *_chosen_lines(recall.chosen, width)]
+    columns = [column for column in _COLUMNS if width >= _NARROW or not column.is_spare]
+    rows = [[column.title for column in columns]]
+    for place, scored in enumerate(recall.chosen, start=1):
+        rows.append([column.show(place, scored) for column in columns])
+    widths = [max(map(_columns, cells)) for cells in zip(*rows, strict=True)]
+    left = width - sum(widths) - 2 * len(widths)
+    texts = ["text", *(shortened(memory.text, left) for memory in recall.memories)]
+    lines = _setting(recall)
+    for row, text in zip(rows if recall.chosen else (), texts, strict=False):
+        line = ""
+        for cell, cell_width, column in zip(row, widths, columns, strict=True):
+            blanks = " " * (cell_width - _columns(cell))
+            line += f"{blanks}{cell}  " if column.is_number else f"{cell}{blanks}  "
+        lines.append(line + text)
     for title, drops in _drops_by_gate(recall):
         nearest = drops[0]
         lines.append(f"dropped {title}: {printable(nearest.reason)}")
@@ -417,26 +422,6 @@ def _setting(recall: Recall) -> list[str]:
         f"cue: {printable(' | '.join(trace.cue.searched))}",
         f"in {printable(where)}: {trace.searched:,} stored{found} · {trace.policy}{took}",
     ]
-
-
-def _chosen_lines(chosen: Sequence[Scored], width: int) -> Iterator[str]:
-    if not chosen:
-        return
-    columns = [column for column in _COLUMNS if width >= _NARROW or not column.is_spare]
-    rows = [[column.title for column in columns]]
-    rows += [
-        [column.show(place, scored) for column in columns]
-        for place, scored in enumerate(chosen, start=1)
-    ]
-    widths = [max(map(_columns, cells)) for cells in zip(*rows, strict=True)]
-    left = width - sum(widths) - 2 * len(widths)
-    texts = ["text", *(shortened(scored.memory.text, left) for scored in chosen)]
-    for row, text in zip(rows, texts, strict=True):
-        line = ""
-        for cell, cell_width, column in zip(row, widths, columns, strict=True):
-            blanks = " " * (cell_width - _columns(cell))
-            line += f"{blanks}{cell}  " if column.is_number else f"{cell}{blanks}  "
-        yield line + text
 
 
 def _drops_by_gate(recall: Recall) -> Iterator[tuple[str, list[Drop]]]:
