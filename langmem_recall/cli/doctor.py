@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Annotated
@@ -231,7 +232,13 @@ def stats_command(
         head = [("store", stores.shown(store)), ("memories", f"{len(memories):,}")]
         head += [] if size is None else [("size", f"{size / 1e6:,.1f} MB")]
         screen.print(listing(None, head))
-        rows = [row for name in counts for row in _rows(name.replace("_", " "), counts[name])]
+        rows: list[tuple[str, str, str]] = []
+        for name, by_label in counts.items():
+            cells = [(label, f"{count:,}") for label, count in by_label.items()][:SHOWN]
+            if rest := list(by_label.values())[SHOWN:]:
+                cells.append((f"{len(rest):,} others", f"{sum(rest):,}"))
+            titles = chain([name.replace("_", " ")], repeat(""))
+            rows += [(title, *pair) for title, pair in zip(titles, cells, strict=False)]
         if rows:
             screen.print(table(None, ("by", "", "memories"), rows, labels=2))
 
@@ -249,13 +256,3 @@ def in_ranges(numbers: Iterable[float], ranges: Mapping[str, float]) -> dict[str
         for number in numbers
     )
     return {label: counts[label] for label in (*ranges, UNKNOWN) if counts[label]}
-
-
-def _rows(name: str, counts: Mapping[str, int]) -> Iterator[tuple[str, str, str]]:
-    """The largest counts, the rest in one; the name stands before the first."""
-    first, rest = list(counts.items())[:SHOWN], list(counts.values())[SHOWN:]
-    for label, count in first:
-        yield name, label, f"{count:,}"
-        name = ""
-    if rest:
-        yield name, f"{len(rest):,} others", f"{sum(rest):,}"

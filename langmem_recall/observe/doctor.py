@@ -28,6 +28,7 @@ from langmem_recall.types import Namespace, Recall
 EXAMPLE_MEMORIES = 100
 """What the gates are explained for where there is no store."""
 GATES = ("trigger", "floor", "composite_floor")
+DIVERSIFY = ": compare mmr_lambda = 0.7 or a lower duplicate_similarity with langmem-recall eval"
 GATES_OFF = "Set trigger and floor; the default has 0.5 and 0.3."
 NO_CUES = "not measured: pass recorded cues with --cues"
 PROBE = "a plain sentence about nothing in particular"
@@ -431,25 +432,21 @@ def _moved_gates(facts: Facts, step: float) -> str:
     """What to do about a rate: the gates that are on, a step further."""
     if not facts.gates:
         return GATES_OFF
-    verb = "Raise" if step > 0 else "Lower"
+    change = f"{'Raise' if step > 0 else 'Lower'} the floor by {monitor.STEP:g}"
     moves = ", ".join(
         f"{name} {level:g} -> {min(max(level + step, 0.0), max(level, 1.0)):g}"
         for name, level in facts.gates.items()
     )
-    return (
-        f"{verb} the floor by {monitor.STEP:g} ({moves}), or set the gates with --target-rate 0.45."
-    )
+    return f"{change} ({moves}), or set the gates with --target-rate 0.45."
 
 
 def _checks(facts: Facts) -> Iterator[tuple[str, bool | None, str]]:
     """The production checklist: what is asked, whether it is so, and what is known of it."""
     rate, blindness, fault = facts.injection, facts.blindness, facts.lexical_fault
-    is_enough = (
-        rate.n >= monitor.ENOUGH_RECALLS
-        and monitor.LEAST_INJECTION <= rate.mean <= monitor.MOST_INJECTION
-    )
+    is_good = monitor.LEAST_INJECTION <= rate.mean <= monitor.MOST_INJECTION
+    is_good &= rate.n >= monitor.ENOUGH_RECALLS
     name = f"floor and injection rate over {monitor.ENOUGH_RECALLS} queries"
-    yield (name, is_enough, _rate_text(rate)) if rate.n else (name, None, NO_CUES)
+    yield (name, is_good, _rate_text(rate)) if rate.n else (name, None, NO_CUES)
     is_active, text = None, "not known without a store"
     if facts.survey or fault:
         is_active, text = not fault, fault or "the words of every memory are searched"
@@ -460,16 +457,11 @@ def _checks(facts: Facts) -> Iterator[tuple[str, bool | None, str]]:
     shares = [answer.duplicates for answer in facts.answers if answer.is_injected]
     share = float(np.mean(shares)) if shares else 0.0
     text = f"{share:.0%} of what is recalled repeats another memory"
-    if share > REPETITIVE:
-        text += (
-            ": compare mmr_lambda = 0.7 or a lower duplicate_similarity with langmem-recall eval"
-        )
+    text += DIVERSIFY if share > REPETITIVE else ""
     is_varied = share <= REPETITIVE if shares else None
     yield "MMR evaluated", is_varied, text if shares else NO_CUES
-    is_seeing, name = (
-        blindness.mean <= monitor.BLIND or monitor.is_healthy(rate.mean),
-        "blindness baseline",
-    )
+    name, is_seeing = "blindness baseline", blindness.mean <= monitor.BLIND
+    is_seeing |= monitor.is_healthy(rate.mean)
     yield (name, is_seeing, _rate_text(blindness)) if blindness.n else (name, None, NO_CUES)
     budgets = {
         None: "not known: RecallMiddleware enforces one; pass its traces with --cues",

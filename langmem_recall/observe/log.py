@@ -108,7 +108,19 @@ class TraceLog:
 
     def __call__(self, recall: Recall, *, block: str | None = None) -> None:
         """Append a recall, with the block the model was shown where it is known."""
-        self._append(lambda: self._recall_line(recall, block))
+
+        def line() -> str:
+            # Which recall brought a memory is noted for feedback that does not say.
+            name = recall_id(recall) if recall.chosen else ""
+            for memory in recall.memories:
+                self._brought[memory.id] = name
+                self._brought.move_to_end(memory.id)
+            while len(self._brought) > MOST_BROUGHT:
+                self._brought.popitem(last=False)
+            policy = self._policies.get(recall.trace.policy.rpartition(" ")[2])
+            return to_json(recall, with_text=self._with_text, policy=policy, block=block)
+
+        self._append(line)
 
     def feedback(
         self, namespace: Namespace, key: str, good: bool, recall: str | None = None
@@ -204,18 +216,6 @@ class TraceLog:
                     pending = waited = 0
             before = pending
         self.flush()
-
-    def _recall_line(self, recall: Recall, block: str | None) -> str:
-        """The record; which recall brought a memory is noted for feedback that does not say."""
-        if recall.chosen:
-            name = recall_id(recall)
-            for memory in recall.memories:
-                self._brought[memory.id] = name
-                self._brought.move_to_end(memory.id)
-            while len(self._brought) > MOST_BROUGHT:
-                self._brought.popitem(last=False)
-        policy = self._policies.get(recall.trace.policy.rpartition(" ")[2])
-        return to_json(recall, with_text=self._with_text, policy=policy, block=block)
 
     def _lose(self, count: int, error: Exception) -> None:
         with self._starting:

@@ -335,13 +335,14 @@ def table(recall: Recall, width: int = 100) -> str:
     widths = [max(map(_columns, cells)) for cells in zip(*rows, strict=True)]
     left = width - sum(widths) - 2 * len(widths)
     texts = ["text", *(shortened(memory.text, left) for memory in recall.memories)]
-    lines = _setting(recall)
-    for row, text in zip(rows if recall.chosen else (), texts, strict=False):
+    chosen = []
+    for row, text in zip(rows, texts, strict=True):
         line = ""
         for cell, cell_width, column in zip(row, widths, columns, strict=True):
             blanks = " " * (cell_width - _columns(cell))
             line += f"{blanks}{cell}  " if column.is_number else f"{cell}{blanks}  "
-        lines.append(line + text)
+        chosen.append(line + text)
+    lines = [*_setting(recall), *(chosen if recall.chosen else ())]
     for title, drops in _drops_by_gate(recall):
         nearest = drops[0]
         lines.append(f"dropped {title}: {printable(nearest.reason)}")

@@ -14,6 +14,7 @@ import sys
 from array import array
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from html import escape
@@ -163,11 +164,21 @@ class PageData:
                 namespace, key = self._namespace(record["namespace"]), str(record["key"])
                 recall, good = str(record["recall"] or ""), record["good"] is True
                 self._feedback.append([recall, namespace, key, good])
-            else:
-                self._add_recall(record)
+                return True
+            check_record(record)
+            policy, candidates = self._policy(record["policy"]), record["candidates"]
+            turn = self._turn(record, list(self._policies).index(policy))
+            has_ranks = self._policies[policy]["fusesRanks"]
+            rows = [self._candidate(candidate, candidates, has_ranks) for candidate in candidates]
         except (InputError, *DAMAGE):
+            # Nothing is added of a record that turns out to be damaged half-way.
             self.unreadable += 1
             return False
+        for row in rows:
+            for column, number in zip(self._columns.values(), row, strict=True):
+                column.append(number)
+        self._turns.append(turn)
+        self._latest.append(record)
         return True
 
     def add_memory(self, memory: Memory, usage: Usage) -> None:
@@ -179,6 +190,12 @@ class PageData:
 
     def packed(self, title: str) -> str:
         """All of it as one compressed text."""
+        monitor, namespaces = Monitor(HEALTH_WINDOW), list(self._namespaces)
+        for record in self._latest:
+            with suppress(InputError):
+                monitor(from_dict(record))
+        for _, place, key, good in self._feedback[-HEALTH_WINDOW:]:
+            monitor.feedback(namespaces[place], key, good)
         header = {
             "title": title,
             "unreadable": self.unreadable,
@@ -190,29 +207,16 @@ class PageData:
             "usages": list(self._usages),
             "reasons": list(self._reasons),
             "policies": list(self._policies.values()),
-            "namespaces": list(self._namespaces),
+            "namespaces": namespaces,
             "gates": list(self._gates),
             "gateWords": dict(GATE_WORDS),
             "unrankedGates": sorted(UNRANKED_GATES),
             "feedback": self._feedback,
             "defaultKnobs": RecallPolicy.default().to_dict(),
             "lineTokens": LINE_TOKENS,
-            "health": self._health(),
+            "health": monitor.report().to_dict(),
         }
         return pack(header, self._columns, SCALES)
-
-    def _add_recall(self, record: Mapping[str, Any]) -> None:
-        check_record(record)
-        policy, candidates = self._policy(record["policy"]), record["candidates"]
-        turn = self._turn(record, list(self._policies).index(policy))
-        has_ranks = self._policies[policy]["fusesRanks"]
-        rows = [self._candidate(candidate, candidates, has_ranks) for candidate in candidates]
-        # Nothing is added of a record that turns out to be damaged half-way.
-        for row in rows:
-            for column, number in zip(self._columns.values(), row, strict=True):
-                column.append(number)
-        self._turns.append(turn)
-        self._latest.append(record)
 
     def _turn(self, record: Mapping[str, Any], policy: int) -> dict[str, Any]:
         cue, temporal = record["cue"], record["cue"].get("temporal")
@@ -304,17 +308,6 @@ class PageData:
                 "fusesRanks": policy is None or policy.fuses_ranks,
             }
         return identity
-
-    def _health(self) -> dict[str, Any]:
-        monitor, namespaces = Monitor(HEALTH_WINDOW), list(self._namespaces)
-        for record in self._latest:
-            try:
-                monitor(from_dict(record))
-            except InputError:
-                continue
-        for _, place, key, good in self._feedback[-HEALTH_WINDOW:]:
-            monitor.feedback(namespaces[place], key, good)
-        return monitor.report().to_dict()
 
 
 def text_tokens(text: str) -> int:
