@@ -286,7 +286,7 @@ class Fan:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def read_log(path: str | Path) -> Iterator[Record]:
+def read_log(path: str | Path) -> Iterator[dict[str, Any]]:
     """The records of a log and of what was rotated out, the oldest first.
 
     Lines that cannot be read are left out, and a warning says how many.

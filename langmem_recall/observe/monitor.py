@@ -109,16 +109,13 @@ class MonitorReport:
     def __str__(self) -> str:
         where = "all namespaces" if self.namespace is None else "/".join(self.namespace)
         outcomes = ", ".join(f"{count:,} {name}" for name, count in self.outcomes.items())
-        p50, p95, p99 = (
-            f"{self.latency_ms[name]:.1f}".replace("nan", "-") for name in ("p50", "p95", "p99")
-        )
+        latency = ", ".join(f"{name} {ms:.1f} ms" for name, ms in self.latency_ms.items())
         lines = [
             f"{self.recalls:,} recalls in {where}" + (f": {outcomes}" if outcomes else ""),
             f"injected {_share(self.injection_rate)}, blind {_share(self.blindness_rate)}, "
             f"drift {_share(self.drift)}, redundant {_share(self.redundancy)}, "
             f"budget pressed {_share(self.budget_pressure)}",
-            f"latency p50 {p50} ms, p95 {p95} ms, p99 {p99} ms; "
-            f"feedback {self.good} good, {self.bad} bad",
+            f"latency {latency.replace('nan', '-')}; feedback {self.good} good, {self.bad} bad",
             *(f"degraded {count:,} times: {note}" for note, count in self.degraded.items()),
             *map(str, self.warnings),
         ]
@@ -420,47 +417,41 @@ def _quality_warnings(report: MonitorReport, window: Window, policy: RecallPolic
     moved = sum(stats.has_moved for stats in window)
     count, p95, outcomes = report.recalls, report.latency_ms["p95"], report.good + report.bad
     degraded = sum(bool(stats.degraded) for stats in window)
-    checks = (
-        (
-            "drift",
+    checks = {
+        "drift": (
             moved >= SOME_RECALLS and report.drift > MUCH_DRIFT,
             f"In {_share(report.drift)} of {moved} changes of topic the same memories came. "
             "Raise the floor, lower the weights of recency, importance and strength, and check "
             "that the cue is built from the current turn.",
         ),
-        (
-            "redundancy",
+        "redundancy": (
             sum(stats.fit for stats in window) >= SOME_RECALLS
             and report.redundancy > MUCH_REDUNDANCY,
             f"{_share(report.redundancy)} of what is fit to be recalled says the same twice. Run "
             "sweep to merge near-duplicates; lower duplicate_similarity to drop more of them.",
         ),
-        (
-            "budget",
+        "budget": (
             count >= SOME_RECALLS and report.budget_pressure > MUCH_PRESSURE,
             f"The budget shortened or dropped memories in {_share(report.budget_pressure)} of "
             f"recalls. Raise budget, lower top_k (now {policy.top_k}), or store shorter memories.",
         ),
-        (
-            "latency",
+        "latency": (
             count >= SOME_RECALLS and p95 > 1e3 * SLOW_S,
             f"One recall in twenty takes over {p95:.0f} ms; a turn waits {1e3 * SLOW_S:.0f} ms. "
             "Use LocalStore or an HNSW index, or a nearer embedder.",
         ),
-        (
-            "degradation",
+        "degradation": (
             count >= SOME_RECALLS and degraded > MUCH_DEGRADATION * count,
             f"{degraded:,} of {count:,} recalls ran degraded, mostly: "
             f"{next(iter(report.degraded), '')}. Check the embedder and the store.",
         ),
-        (
-            "feedback",
+        "feedback": (
             outcomes >= SOME_RECALLS and report.good < LEAST_GOOD * outcomes,
             f"Only {report.good} of {outcomes} outcomes were good. Raise "
             f"{_moved_gates(policy, STEP)}, and tune on the recorded traces.",
         ),
-    )
-    for name, is_bad, message in checks:
+    }
+    for name, (is_bad, message) in checks.items():
         if is_bad:
             yield warn(name, message)
 
