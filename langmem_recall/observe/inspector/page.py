@@ -22,15 +22,8 @@ from importlib.resources import files
 from typing import Any
 
 from langmem_recall.errors import InputError
+from langmem_recall.observe import show
 from langmem_recall.observe.monitor import Monitor
-from langmem_recall.observe.show import (
-    DAMAGE,
-    FEEDBACK,
-    UNRANKED_GATES,
-    check_record,
-    from_dict,
-    preset_knobs,
-)
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import GATE_WORDS, TRUST, Memory, Usage, aware
 
@@ -159,18 +152,18 @@ class PageData:
     def add(self, record: Mapping[str, Any]) -> bool:
         """Take a record of a recall or of feedback; False where it cannot be read."""
         try:
-            if isinstance(record, Mapping) and record.get("kind") == FEEDBACK:
-                check_record(record, FEEDBACK)
+            if isinstance(record, Mapping) and record.get("kind") == show.FEEDBACK:
+                show.check_record(record, show.FEEDBACK)
                 namespace, key = self._namespace(record["namespace"]), str(record["key"])
                 recall, good = str(record["recall"] or ""), record["good"] is True
                 self._feedback.append([recall, namespace, key, good])
                 return True
-            check_record(record)
+            show.check_record(record)
             policy, candidates = self._policy(record["policy"]), record["candidates"]
             turn = self._turn(record, list(self._policies).index(policy))
             has_ranks = self._policies[policy]["fusesRanks"]
             rows = [self._candidate(candidate, candidates, has_ranks) for candidate in candidates]
-        except (InputError, *DAMAGE):
+        except (InputError, *show.DAMAGE):
             # Nothing is added of a record that turns out to be damaged half-way.
             self.unreadable += 1
             return False
@@ -193,7 +186,7 @@ class PageData:
         monitor, namespaces = Monitor(HEALTH_WINDOW), list(self._namespaces)
         for record in self._latest:
             with suppress(InputError):
-                monitor(from_dict(record))
+                monitor(show.from_dict(record))
         for _, place, key, good in self._feedback[-HEALTH_WINDOW:]:
             monitor.feedback(namespaces[place], key, good)
         header = {
@@ -210,7 +203,7 @@ class PageData:
             "namespaces": namespaces,
             "gates": list(self._gates),
             "gateWords": dict(GATE_WORDS),
-            "unrankedGates": sorted(UNRANKED_GATES),
+            "unrankedGates": sorted(show.UNRANKED_GATES),
             "feedback": self._feedback,
             "defaultKnobs": RecallPolicy.default().to_dict(),
             "lineTokens": LINE_TOKENS,
@@ -298,7 +291,7 @@ class PageData:
         recorded = record.get("knobs")
         identity = (name, fingerprint, recorded is None)
         if identity not in self._policies:
-            knobs = recorded or self._known.get(fingerprint) or preset_knobs(fingerprint)
+            knobs = recorded or self._known.get(fingerprint) or show.preset_knobs(fingerprint)
             # Read as a policy, so that the page meets no knob it does not know.
             policy = RecallPolicy.from_dict(knobs) if knobs else None
             self._policies[identity] = {
