@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from langmem_recall import LocalStore, RecallPolicy, RecallStore
-from langmem_recall.observe.records import from_dict, to_dict
+from langmem_recall.observe.show import from_dict, to_dict
 from langmem_recall.stores.transfer import import_jsonl
 
 V1 = Path(__file__).parent / "data" / "golden" / "v1"

@@ -13,7 +13,7 @@ from langsmith.run_helpers import get_current_run_tree
 
 from langmem_recall.agents.turn import RecallRecord, memories_in, shown_id
 from langmem_recall.flows.effects import Call
-from langmem_recall.observe.records import recall_id
+from langmem_recall.observe.show import recall_id
 from langmem_recall.rendering import cited, without_citations
 from langmem_recall.types import MemoryId, Recall
 

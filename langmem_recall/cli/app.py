@@ -11,12 +11,11 @@ from typer.core import TyperGroup
 
 from langmem_recall import __version__
 from langmem_recall.cli.demo import demo_command
-from langmem_recall.cli.doctor import doctor_command
+from langmem_recall.cli.doctor import doctor_command, stats_command
 from langmem_recall.cli.inspect import inspect_command
 from langmem_recall.cli.measure import evaluate_command, tune_command
 from langmem_recall.cli.memories import reindex_command, sweep_command
 from langmem_recall.cli.output import BAD_INPUT, note, use_utf8
-from langmem_recall.cli.stats import stats_command
 from langmem_recall.cli.transfer import export_command, import_command
 from langmem_recall.errors import RecallError
 

@@ -1,14 +1,19 @@
-"""`langmem-recall doctor`: is this embedder, policy and store fit for production?"""
+"""`langmem-recall doctor` and `stats`: is a store fit for production, and what does it hold?"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from time import time
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from langmem_recall.cli import stores
 from langmem_recall.cli.inputs import (
     EmbeddingsChoice,
     PolicyChoice,
@@ -20,21 +25,21 @@ from langmem_recall.cli.inputs import (
 from langmem_recall.cli.output import (
     BAD_NEWS,
     AsJson,
+    Output,
     deliver,
     listing,
     progress,
     save_policy,
     table,
 )
-from langmem_recall.cli.stores import Within, all_items, open_store, parse_namespace, told_namespace
 from langmem_recall.errors import InputError
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Namespace
 
 if TYPE_CHECKING:
-    from langgraph.store.base import BaseStore, Item
+    from langgraph.store.base import BaseStore
 
-    from langmem_recall.observe.doctor import Answer, Diagnosis, Panel
+    from langmem_recall.observe.doctor import Answer, Diagnosis
 
 COSINES = "Cosines by language: unrelated (chance, sd), saying nothing, reaching a gate alone"
 MARKS = {"alarm": "ALARM", "warn": "warning", "pass": "pass", "unknown": "unknown"}
@@ -50,7 +55,7 @@ def doctor_command(
             help="File of a LocalStore, or a postgresql:// address; the embedder alone without it.",
         ),
     ] = None,
-    namespace: Within = None,
+    namespace: stores.Within = None,
     cues: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Recorded cues: one a line, or traces as JSON lines."),
@@ -83,32 +88,41 @@ def doctor_command(
         raise InputError("--cues needs the store they are asked of. Name it: doctor STORE --cues.")
     if target_rate is not None and cues is None:
         raise InputError("--target-rate needs recorded cues. Pass them with --cues.")
+    from langmem_recall.evaluation.evaluate import set_injection_rate
     from langmem_recall.observe.doctor import Facts, calibration_of, diagnose, survey
     from langmem_recall.stores.recall_store import RecallStore
 
-    recorded, prefix = read_cues(cues) if cues else [], parse_namespace(namespace)
+    recorded, prefix = read_cues(cues) if cues else [], stores.parse_namespace(namespace)
     chosen, embedder = load_policy(policy) if policy else None, load_embedder(embeddings)
-    with open_store(store or ":memory:", embedder, create=store is None) as opened:
+    with stores.open_store(store or ":memory:", embedder, create=store is None) as opened:
         used = chosen or RecallStore(opened, stored_policies=True).policy_for(prefix)
         is_chosen = bool(chosen) or used != RecallPolicy.default()
         facts = Facts(used, calibration_of(opened), is_chosen=is_chosen)
         if store is not None:
-            items = all_items(opened, prefix)
-            facts = survey(facts, opened, prefix, items)
+            facts = survey(facts, opened, prefix, stores.all_items(opened, prefix))
             if not facts.calibration.is_foreign:
                 facts = facts._replace(answers=_ask(opened, recorded, prefix, used))
             budgets = [cue.budget_tokens for cue in recorded if cue.is_trace]
-            has_budget = all(budget is not None for budget in budgets) if budgets else None
-            facts = facts._replace(has_budget=has_budget)
-    diagnosis = diagnose(facts)
-    fitted = None if target_rate is None else _fit(facts.answers, target_rate, used)
+            facts = facts._replace(has_budget=None not in budgets if budgets else None)
+    diagnosis, fitted, expected = diagnose(facts), None, math.nan
     record = diagnosis.to_dict()
-    if fitted:
-        record["target"] = {**fitted._asdict(), "policy": fitted.policy.to_dict()}
-    report = output if target_rate is None else None
-    deliver(record, lambda screen: _show(screen, diagnosis, fitted), as_json, report)
+    if target_rate is not None and facts.answers:
+        reaches = [answer.reach for answer in facts.answers]
+        fitted = set_injection_rate(reaches, target_rate, used).replace(name="calibrated")
+        gate = max(fitted.trigger, fitted.floor)
+        expected = sum(reach >= gate for reach in reaches) / len(reaches)
+        target = {"policy": fitted.to_dict(), "target": target_rate, "expected": expected}
+        record["target"] = target
+
+    def show(screen: Console) -> None:
+        _show_diagnosis(screen, diagnosis)
+        if fitted:
+            gates = f"trigger {fitted.trigger:.2f}, floor {fitted.floor:.2f}"
+            screen.print(f"\nFor a rate of {target_rate:.0%}: {gates} (gives {expected:.0%}).")
+
+    deliver(record, show, as_json, output if target_rate is None else None)
     if fitted and output:
-        save_policy(fitted.policy, output)
+        save_policy(fitted, output)
     if diagnosis.is_alarming:
         raise typer.Exit(BAD_NEWS)
 
@@ -125,7 +139,16 @@ def _ask(
 
     default = namespace
     if not namespace and not all(cue.namespaces for cue in cues):
-        default = _only_namespace(all_items(store))
+        found = sorted({item.namespace for item in stores.all_items(store)})
+        if not found:
+            raise InputError("The store holds no memories, so no cue can find one. Add some first.")
+        if len(found) > 1:
+            named = ", ".join(map(stores.told_namespace, found[:NAMED]))
+            raise InputError(
+                f"The cues do not say which of {len(found)} namespaces they are asked of. Name one "
+                f"with --namespace: {named}{' ...' if found[NAMED:] else ''}"
+            )
+        default = found[0]
     reader, answers = RecallStore(store, policy=policy, record=False), []
     with reader.quiet(), progress("recalling") as tick:
         for cue in cues:
@@ -135,58 +158,101 @@ def _ask(
     return answers
 
 
-def _only_namespace(items: Sequence[Item]) -> Namespace:
-    found = sorted({item.namespace for item in items})
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise InputError("The store holds no memories, so no cue can find one. Add some first.")
-    named = ", ".join(map(told_namespace, found[:NAMED])) + (" ..." if found[NAMED:] else "")
-    raise InputError(
-        f"The cues do not say which of {len(found)} namespaces they are asked of. Name one with "
-        f"--namespace: {named}"
-    )
-
-
-class _Fitted(NamedTuple):
-    """A policy set to a target injection rate."""
-
-    policy: RecallPolicy
-    target: float
-    expected: float
-
-
-def _fit(answers: Sequence[Answer], target: float, policy: RecallPolicy) -> _Fitted | None:
-    from langmem_recall.evaluation.evaluate import set_injection_rate
-
-    if not answers:
-        return None
-    reaches = [answer.reach for answer in answers]
-    fitted = set_injection_rate(reaches, target, policy).replace(name="calibrated")
-    gate = max(fitted.trigger, fitted.floor)
-    return _Fitted(fitted, target, sum(reach >= gate for reach in reaches) / len(reaches))
-
-
-def _show(screen: Console, diagnosis: Diagnosis, fitted: _Fitted | None) -> None:
+def _show_diagnosis(screen: Console, diagnosis: Diagnosis) -> None:
     readings = [(reading.name.replace("_", " "), reading.text) for reading in diagnosis.readings]
     screen.print(listing("Readings", readings))
+    rows = []
+    for language, null, neutral, *gates in diagnosis.panels:
+        row = [language if null.measured else f"{language} (assumed)"]
+        row += [f"{null.mean:.3f}", f"{null.sd:.3f}", f"{null.cap:.1f}", f"{neutral:.2f}"]
+        for cosine in gates:
+            reached = "needs words" if cosine is None or cosine > 1.0 else f"{cosine:.2f}"
+            row.append("off" if cosine is None else reached)
+        rows.append(row)
     header = ("language", "chance", "sd", "cap", "neutral", "trigger", "floor")
-    rows = [_panel_cells(panel) for panel in diagnosis.panels]
     screen.print("", table(COSINES, header, rows), sep="\n")
     checks = [(MARKS[check.state], check.name, check.text) for check in diagnosis.checks]
     screen.print(listing("Production checklist", checks), "", sep="\n")
     warnings = [(MARKS[level], name, message) for name, level, message in diagnosis.warnings]
     screen.print(listing("Warnings", warnings) if warnings else "No warnings.")
-    if fitted:
-        gates = f"trigger {fitted.policy.trigger:.2f}, floor {fitted.policy.floor:.2f}"
-        screen.print(f"\nFor a rate of {fitted.target:.0%}: {gates} (gives {fitted.expected:.0%}).")
 
 
-def _panel_cells(panel: Panel) -> list[str]:
-    null = panel.null
-    language = panel.language if null.measured else f"{panel.language} (assumed)"
-    numbers = [f"{null.mean:.3f}", f"{null.sd:.3f}", f"{null.cap:.1f}", f"{panel.neutral:.2f}"]
-    for cosine in (panel.trigger, panel.floor):
-        reached = "needs words" if cosine is None or cosine > 1.0 else f"{cosine:.2f}"
-        numbers.append("off" if cosine is None else reached)
-    return [language, *numbers]
+# --- stats ----------------------------------------------------------------------------------------
+
+SHOWN = 20
+"""Labels of one kind in the table; all are in the JSON."""
+UNKNOWN = "unknown"
+AGES = {
+    "under 1 day": 1,
+    "1 to 7 days": 7,
+    "7 to 30 days": 30,
+    "30 to 90 days": 90,
+    "over 90 days": math.inf,
+}
+USES = {"never used": 1, "1 to 4 times": 5, "5 to 19 times": 20, "20 times or more": math.inf}
+_SECONDS_PER_DAY = 86_400
+
+
+def stats_command(
+    store: stores.Target,
+    namespace: stores.Within = None,
+    as_json: AsJson = False,
+    output: Output = None,
+) -> None:
+    """Count memories by namespace, kind, source, status, age and use.
+
+    Nothing is changed: reads of this command count as no use and extend no time to live.
+    """
+    prefix, now = stores.parse_namespace(namespace), time()
+    with stores.open_store(store) as opened, progress("reading"):
+        memories = stores.all_memories(opened, prefix)
+        usages = stores.usages_of(opened, memories)
+    # SQLite keeps the latest writes in a log beside the file.
+    files = [path for path in (Path(store), Path(f"{store}-wal")) if path.exists()]
+    size = None if stores.is_postgres(store) else sum(file.stat().st_size for file in files)
+    ages = [(now - memory.written_ts) / _SECONDS_PER_DAY for memory in memories]
+    lasts = [usage.last_used for usage in usages if usage.last_used is not None]
+    counts = {
+        "namespaces": _by_count(stores.told_namespace(memory.namespace) for memory in memories),
+        "kinds": _by_count(memory.kind for memory in memories),
+        "sources": _by_count(memory.source for memory in memories),
+        "statuses": _by_count(memory.status for memory in memories),
+        "ages": in_ranges(ages, AGES),
+        "uses": in_ranges((usage.uses for usage in usages), USES),
+        "last_used": in_ranges(((now - last) / _SECONDS_PER_DAY for last in lasts), AGES),
+    }
+    record = {
+        "store": stores.shown(store),
+        "namespace": stores.told_namespace(prefix),
+        "bytes": size,
+        "memories": len(memories),
+    }
+
+    def show(screen: Console) -> None:
+        head = [("store", stores.shown(store)), ("memories", f"{len(memories):,}")]
+        head += [] if size is None else [("size", f"{size / 1e6:,.1f} MB")]
+        screen.print(listing(None, head))
+        rows: list[tuple[str, str, str]] = []
+        for name, by_label in counts.items():
+            cells = [(label, f"{count:,}") for label, count in by_label.items()][:SHOWN]
+            if rest := list(by_label.values())[SHOWN:]:
+                cells.append((f"{len(rest):,} others", f"{sum(rest):,}"))
+            titles = chain([name.replace("_", " ")], repeat(""))
+            rows += [(title, *pair) for title, pair in zip(titles, cells, strict=False)]
+        if rows:
+            screen.print(table(None, ("by", "", "memories"), rows, labels=2))
+
+    deliver(record | counts, show, as_json, output)
+
+
+def _by_count(labels: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(labels).items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def in_ranges(numbers: Iterable[float], ranges: Mapping[str, float]) -> dict[str, int]:
+    """How many numbers lie below each bound and not below the one before; NaN is unknown."""
+    counts = Counter(
+        next((label for label, bound in ranges.items() if number < bound), UNKNOWN)
+        for number in numbers
+    )
+    return {label: counts[label] for label in (*ranges, UNKNOWN) if counts[label]}

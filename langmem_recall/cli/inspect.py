@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from http import HTTPStatus
+from http.client import HTTP_PORT
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
@@ -14,24 +15,14 @@ from typing import Annotated, Any
 
 import typer
 
+from langmem_recall.cli import stores
 from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
-from langmem_recall.cli.stores import (
-    Within,
-    all_memories,
-    is_postgres,
-    open_store,
-    parse_namespace,
-    shown,
-    usages_of,
-)
 from langmem_recall.errors import InputError
-from langmem_recall.observe.inspector.pack import PageData
-from langmem_recall.observe.inspector.page import render_page
+from langmem_recall.observe.inspector.page import TITLE, PageData, render_page
 from langmem_recall.observe.log import files, read_log
 from langmem_recall.observe.show import printable
 from langmem_recall.types import Memory, Namespace, Usage
 
-TITLE = "Recall inspector"
 SQLITE = b"SQLite format 3\x00"
 
 
@@ -44,7 +35,7 @@ def inspect_command(
             "LocalStore or a postgresql:// address; several are shown on one page.",
         ),
     ],
-    namespace: Within = None,
+    namespace: stores.Within = None,
     title: Annotated[str, typer.Option(help="What the page is called.")] = TITLE,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the page on this machine until Ctrl-C.")
@@ -70,55 +61,51 @@ def inspect_command(
         raise InputError("Where should the page go? Write it with -o page.html, or use --serve.")
     if port is not None and not serve:
         raise InputError("--port goes with --serve. Add --serve, or leave the port out.")
-    paths = [Path(source).absolute() for source in sources if not is_postgres(source)]
+    paths = [Path(source).absolute() for source in sources if not stores.is_postgres(source)]
     read = {file.resolve() for path in paths for file in (path, *files(path))}
     if output and output.resolve() in read:
         raise InputError(f"{output} is what is inspected. Name another file for the page.")
-    data = _read_sources(sources, parse_namespace(namespace))
+    data = _read_sources(sources, stores.parse_namespace(namespace))
     made = render_page(data, printable(title)).encode()
+    if data.unreadable:
+        note(f"{data.unreadable:,} records could not be read and are left out.")
+    if output:
+        with replaced(output) as fresh:
+            fresh.write_bytes(made)
     record: dict[str, Any] = {
         "output": output and str(output),
         "turns": data.turns,
         "memories": data.memories,
         "bytes": len(made),
     }
-    size = f"{len(made) / 1e6:,.1f} MB"
-    counts = f"{data.turns:,} turns and {data.memories:,} memories ({size}) are"
-    if data.unreadable:
-        note(f"{data.unreadable:,} records could not be read and are left out.")
-    if output:
-        with replaced(output) as fresh:
-            fresh.write_bytes(made)
-    if not serve:
-        _print(record, f"{counts} in {output}.", as_json)
-        return
-    with PageServer(made, port or 0) as server:
-        record["address"] = server.address
-        _print(record, f"{counts} at {server.address} until you press Ctrl-C.", as_json)
-        # A parent process that reads our pipe waits for the address.
-        sys.stdout.flush()
-        with suppress(KeyboardInterrupt):
-            server.serve_forever()
-
-
-def _print(record: Mapping[str, Any], line: str, as_json: bool) -> None:
-    deliver(record, lambda screen: screen.print(printable(line), soft_wrap=True), as_json)
+    counts = f"{data.turns:,} turns and {data.memories:,} memories ({len(made) / 1e6:,.1f} MB) are"
+    where = f"in {output}."
+    with PageServer(made, port or 0) if serve else nullcontext() as server:
+        if server:
+            record["address"] = server.address
+            where = f"at {server.address} until you press Ctrl-C."
+        line = printable(f"{counts} {where}")
+        deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json)
+        if server:
+            # A parent process that reads our pipe waits for the address.
+            sys.stdout.flush()
+            with suppress(KeyboardInterrupt):
+                server.serve_forever()
 
 
 # --- reading --------------------------------------------------------------------------------------
 
 
 def _read_sources(sources: Sequence[str], namespace: Namespace) -> PageData:
-    stores = [source for source in sources if _is_store(source)]
-    data = PageData()
+    data, targets = PageData(), [source for source in sources if _is_store(source)]
     memories: list[tuple[Memory, Usage]] = []
     with progress("reading") as tick:
-        for target in stores:
-            with open_store(target) as store:
-                found = all_memories(store, namespace)
-                memories += zip(found, usages_of(store, found), strict=True)
+        for target in targets:
+            with stores.open_store(target) as store:
+                found = stores.all_memories(store, namespace)
+                memories += zip(found, stores.usages_of(store, found), strict=True)
         for source in sources:
-            if source not in stores:
+            if source not in targets:
                 _read_traces(source, namespace, data, tick)
     for memory, usage in memories:
         data.add_memory(memory, usage)
@@ -126,7 +113,7 @@ def _read_sources(sources: Sequence[str], namespace: Namespace) -> PageData:
 
 
 def _is_store(source: str) -> bool:
-    if is_postgres(source):
+    if stores.is_postgres(source):
         return True
     path = Path(source)
     if path.is_dir():
@@ -151,14 +138,15 @@ def _read_traces(source: str, namespace: Namespace, data: PageData, tick: Tick) 
             tick(data.turns, None)
     if not is_log:
         raise InputError(
-            f"{shown(source)} holds no traces that can be read. Pass what TraceLog wrote, or the "
-            "file of a LocalStore."
+            f"{stores.shown(source)} holds no traces that can be read. Pass what TraceLog wrote, "
+            "or the file of a LocalStore."
         )
 
 
 # --- serving --------------------------------------------------------------------------------------
 
 LOOPBACK = "127.0.0.1"
+LOCAL_NAMES = (LOOPBACK, "localhost")
 HEADERS = {
     "Cache-Control": "no-store",
     # The page has a policy of its own, but who may frame it can only be said here.
@@ -171,17 +159,13 @@ HEADERS = {
 }
 PATIENCE_S = 10.0
 """How long a client may take over its request."""
-_HTTP_PORT = 80
 
 
 class PageServer(ThreadingTCPServer):
     """Gives one page to any program on this machine that asks for `/` by the server's own name.
 
-    Not an `HTTPServer`: that one asks the network for the name of the host.
-
-    Args:
-        page: What is served.
-        port: 0 takes any that is free.
+    Not an `HTTPServer`: that one asks the network for the name of the host. Port 0 takes any that
+    is free.
     """
 
     daemon_threads = True
@@ -203,12 +187,6 @@ class PageServer(ThreadingTCPServer):
         """Where the page is."""
         return f"http://{LOOPBACK}:{self.server_address[1]}/"
 
-    def is_called(self, host: str) -> bool:
-        """Whether a Host header names this server: a rebound DNS name does not."""
-        port = self.server_address[1]
-        ports = (f":{port}", "") if port == _HTTP_PORT else (f":{port}",)
-        return host.lower() in {name + port for name in (LOOPBACK, "localhost") for port in ports}
-
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that hangs up is no news."""
         if not isinstance(sys.exception(), OSError):
@@ -223,8 +201,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send the page to a request by our name."""
+        port = self.server.server_address[1]
+        names = {f"{name}:{port}" for name in LOCAL_NAMES}
+        names.update(LOCAL_NAMES if port == HTTP_PORT else ())
         hosts = self.headers.get_all("Host", [])
-        if len(hosts) != 1 or not self.server.is_called(hosts[0]):
+        # A rebound DNS name is not ours.
+        if len(hosts) != 1 or hosts[0].lower() not in names:
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain="Open the address as printed.")
         elif self.path != "/":
             self.send_error(HTTPStatus.NOT_FOUND)

@@ -9,7 +9,7 @@ from typing import Any
 from langmem_recall.errors import InputError
 from langmem_recall.evaluation.cases import Case, CaseSet, Collection
 from langmem_recall.memory.value import write_value
-from langmem_recall.observe.records import FEEDBACK, check_record, from_dict
+from langmem_recall.observe.show import FEEDBACK, check_record, from_dict
 from langmem_recall.types import Cue, Memory, MemoryId, Namespace
 
 Feedback = Mapping[str, Iterable[str]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,21 +17,8 @@ from langmem_recall.evaluation.metrics import Estimate, mean_estimate, near_dupl
 from langmem_recall.flows.calibrations import calibrate
 from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.effects import Host, run
-from langmem_recall.observe.monitor import (
-    BLIND,
-    ENOUGH_RECALLS,
-    HEALTHY_ASIDE,
-    LEAST_INJECTION,
-    MOST_INJECTION,
-    SPARSE,
-    STEP,
-    VERY_BLIND,
-    HealthWarning,
-    half_life_warnings,
-    is_healthy,
-    salience_warnings,
-    warn,
-)
+from langmem_recall.observe import monitor
+from langmem_recall.observe.monitor import HealthWarning, Warnings, warn
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy, RelevanceModel
 from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution
 from langmem_recall.stores.backend import backend_of
@@ -42,6 +28,7 @@ from langmem_recall.types import Namespace, Recall
 EXAMPLE_MEMORIES = 100
 """What the gates are explained for where there is no store."""
 GATES = ("trigger", "floor", "composite_floor")
+DIVERSIFY = ": compare mmr_lambda = 0.7 or a lower duplicate_similarity with langmem-recall eval"
 GATES_OFF = "Set trigger and floor; the default has 0.5 and 0.3."
 NO_CUES = "not measured: pass recorded cues with --cues"
 PROBE = "a plain sentence about nothing in particular"
@@ -118,13 +105,13 @@ class Facts(NamedTuple):
     @property
     def injection(self) -> Estimate:
         """Share of the cues for which something is recalled."""
-        return mean_estimate(np.array([float(answer.is_injected) for answer in self.answers]))
+        return mean_estimate(np.array([answer.is_injected for answer in self.answers], float))
 
     @property
     def blindness(self) -> Estimate:
         """Share of empty recalls among those that had memories to choose from."""
-        met = [answer for answer in self.answers if answer.has_memories]
-        return mean_estimate(np.array([float(not answer.is_injected) for answer in met]))
+        empty = [not answer.is_injected for answer in self.answers if answer.has_memories]
+        return mean_estimate(np.array(empty, float))
 
     @property
     def searched(self) -> int:
@@ -139,8 +126,7 @@ class Facts(NamedTuple):
     @property
     def gates(self) -> dict[str, float]:
         """The gates that are on, each with its level."""
-        levels = {name: float(getattr(self.policy, name)) for name in GATES}
-        return {name: level for name, level in levels.items() if level}
+        return {name: level for name in GATES if (level := float(getattr(self.policy, name)))}
 
     @property
     def lexical_fault(self) -> str | None:
@@ -180,31 +166,25 @@ def calibration_of(store: BaseStore) -> Calibration:
 
 def survey(facts: Facts, store: BaseStore, namespace: Namespace, items: Sequence[Item]) -> Facts:
     """The facts with what the store holds at or below a namespace, which are these items."""
-    sizes = Counter(item.namespace for item in items)
-    searched = len(items) if namespace else max(sizes.values(), default=0)
-    found = Survey(
-        memories=len(items),
-        searched=searched,
-        saliences=frozenset(memory_of(item).salience for item in items),
-        has_words=searched <= Caching().index_limit,
-    )
-    return _ask_engine(facts._replace(survey=found), found, store, namespace)
-
-
-def _ask_engine(facts: Facts, found: Survey, store: BaseStore, namespace: Namespace) -> Facts:
-    """The facts with what only some engines tell: tables, words, memories without vectors."""
     backend, host = backend_of(store), Host(store, store)
-    set_up = run(backend.is_set_up(), host)
-    has_words = found.has_words or backend.holds_words or bool(set_up)
-    found = found._replace(is_set_up=set_up, has_words=has_words)
+    sizes, set_up = Counter(item.namespace for item in items), run(backend.is_set_up(), host)
+    searched = len(items) if namespace else max(sizes.values(), default=0)
+    bare = None
     if backend.embeddings is not None and not facts.calibration.problem:
         probe = backend.embeddings.embed_query(PROBE)
         try:
             bare = run(backend.without_vectors(namespace, probe), host)
-            found = found._replace(without_vectors=None if bare is None else len(bare))
         except StoreError as error:
             known = facts.calibration._replace(problem=str(error))
             facts = facts._replace(calibration=known)
+    found = Survey(
+        memories=len(items),
+        searched=searched,
+        saliences=frozenset(memory_of(item).salience for item in items),
+        has_words=searched <= Caching().index_limit or backend.holds_words or bool(set_up),
+        without_vectors=None if bare is None else len(bare),
+        is_set_up=set_up,
+    )
     return facts._replace(survey=found)
 
 
@@ -270,16 +250,19 @@ class Reading(NamedTuple):
     text: str
 
 
+State = Literal["pass", "warn", "unknown"]
+STATES: Mapping[bool | None, State] = {True: "pass", False: "warn", None: "unknown"}
+
+
 class Check(NamedTuple):
     """One item of the production checklist."""
 
     name: str
-    state: Literal["pass", "warn", "unknown"]
+    state: State
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """All that doctor found."""
 
     readings: tuple[Reading, ...]
@@ -314,9 +297,8 @@ def diagnose(facts: Facts) -> Diagnosis:
         *_policy_warnings(facts),
         *_rate_warnings(facts),
     )
-    return Diagnosis(
-        tuple(_readings(facts)), tuple(panels_of(facts)), warnings, tuple(_checks(facts))
-    )
+    checks = (Check(name, STATES[is_good], text) for name, is_good, text in _checks(facts))
+    return Diagnosis(tuple(_readings(facts)), tuple(panels_of(facts)), warnings, tuple(checks))
 
 
 def _readings(facts: Facts) -> Iterator[Reading]:
@@ -349,12 +331,12 @@ def _readings(facts: Facts) -> Iterator[Reading]:
 def _rate_text(rate: Estimate) -> str:
     if not rate.n:
         return "nothing was stored"
-    few = f", from only {rate.n} recalls ({ENOUGH_RECALLS} are needed)"
+    few = f", from only {rate.n} recalls ({monitor.ENOUGH_RECALLS} are needed)"
     text = f"{rate.mean:.0%} [{rate.low:.0%}, {rate.high:.0%}]"
-    return text if rate.n >= ENOUGH_RECALLS else text + few
+    return text if rate.n >= monitor.ENOUGH_RECALLS else text + few
 
 
-def _embedder_warnings(calibration: Calibration) -> Iterator[HealthWarning]:
+def _embedder_warnings(calibration: Calibration) -> Warnings:
     unusable = [language for language, null in calibration.nulls.items() if null is None]
     if calibration.problem:
         yield HealthWarning("embedder", "alarm", calibration.problem)
@@ -374,7 +356,7 @@ def _embedder_warnings(calibration: Calibration) -> Iterator[HealthWarning]:
         )
 
 
-def _store_warnings(facts: Facts) -> Iterator[HealthWarning]:
+def _store_warnings(facts: Facts) -> Warnings:
     found = facts.survey
     if found is None:
         return
@@ -400,40 +382,49 @@ def _store_warnings(facts: Facts) -> Iterator[HealthWarning]:
         )
     if found.memories > 1 and len(found.saliences) == 1:
         subject = f"All {found.memories:,} memories have"
-        yield from salience_warnings(subject, min(found.saliences), facts.policy)
+        yield from monitor.salience_warnings(subject, min(found.saliences), facts.policy)
 
 
-def _policy_warnings(facts: Facts) -> Iterator[HealthWarning]:
+def _policy_warnings(facts: Facts) -> Warnings:
     if fault := facts.lexical_fault:
         yield warn("lexical arm", f"The lexical arm is off: {fault}.")
-    for warning in half_life_warnings(facts.policy):
+    for warning in monitor.half_life_warnings(facts.policy):
         yield warning._replace(name="half-life")
     if not facts.gates:
         yield warn("gates", f"No gate is on: every cue injects. {GATES_OFF}")
 
 
-def _rate_warnings(facts: Facts) -> Iterator[HealthWarning]:
+def _rate_warnings(facts: Facts) -> Warnings:
     """What the cues tell: too much or too little is injected, recalls are blind."""
     rate, blindness = facts.injection, facts.blindness
     if not blindness.n:
         return
-    if rate.mean > MOST_INJECTION:
-        text = f"Too much is injected: {_rate_text(rate)}, above {MOST_INJECTION:.0%}."
-        yield warn("injection rate", f"{text} {_moved_gates(facts, STEP)}")
-    elif rate.mean < LEAST_INJECTION:
-        text = f"Too little is injected: {_rate_text(rate)}, under {LEAST_INJECTION:.0%}."
-        yield warn("injection rate", f"{text} {_moved_gates(facts, -STEP)}")
-    if blindness.mean > BLIND:
+    if rate.mean > monitor.MOST_INJECTION:
+        text = f"Too much is injected: {_rate_text(rate)}, above {monitor.MOST_INJECTION:.0%}."
+        yield warn("injection rate", f"{text} {_moved_gates(facts, monitor.STEP)}")
+    elif rate.mean < monitor.LEAST_INJECTION:
+        text = f"Too little is injected: {_rate_text(rate)}, under {monitor.LEAST_INJECTION:.0%}."
+        yield warn("injection rate", f"{text} {_moved_gates(facts, -monitor.STEP)}")
+    if blindness.mean > monitor.BLIND:
         empty = (answer for answer in facts.answers if not answer.is_injected)
         reaches = [answer.reach for answer in empty if answer.has_memories]
         # What is not injected is blind: 45 to 60 % with a healthy injection rate. That is no alarm.
-        healthy = is_healthy(rate.mean)
+        healthy = monitor.is_healthy(rate.mean)
+        levels = ", ".join(f"{name} {level:g}" for name, level in facts.gates.items())
+        identity, failure = facts.calibration.identity, facts.calibration.problem
+        embedder = f"no, it is {identity}" if identity else "yes"
+        searched = facts.survey.searched if facts.survey else 0
+        sparse = "yes" if searched < monitor.SPARSE else "no"
         yield HealthWarning(
             "blindness",
-            "alarm" if blindness.mean > VERY_BLIND and not healthy else "warn",
+            "alarm" if blindness.mean > monitor.VERY_BLIND and not healthy else "warn",
             f"Memories are stored, but recalls are empty: {_rate_text(blindness)}; the best "
             f"relevance in those is {np.median(reaches):.2f} in the median."
-            f"{HEALTHY_ASIDE * healthy} Look at the causes: {'; '.join(_causes(facts))}.",
+            f"{monitor.HEALTHY_ASIDE * healthy} Look at the causes: "
+            f"floor too high ({levels or 'no gate is on'}); "
+            f"lexical arm off ({facts.lexical_fault or 'no, it is active'}); "
+            f"embedder missing ({'yes, it fails' if failure else embedder}); "
+            f"store sparse ({sparse}, {searched:,} memories).",
         )
 
 
@@ -441,65 +432,40 @@ def _moved_gates(facts: Facts, step: float) -> str:
     """What to do about a rate: the gates that are on, a step further."""
     if not facts.gates:
         return GATES_OFF
-    verb = "Raise" if step > 0 else "Lower"
+    change = f"{'Raise' if step > 0 else 'Lower'} the floor by {monitor.STEP:g}"
     moves = ", ".join(
         f"{name} {level:g} -> {min(max(level + step, 0.0), max(level, 1.0)):g}"
         for name, level in facts.gates.items()
     )
-    return f"{verb} the floor by {STEP:g} ({moves}), or set the gates with --target-rate 0.45."
+    return f"{change} ({moves}), or set the gates with --target-rate 0.45."
 
 
-def _causes(facts: Facts) -> Iterator[str]:
-    """The four causes of blindness, each with what is known of it."""
-    calibration = facts.calibration
-    levels = ", ".join(f"{name} {level:g}" for name, level in facts.gates.items())
-    yield f"floor too high ({levels or 'no gate is on'})"
-    yield f"lexical arm off ({facts.lexical_fault or 'no, it is active'})"
-    embedder = f"no, it is {calibration.identity}" if calibration.identity else "yes"
-    yield f"embedder missing ({'yes, it fails' if calibration.problem else embedder})"
-    searched = facts.survey.searched if facts.survey else 0
-    yield f"store sparse ({'yes' if searched < SPARSE else 'no'}, {searched:,} memories)"
-
-
-def _checks(facts: Facts) -> Iterator[Check]:
-    """The production checklist."""
+def _checks(facts: Facts) -> Iterator[tuple[str, bool | None, str]]:
+    """The production checklist: what is asked, whether it is so, and what is known of it."""
     rate, blindness, fault = facts.injection, facts.blindness, facts.lexical_fault
-    is_enough = rate.n >= ENOUGH_RECALLS and LEAST_INJECTION <= rate.mean <= MOST_INJECTION
-    yield _check(
-        f"floor and injection rate over {ENOUGH_RECALLS} queries",
-        is_enough if rate.n else None,
-        _rate_text(rate) if rate.n else NO_CUES,
-    )
+    is_good = monitor.LEAST_INJECTION <= rate.mean <= monitor.MOST_INJECTION
+    is_good &= rate.n >= monitor.ENOUGH_RECALLS
+    name = f"floor and injection rate over {monitor.ENOUGH_RECALLS} queries"
+    yield (name, is_good, _rate_text(rate)) if rate.n else (name, None, NO_CUES)
     is_active, text = None, "not known without a store"
     if facts.survey or fault:
         is_active, text = not fault, fault or "the words of every memory are searched"
-    yield _check("lexical arm active", is_active, text)
+    yield "lexical arm active", is_active, text
     recency = f"weight {facts.policy.weights.recency:g}, half-life {facts.half_life_days:.3g} days"
     unchosen = f"the default's {recency}: name the policy you decided on with --policy"
-    is_chosen = facts.is_chosen or None
-    yield _check("recency chosen", is_chosen, recency if is_chosen else unchosen)
+    yield "recency chosen", facts.is_chosen or None, recency if facts.is_chosen else unchosen
     shares = [answer.duplicates for answer in facts.answers if answer.is_injected]
     share = float(np.mean(shares)) if shares else 0.0
     text = f"{share:.0%} of what is recalled repeats another memory"
-    if share > REPETITIVE:
-        text += (
-            ": compare mmr_lambda = 0.7 or a lower duplicate_similarity with langmem-recall eval"
-        )
+    text += DIVERSIFY if share > REPETITIVE else ""
     is_varied = share <= REPETITIVE if shares else None
-    yield _check("MMR evaluated", is_varied, text if shares else NO_CUES)
-    is_seeing = blindness.mean <= BLIND or is_healthy(rate.mean)
-    yield _check(
-        "blindness baseline",
-        is_seeing if blindness.n else None,
-        _rate_text(blindness) if blindness.n else NO_CUES,
-    )
+    yield "MMR evaluated", is_varied, text if shares else NO_CUES
+    name, is_seeing = "blindness baseline", blindness.mean <= monitor.BLIND
+    is_seeing |= monitor.is_healthy(rate.mean)
+    yield (name, is_seeing, _rate_text(blindness)) if blindness.n else (name, None, NO_CUES)
     budgets = {
         None: "not known: RecallMiddleware enforces one; pass its traces with --cues",
         True: "every recorded recall had one",
         False: "recorded recalls had none: inject through RecallMiddleware or recall_node",
     }
-    yield _check("budget enforced", facts.has_budget, budgets[facts.has_budget])
-
-
-def _check(name: str, is_good: bool | None, text: str) -> Check:
-    return Check(name, "unknown" if is_good is None else "pass" if is_good else "warn", text)
+    yield "budget enforced", facts.has_budget, budgets[facts.has_budget]

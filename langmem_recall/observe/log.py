@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from langmem_recall.errors import ConfigurationError, InputError, described
-from langmem_recall.observe.records import FEEDBACK, VERSION, recall_id, to_json
+from langmem_recall.observe.show import FEEDBACK, VERSION, recall_id, to_json
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import MemoryId, Namespace, Recall
 
@@ -35,6 +35,7 @@ except ImportError:  # Windows has no such locks: let one process at a time writ
     fcntl = None  # type: ignore[assignment]
 
 Sink = Callable[[Recall], None]
+Record = dict[str, Any]
 
 FORGOTTEN = "a forgotten memory"
 """Stands in a reason where the key of an erased memory stood."""
@@ -67,8 +68,6 @@ class TraceLog:
             start from them; presets need not be named.
     """
 
-    _thread: threading.Thread | None
-
     def __init__(
         self,
         path: str | Path,
@@ -99,9 +98,29 @@ class TraceLog:
         self._start_afresh()
         _open_logs.add(self)
 
+    def _start_afresh(self) -> None:
+        """Nothing pending and no thread yet: for a new log, and for a copy in a forked process."""
+        self._pending: deque[Callable[[], str]] = deque()
+        self._brought: OrderedDict[MemoryId, str] = OrderedDict()
+        self._writing = threading.Lock()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
     def __call__(self, recall: Recall, *, block: str | None = None) -> None:
         """Append a recall, with the block the model was shown where it is known."""
-        self._append(lambda: self._recall_line(recall, block))
+
+        def line() -> str:
+            # Which recall brought a memory is noted for feedback that does not say.
+            name = recall_id(recall) if recall.chosen else ""
+            for memory in recall.memories:
+                self._brought[memory.id] = name
+                self._brought.move_to_end(memory.id)
+            while len(self._brought) > MOST_BROUGHT:
+                self._brought.popitem(last=False)
+            policy = self._policies.get(recall.trace.policy.rpartition(" ")[2])
+            return to_json(recall, with_text=self._with_text, policy=policy, block=block)
+
+        self._append(line)
 
     def feedback(
         self, namespace: Namespace, key: str, good: bool, recall: str | None = None
@@ -114,13 +133,12 @@ class TraceLog:
             good: Whether it helped.
             recall: Id of the recall that brought it; the latest in this log that did when absent.
         """
-        record = {"version": VERSION, "kind": FEEDBACK, "recall": recall}
-        record |= {"namespace": namespace, "key": key, "good": good}
 
         def line() -> str:
             # Looked up when it is written: by then the recall before it has been written too.
             brought = recall or self._brought.get((namespace, key))
-            return json.dumps(record | {"recall": brought})
+            record = {"version": VERSION, "kind": FEEDBACK, "recall": brought}
+            return json.dumps(record | {"namespace": namespace, "key": key, "good": good})
 
         self._append(line)
 
@@ -178,14 +196,6 @@ class TraceLog:
                     thread.start()
                     self._thread = thread
 
-    def _start_afresh(self) -> None:
-        """Nothing pending and no thread yet: for a new log, and for a copy in a forked process."""
-        self._pending: deque[Callable[[], str]] = deque()
-        self._brought: OrderedDict[MemoryId, str] = OrderedDict()
-        self._writing = threading.Lock()
-        self._starting = threading.Lock()
-        self._thread = None
-
     def _run(self) -> None:
         """Write at quiet times, until the log is closed or nothing has come for long."""
         before = waited = idle = 0
@@ -206,18 +216,6 @@ class TraceLog:
                     pending = waited = 0
             before = pending
         self.flush()
-
-    def _recall_line(self, recall: Recall, block: str | None) -> str:
-        """The record; which recall brought a memory is noted for feedback that does not say."""
-        if recall.chosen:
-            name = recall_id(recall)
-            for memory in recall.memories:
-                self._brought[memory.id] = name
-                self._brought.move_to_end(memory.id)
-            while len(self._brought) > MOST_BROUGHT:
-                self._brought.popitem(last=False)
-        policy = self._policies.get(recall.trace.policy.rpartition(" ")[2])
-        return to_json(recall, with_text=self._with_text, policy=policy, block=block)
 
     def _lose(self, count: int, error: Exception) -> None:
         with self._starting:
@@ -276,14 +274,13 @@ class Fan:
     def feedback(self, namespace: Namespace, key: str, good: bool) -> None:
         """Hand what came of a memory to every sink that takes it."""
         for sink in self._sinks:
-            take = getattr(sink, "feedback", None)
-            if take is not None:
-                take(namespace, key, good)
+            if hasattr(sink, "feedback"):
+                sink.feedback(namespace, key, good)
 
     def erase(self, namespace: Namespace, key: str | None = None) -> int:
         """Remove what the sinks hold of a namespace or of one memory, where they can."""
-        erasers = (getattr(sink, "erase", None) for sink in self._sinks)
-        return sum(erase(namespace, key) for erase in erasers if erase is not None)
+        erasers = (sink for sink in self._sinks if hasattr(sink, "erase"))
+        return sum(sink.erase(namespace, key) for sink in erasers)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -304,21 +301,20 @@ def read_log(path: str | Path) -> Iterator[dict[str, Any]]:
     return _records(source)
 
 
-def _records(path: Path) -> Iterator[dict[str, Any]]:
+def _records(path: Path) -> Iterator[Record]:
     bad = 0
     for file in files(path):
         with open(file, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
+            for line in filter(str.strip, lines):
                 record = _parsed(line)
+                bad += record is None
                 if record is not None:
                     yield record
-                elif line.strip():
-                    bad += 1
     if bad:
         logger.warning("%d lines of %s could not be read and were left out.", bad, path)
 
 
-def _parsed(line: str) -> dict[str, Any] | None:
+def _parsed(line: str) -> Record | None:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -411,9 +407,8 @@ def _erase_in(file: Path, namespace: Namespace, key: str | None) -> int:
                 left.append(line if rest is record else f"{json.dumps(rest)}\n")
     if changed:
         fresh = file.with_name(f"{file.name}.new")
-        with open(
-            os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
-        ) as out:
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(handle, "w", encoding="utf-8") as out:
             out.writelines(left)
             out.flush()
             os.fsync(out.fileno())
@@ -422,9 +417,7 @@ def _erase_in(file: Path, namespace: Namespace, key: str | None) -> int:
     return changed
 
 
-def _without(
-    record: dict[str, Any], namespace: Namespace, key: str | None
-) -> dict[str, Any] | None:
+def _without(record: Record, namespace: Namespace, key: str | None) -> Record | None:
     """The record itself where it holds nothing of it, None where nothing is left of it."""
     candidates = record.get("candidates", [])
     if key is None:
@@ -451,7 +444,7 @@ def _name(record: Mapping[str, Any]) -> list[Any]:
     return [record.get("namespace"), record.get("key")]
 
 
-def _reworded(candidate: Mapping[str, Any], erased: list[Any]) -> dict[str, Any]:
+def _reworded(candidate: Mapping[str, Any], erased: list[Any]) -> Record:
     """The candidate without the key of an erased memory, by which its reason may name it."""
     left = {name: field for name, field in candidate.items() if (name, field) != ("twin", erased)}
     reasons = {name: left[name] for name in ("reason", "standing") if name in left}

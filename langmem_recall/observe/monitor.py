@@ -7,7 +7,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from langmem_recall.errors import ConfigurationError
@@ -65,6 +65,9 @@ class HealthWarning(NamedTuple):
         return f"{self.level}: {self.message}"
 
 
+Warnings = Iterator[HealthWarning]
+
+
 def warn(name: str, message: str) -> HealthWarning:
     """A warning that is no alarm."""
     return HealthWarning(name, "warn", message)
@@ -100,24 +103,19 @@ class MonitorReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types; null for what nothing tells."""
-        latency = {name: _plain(ms) for name, ms in self.latency_ms.items()}
         warnings = [warning._asdict() for warning in self.warnings]
-        record = {name: _plain(field) for name, field in asdict(self).items()}
-        return {**record, "latency_ms": latency, "warnings": warnings}
+        return {**_plain(asdict(self)), "warnings": warnings}
 
     def __str__(self) -> str:
         where = "all namespaces" if self.namespace is None else "/".join(self.namespace)
         outcomes = ", ".join(f"{count:,} {name}" for name, count in self.outcomes.items())
-        p50, p95, p99 = (
-            f"{self.latency_ms[name]:.1f}".replace("nan", "-") for name in ("p50", "p95", "p99")
-        )
+        latency = ", ".join(f"{name} {ms:.1f} ms" for name, ms in self.latency_ms.items())
         lines = [
             f"{self.recalls:,} recalls in {where}" + (f": {outcomes}" if outcomes else ""),
             f"injected {_share(self.injection_rate)}, blind {_share(self.blindness_rate)}, "
             f"drift {_share(self.drift)}, redundant {_share(self.redundancy)}, "
             f"budget pressed {_share(self.budget_pressure)}",
-            f"latency p50 {p50} ms, p95 {p95} ms, p99 {p99} ms; "
-            f"feedback {self.good} good, {self.bad} bad",
+            f"latency {latency.replace('nan', '-')}; feedback {self.good} good, {self.bad} bad",
             *(f"degraded {count:,} times: {note}" for note, count in self.degraded.items()),
             *map(str, self.warnings),
         ]
@@ -127,6 +125,8 @@ class MonitorReport:
 def _plain(field: Any) -> Any:
     if isinstance(field, float):
         return round(field, 6) if math.isfinite(field) else None
+    if isinstance(field, dict):
+        return {name: _plain(part) for name, part in field.items()}
     return list(field) if isinstance(field, tuple) else field
 
 
@@ -163,9 +163,17 @@ class RecallStats(NamedTuple):
     """Least and greatest salience of the candidates; None without any."""
 
     @property
+    def fit(self) -> int:
+        """Memories that were fit to be recalled."""
+        return self.duplicates + self.chosen
+
+    @property
     def is_blind(self) -> bool:
         """Whether it was empty with memories to look at."""
         return self.outcome not in (RECALLED, NOTHING_STORED, FAILED)
+
+
+Window = Sequence[RecallStats]
 
 
 class _WindowState:
@@ -220,9 +228,36 @@ class Monitor:
         """The health of all recalls in the window, or of one namespace's."""
         with self._lock:
             state = self._all if namespace is None else self._states.get(namespace)
-            stats = list(state.stats) if state else []
+            window = list(state.stats) if state else []
             feedback = list(state.feedback) if state else []
-        return _report(stats, feedback, self._policy, namespace)
+        outcomes = Counter(stats.outcome for stats in window)
+        blind = sum(stats.is_blind for stats in window)
+        moved = sum(stats.has_moved for stats in window)
+        doubles = sum(stats.duplicates + stats.alike for stats in window)
+        notes = Counter(note for stats in window for note in stats.degraded)
+        timed = (1e3 * stats.seconds for stats in window if math.isfinite(stats.seconds))
+        sorted_ms = sorted(timed) or [math.nan]
+        report = MonitorReport(
+            namespace=namespace,
+            recalls=len(window),
+            outcomes=dict(outcomes.most_common()),
+            injection_rate=_ratio(outcomes[RECALLED], len(window)),
+            blindness_rate=_ratio(blind, outcomes[RECALLED] + blind),
+            drift=_ratio(sum(stats.is_stuck for stats in window), moved),
+            redundancy=_ratio(doubles, sum(stats.fit for stats in window)),
+            budget_pressure=_ratio(sum(stats.is_pressed for stats in window), len(window)),
+            latency_ms={
+                # By nearest rank.
+                f"p{percent}": sorted_ms[math.ceil(percent / 100 * len(sorted_ms)) - 1]
+                for percent in (50, 95, 99)
+            },
+            degraded=dict(notes.most_common()),
+            good=sum(feedback),
+            bad=len(feedback) - sum(feedback),
+        )
+        judges = (_injection_warnings, _blindness_warnings, _quality_warnings, _policy_warnings)
+        found = (judge(report, window, self._policy) for judge in judges)
+        return replace(report, warnings=tuple(chain.from_iterable(found)))
 
     @property
     def namespaces(self) -> tuple[Namespace, ...]:
@@ -314,58 +349,14 @@ def _overlap(first: frozenset[_Element], second: frozenset[_Element]) -> float:
     return len(first & second) / len(first | second) if first or second else 1.0
 
 
-# --- the report -----------------------------------------------------------------------------------
-
-
-def _report(
-    window: Sequence[RecallStats],
-    feedback: Sequence[bool],
-    policy: RecallPolicy,
-    namespace: Namespace | None,
-) -> MonitorReport:
-    """What a window of recalls comes to under a policy."""
-    outcomes = Counter(stats.outcome for stats in window)
-    blind = sum(stats.is_blind for stats in window)
-    moved = sum(stats.has_moved for stats in window)
-    doubles = sum(stats.duplicates + stats.alike for stats in window)
-    fit = sum(stats.duplicates + stats.chosen for stats in window)
-    timed = (1e3 * stats.seconds for stats in window if math.isfinite(stats.seconds))
-    sorted_ms = sorted(timed) or [math.nan]
-    good = sum(feedback)
-    report = MonitorReport(
-        namespace=namespace,
-        recalls=len(window),
-        outcomes=dict(outcomes.most_common()),
-        injection_rate=_ratio(outcomes[RECALLED], len(window)),
-        blindness_rate=_ratio(blind, outcomes[RECALLED] + blind),
-        drift=_ratio(sum(stats.is_stuck for stats in window), moved),
-        redundancy=_ratio(doubles, fit),
-        budget_pressure=_ratio(sum(stats.is_pressed for stats in window), len(window)),
-        latency_ms={
-            # By nearest rank.
-            f"p{percent}": sorted_ms[math.ceil(percent / 100 * len(sorted_ms)) - 1]
-            for percent in (50, 95, 99)
-        },
-        degraded=dict(Counter(note for stats in window for note in stats.degraded).most_common()),
-        good=good,
-        bad=len(feedback) - good,
-    )
-    warnings = (
-        *_injection_warnings(report, blind, policy),
-        *_blindness_warnings(report, window, policy),
-        *_quality_warnings(report, window, moved, fit, policy),
-        *_policy_warnings(window, policy),
-    )
-    return replace(report, warnings=warnings)
+# --- warnings -------------------------------------------------------------------------------------
 
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
 
 
-def _injection_warnings(
-    report: MonitorReport, blind: int, policy: RecallPolicy
-) -> Iterator[HealthWarning]:
+def _injection_warnings(report: MonitorReport, window: Window, policy: RecallPolicy) -> Warnings:
     injected = report.outcomes.get(RECALLED, 0)
     healthy = "healthy is {:.0%} to {:.0%}".format(*HEALTHY_INJECTION)
     share = f"Memories are injected in {_share(report.injection_rate)} of recalls ({healthy})"
@@ -374,7 +365,7 @@ def _injection_warnings(
         advice = f"noise gets through. Raise {_moved_gates(policy, STEP)}."
         yield HealthWarning("injection", level, f"{share}: {advice}")
     # A floor is not too high because there is nothing to lift over it.
-    stored = injected + blind
+    stored = injected + sum(stats.is_blind for stats in window)
     if stored >= ENOUGH_RECALLS and injected < LEAST_INJECTION * stored:
         advice = f"memories are kept from the model. Lower {_moved_gates(policy, -STEP)}."
         yield warn("injection", f"{share}: {advice}")
@@ -388,37 +379,29 @@ def _moved_gates(policy: RecallPolicy, step: float) -> str:
     )
 
 
-def _blindness_warnings(
-    report: MonitorReport, window: Sequence[RecallStats], policy: RecallPolicy
-) -> Iterator[HealthWarning]:
+def _blindness_warnings(report: MonitorReport, window: Window, policy: RecallPolicy) -> Warnings:
     blind = [stats for stats in window if stats.is_blind]
     stored = len(blind) + report.outcomes.get(RECALLED, 0)
     if stored < SOME_RECALLS or not report.blindness_rate > BLIND:
         return
     near = sum(stats.best >= NEAR_MISS * policy.trigger for stats in blind)
     size = sorted(stats.searched for stats in blind)[len(blind) // 2]
+    came_near = f"{near} of {len(blind)} came near"
     # How much speaks for each: a channel is off only when it never brought anything.
-    causes = [
-        (
-            near / len(blind),
-            f"floor too high ({near} of {len(blind)} came near): "
-            f"lower {_moved_gates(policy, -STEP)}",
+    causes = {
+        f"floor too high ({came_near}): lower {_moved_gates(policy, -STEP)}": near / len(blind),
+        "lexical arm off: make the store with a larger Caching(index_limit=...)": all(
+            stats.words == 0 for stats in window
         ),
-        (
-            all(stats.words == 0 for stats in window),
-            "lexical arm off: make the store with a larger Caching(index_limit=...)",
+        "embedder missing: give the inner store an index with embeddings, or use LocalStore": all(
+            stats.dense == 0 for stats in window
         ),
-        (
-            all(stats.dense == 0 for stats in window),
-            "embedder missing: give the inner store an index with embeddings, or use LocalStore",
-        ),
-        (size < SPARSE, f"store sparse ({size:,} memories): remember more before recalling"),
-    ]
-    causes.sort(key=lambda cause: -cause[0])
+        f"store sparse ({size:,} memories): remember more before recalling": size < SPARSE,
+    }
     aside = ""
     if is_healthy(report.injection_rate):
         aside = HEALTHY_ASIDE
-    elif not causes[0][0]:
+    elif not any(causes.values()):
         aside = " No cause shows in the traces: if those cues were off topic, all is well."
     off_topic = sum(stats.outcome == NOT_CLEARED for stats in blind)
     yield HealthWarning(
@@ -426,67 +409,58 @@ def _blindness_warnings(
         "alarm" if report.blindness_rate > VERY_BLIND else "warn",
         f"Memories are stored, yet {_share(report.blindness_rate)} of recalls were empty (nothing "
         f"cleared the floor in {off_topic} of {len(blind)}).{aside} Causes, likeliest first: "
-        f"{'; '.join(cause for _, cause in causes)}.",
+        f"{'; '.join(sorted(causes, key=causes.__getitem__, reverse=True))}.",
     )
 
 
-def _quality_warnings(
-    report: MonitorReport, window: Sequence[RecallStats], moved: int, fit: int, policy: RecallPolicy
-) -> Iterator[HealthWarning]:
+def _quality_warnings(report: MonitorReport, window: Window, policy: RecallPolicy) -> Warnings:
+    moved = sum(stats.has_moved for stats in window)
     count, p95, outcomes = report.recalls, report.latency_ms["p95"], report.good + report.bad
     degraded = sum(bool(stats.degraded) for stats in window)
-    checks = (
-        (
-            "drift",
+    checks = {
+        "drift": (
             moved >= SOME_RECALLS and report.drift > MUCH_DRIFT,
             f"In {_share(report.drift)} of {moved} changes of topic the same memories came. "
             "Raise the floor, lower the weights of recency, importance and strength, and check "
             "that the cue is built from the current turn.",
         ),
-        (
-            "redundancy",
-            fit >= SOME_RECALLS and report.redundancy > MUCH_REDUNDANCY,
+        "redundancy": (
+            sum(stats.fit for stats in window) >= SOME_RECALLS
+            and report.redundancy > MUCH_REDUNDANCY,
             f"{_share(report.redundancy)} of what is fit to be recalled says the same twice. Run "
             "sweep to merge near-duplicates; lower duplicate_similarity to drop more of them.",
         ),
-        (
-            "budget",
+        "budget": (
             count >= SOME_RECALLS and report.budget_pressure > MUCH_PRESSURE,
             f"The budget shortened or dropped memories in {_share(report.budget_pressure)} of "
             f"recalls. Raise budget, lower top_k (now {policy.top_k}), or store shorter memories.",
         ),
-        (
-            "latency",
+        "latency": (
             count >= SOME_RECALLS and p95 > 1e3 * SLOW_S,
             f"One recall in twenty takes over {p95:.0f} ms; a turn waits {1e3 * SLOW_S:.0f} ms. "
             "Use LocalStore or an HNSW index, or a nearer embedder.",
         ),
-        (
-            "degradation",
+        "degradation": (
             count >= SOME_RECALLS and degraded > MUCH_DEGRADATION * count,
             f"{degraded:,} of {count:,} recalls ran degraded, mostly: "
             f"{next(iter(report.degraded), '')}. Check the embedder and the store.",
         ),
-        (
-            "feedback",
+        "feedback": (
             outcomes >= SOME_RECALLS and report.good < LEAST_GOOD * outcomes,
             f"Only {report.good} of {outcomes} outcomes were good. Raise "
             f"{_moved_gates(policy, STEP)}, and tune on the recorded traces.",
         ),
-    )
-    for name, is_bad, message in checks:
+    }
+    for name, (is_bad, message) in checks.items():
         if is_bad:
             yield warn(name, message)
 
 
-def _policy_warnings(
-    window: Sequence[RecallStats], policy: RecallPolicy
-) -> Iterator[HealthWarning]:
+def _policy_warnings(report: MonitorReport, window: Window, policy: RecallPolicy) -> Warnings:
     ranges = [stats.salience for stats in window if stats.salience is not None]
-    if len(ranges) >= SOME_RECALLS:
-        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
-        if high - low < 1e-6:
-            yield from salience_warnings("Every memory has", low, policy)
+    extremes = list(chain.from_iterable(ranges))
+    if len(ranges) >= SOME_RECALLS and max(extremes) - min(extremes) < 1e-6:
+        yield from salience_warnings("Every memory has", min(extremes), policy)
     if window:
         yield from half_life_warnings(policy)
 
@@ -502,9 +476,7 @@ def is_healthy(injection_rate: float) -> bool:
     return low <= injection_rate <= high
 
 
-def salience_warnings(
-    subject: str, salience: float, policy: RecallPolicy
-) -> Iterator[HealthWarning]:
+def salience_warnings(subject: str, salience: float, policy: RecallPolicy) -> Warnings:
     """Warn of one salience for all memories, where the policy reads it."""
     if _reads(policy, "importance"):
         yield warn(
@@ -514,7 +486,7 @@ def salience_warnings(
         )
 
 
-def half_life_warnings(policy: RecallPolicy) -> Iterator[HealthWarning]:
+def half_life_warnings(policy: RecallPolicy) -> Warnings:
     """Warn of a half-life that is unusual, where the policy reads it."""
     days, (low, high) = policy.half_life_hours / HOURS_PER_DAY, HALF_LIFE_DAYS
     if not low <= days <= high and _reads(policy, "recency"):

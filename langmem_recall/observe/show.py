@@ -1,17 +1,304 @@
-"""A recall to read: as a record, as a table in a terminal, as a fragment of a notebook."""
+"""A recall to read: as a versioned record and back, as a table, as a fragment of a notebook.
+
+Records are plain JSON types, numbers rounded to six digits.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime
+from functools import cache, lru_cache
 from html import escape
 from itertools import accumulate
-from typing import NamedTuple
+from json.encoder import encode_basestring_ascii as quoted
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from langmem_recall.observe.records import from_dict, recall_id, to_dict, to_json
-from langmem_recall.types import GATE_WORDS, Drop, Recall, Scored
+from langmem_recall.errors import InputError
+from langmem_recall.policy import PRESETS, RecallPolicy
+from langmem_recall.types import (
+    GATE_WORDS,
+    Drop,
+    Evidence,
+    Namespace,
+    Recall,
+    Scored,
+    Signals,
+    Usage,
+    aware,
+)
 
-__all__ = ["from_dict", "html", "printable", "recall_id", "table", "to_dict", "to_json"]
+VERSION = 1
+RECALL = "recall"
+FEEDBACK = "feedback"
+"""Kinds of records in a log."""
+
+UNRANKED_GATES = frozenset({"tenant", "status", "validity", "expired", "task"})
+"""Gates that drop a candidate before it is scored, so that it has no rank."""
+
+DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+"""What reading a damaged record may run into."""
+_DIGITS = 6
+_OPTIONAL = (
+    *("thread_id", "turn", "speaker"),
+    *("confirmed_at", "valid_from", "valid_until", "superseded_at"),
+    *("tags", "entities", "supersedes", "derived_from", "pinned", "dated"),
+)
+"""Fields of a memory that are recorded where they say something."""
+_EMPTY = (*(None,) * 7, *((),) * 4, *(False,) * 2)
+_WORDS = frozenset({"thread_id", "turn", "speaker", "tags", "entities"})
+"""Those in which a user's own words may stand."""
+_FINDINGS = ("dense_rank", "lexical_rank", "similarity", "standing")
+"""Fields of a candidate that are recorded where they are known."""
+_UNUSED = Usage()
+_NUMBERS = (
+    '"confidence": %.6f, "salience": %.6f, "evidence": {{{}}}, "signals": {{{}}}, "score": %.6f'
+).format(
+    ", ".join(f'"{name}": %.6f' for name in Evidence._fields),
+    ", ".join(f'"{name}": %.6f' for name in Signals._fields),
+)
+"""Written in one go: rounded one by one and dumped, a record takes twice as long to write."""
+
+_encode = json.JSONEncoder(default=datetime.isoformat).encode
+_optional = attrgetter(*_OPTIONAL)
+
+
+def to_dict(
+    recall: Recall,
+    *,
+    with_text: bool = True,
+    policy: RecallPolicy | None = None,
+    block: str | None = None,
+) -> dict[str, Any]:
+    """The recall as plain JSON types; `from_dict` reads it back.
+
+    Args:
+        recall: What the pipeline returned.
+        with_text: False leaves out all words of memories and cues, and speakers, threads, tags and
+            entities; keys and namespaces stay.
+        policy: The policy in force, where it is no preset: its knobs are recorded, so that the
+            inspector can ask what would have been recalled under others.
+        block: What the model was shown, where it is known.
+    """
+    record: dict[str, Any] = json.loads(
+        to_json(recall, with_text=with_text, policy=policy, block=block)
+    )
+    return record
+
+
+def to_json(
+    recall: Recall,
+    *,
+    with_text: bool = True,
+    policy: RecallPolicy | None = None,
+    block: str | None = None,
+) -> str:
+    """The record as one line of ASCII."""
+    trace = recall.trace
+    cue = trace.cue if with_text else replace(trace.cue, text="", parts=(), task=None)
+    name, _, fingerprint = trace.policy.rpartition(" ")
+    knobs = policy.to_dict() if policy else trace.knobs or preset_knobs(fingerprint)
+    recorded = {"knobs": dict(knobs)} if knobs else {}
+    shown = (block or trace.block) if with_text else None
+    record = {
+        "version": VERSION,
+        "kind": RECALL,
+        "id": recall_id(recall),
+        "at": trace.at,
+        "cue": asdict(cue),
+        "namespaces": trace.namespaces,
+        "searched": trace.searched,
+        "channels": dict(trace.channels),
+        "policy": {"name": name, "fingerprint": fingerprint, **recorded},
+        "budget": trace.budget_tokens,
+        "tokens": trace.tokens,
+        "compacted": trace.compacted,
+        "conflicts": trace.conflicts,
+        "timings": {stage: round(1e3 * s, _DIGITS) for stage, s in trace.timings.items()},
+        "degraded": trace.degraded,
+        "funnel": str(recall),
+        **({"block": shown} if shown else {}),
+    }
+    candidates = ", ".join(_candidates(recall, with_text))
+    return f'{_encode(record)[:-1]}, "candidates": [{candidates}]}}'
+
+
+def recall_id(recall: Recall) -> str:
+    """A digest of what was asked, where, when and under which policy, and of what came of it."""
+    trace = recall.trace
+    identity = (
+        *(trace.at.isoformat(), trace.cue.words, trace.namespaces, trace.policy),
+        [scored.memory.id for scored in recall.chosen],
+        [drop.memory.id for drop in recall.dropped],
+    )
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=256)
+def preset_knobs(fingerprint: str) -> dict[str, Any] | None:
+    """The knobs of the preset with this fingerprint, or None where it is no preset's."""
+    presets = (getattr(RecallPolicy, name)() for name in PRESETS)
+    return next((made.to_dict() for made in presets if made.fingerprint == fingerprint), None)
+
+
+def _candidates(recall: Recall, with_text: bool) -> Iterator[str]:
+    """One JSON object each: the chosen by place, then the dropped; ranks are by score."""
+    chosen, dropped = recall.chosen, recall.dropped
+    ranked = [None if drop.gate in UNRANKED_GATES else drop.scored for drop in dropped]
+    scores = {i: scored for i, scored in enumerate((*chosen, *ranked)) if scored is not None}
+
+    def merit(i: int) -> tuple[float, float]:
+        # To the digits that are recorded, so that a record read back gives the same ranks.
+        scored = scores[i]
+        return -round(scored.score, _DIGITS), -round(scored.signals.relevance, _DIGITS)
+
+    ranks = {i: rank for rank, i in enumerate(sorted(scores, key=merit), start=1)}
+    for i, scored in enumerate(chosen):
+        yield _candidate_json(scored, with_text, f'"rank": {ranks[i]}, "place": {i + 1}')
+    for i, (scored, gate, reason, twin) in enumerate(dropped, start=len(chosen)):
+        if gate == "task" and not with_text:
+            reason = "not tagged with the cue's task"
+        rank = ranks.get(i, "null")
+        outcome = f'"rank": {rank}, "gate": {quoted(gate)}, "reason": {quoted(reason)}'
+        if twin is not None:
+            outcome += f', "twin": {_encode(twin)}'
+        yield _candidate_json(scored, with_text, outcome)
+
+
+def _candidate_json(scored: Scored, with_text: bool, outcome: str) -> str:
+    candidate, memory = scored.candidate, scored.memory
+    evidence = [math.nan if number is None else number for number in candidate.evidence]
+    shares = (memory.confidence, memory.salience)
+    numbers = _NUMBERS % (*shares, *evidence, *scored.signals, scored.score)
+    if candidate.dense_rank is not None:
+        numbers += f', "dense_rank": {candidate.dense_rank}'
+    if candidate.lexical_rank is not None:
+        numbers += f', "lexical_rank": {candidate.lexical_rank}'
+    if candidate.similarity is not None:
+        numbers += f', "similarity": {candidate.similarity:.6f}'
+    numbers = numbers.replace("nan", "null").replace("-inf", "null").replace("inf", "null")
+    rest = '"usage": {"uses": 0}'
+    if candidate.usage != _UNUSED:
+        usage = candidate.usage._asdict().items()
+        rounded = {name: n if n is None else round(n, _DIGITS) for name, n in usage}
+        rest = f'"usage": {_encode(rounded)}'
+    if candidate.standing is not None:
+        rest += f', "standing": {quoted(candidate.standing)}'
+    optional = _optional(memory)
+    if optional != _EMPTY:
+        for name, field, empty in zip(_OPTIONAL, optional, _EMPTY, strict=True):
+            if field != empty and (with_text or name not in _WORDS):
+                rest += f', "{name}": {_encode(field)}'
+    labels = _labels(memory.namespace, memory.kind, memory.source, memory.status)
+    text = f', "text": {quoted(memory.text)}' if with_text else ""
+    written = "null" if memory.written_at is None else f'"{memory.written_at.isoformat()}"'
+    return (
+        f'{labels}, "key": {quoted(memory.key)}{text}, "written_at": {written}, '
+        f"{rest}, {numbers}, {outcome}}}"
+    )
+
+
+@lru_cache(maxsize=256)
+def _labels(namespace: Namespace, kind: str, source: str, status: str) -> str:
+    labels = {"namespace": namespace, "kind": kind, "source": source, "status": status}
+    return json.dumps(labels)[:-1]
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def from_dict(record: Mapping[str, Any]) -> Recall:
+    """The recall that `to_dict` recorded, to six digits.
+
+    Raises:
+        InputError: The record is of another version, of another kind, or damaged.
+    """
+    check_record(record)
+    try:
+        policy = record["policy"]
+        trace = {
+            **{name: record[name] for name in ("cue", "namespaces", "searched", "channels")},
+            **{name: record[name] for name in ("degraded", "tokens", "compacted", "conflicts")},
+            "policy": f"{policy['name']} {policy['fingerprint']}",
+            "at": aware(datetime.fromisoformat(record["at"])),
+            "timings": {stage: ms / 1e3 for stage, ms in record["timings"].items()},
+            "budget_tokens": record["budget"],
+        }
+        dropped, places = [], {}
+        for candidate in record["candidates"]:
+            scored = _scored(candidate)
+            if "place" in candidate:
+                places[candidate["place"]] = scored
+            else:
+                reason, twin = candidate["reason"], candidate.get("twin")
+                dropped.append((scored, candidate["gate"], reason, twin))
+        chosen = [places[place] for place in sorted(places)]
+        return _validator()({"chosen": chosen, "dropped": dropped, "trace": trace})
+    except DAMAGE as error:
+        problem = f"{type(error).__name__} {error!s:.120}"
+        if hasattr(error, "errors"):  # pydantic's, which says where
+            first = error.errors()[0]
+            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']:.120}"
+        raise InputError(
+            f"The trace {record.get('id')!r:.40} is damaged: {problem}. "
+            "Leave it out, or record it again."
+        ) from error
+
+
+@cache
+def _validator() -> Callable[[object], Recall]:
+    # Loaded with the first record that is read: commands and notebooks only show recalls.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Recall).validate_python
+
+
+def check_record(record: Any, kind: str = RECALL) -> None:
+    """Refuse what is no record of this kind and version."""
+    if not isinstance(record, Mapping):
+        raise InputError(f"A trace is a JSON object, got {record!r:.80}. Pass what to_dict made.")
+    version = record.get("version")
+    if version != VERSION or isinstance(version, bool):
+        raise InputError(
+            f"The trace has version {version!r:.40}, this langmem-recall reads {VERSION}. "
+            "Read it with the langmem-recall that wrote it, or record it again."
+        )
+    if record.get("kind", RECALL) != kind:
+        raise InputError(
+            f"The record is of kind {record.get('kind')!r:.40}, expected {kind!r}. "
+            "Sort a log's records by their kind first."
+        )
+
+
+def _scored(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A candidate's record in the shape of `Scored`; its text is empty where none was recorded."""
+    evidence, signals = record["evidence"], record["signals"]
+    shares = {name: _number(record[name]) for name in ("confidence", "salience")}
+    return {
+        "candidate": {
+            "memory": {"text": ""} | dict(record) | shares,
+            "evidence": {
+                name: evidence[name] if name in ("dense", "bm25") else _number(evidence[name])
+                for name in Evidence._fields
+            },
+            "usage": record["usage"],
+            **{name: record.get(name) for name in _FINDINGS},
+        },
+        "signals": {name: _number(number) for name, number in signals.items()},
+        "score": _number(record["score"]),
+    }
+
+
+def _number(number: float | None) -> float:
+    return math.nan if number is None else number
+
+
+# --- tables ---------------------------------------------------------------------------------------
 
 _NARROWEST = 40
 _NARROW = 80
@@ -41,7 +328,21 @@ _COLUMNS = (
 def table(recall: Recall, width: int = 100) -> str:
     """The recall for a terminal: the funnel, what was chosen, what each gate dropped and why."""
     width = max(width, _NARROWEST)
-    lines = [*_setting(recall), *_chosen_lines(recall.chosen, width)]
+    columns = [column for column in _COLUMNS if width >= _NARROW or not column.is_spare]
+    rows = [[column.title for column in columns]]
+    for place, scored in enumerate(recall.chosen, start=1):
+        rows.append([column.show(place, scored) for column in columns])
+    widths = [max(map(_columns, cells)) for cells in zip(*rows, strict=True)]
+    left = width - sum(widths) - 2 * len(widths)
+    texts = ["text", *(shortened(memory.text, left) for memory in recall.memories)]
+    chosen = []
+    for row, text in zip(rows, texts, strict=True):
+        line = ""
+        for cell, cell_width, column in zip(row, widths, columns, strict=True):
+            blanks = " " * (cell_width - _columns(cell))
+            line += f"{blanks}{cell}  " if column.is_number else f"{cell}{blanks}  "
+        chosen.append(line + text)
+    lines = [*_setting(recall), *(chosen if recall.chosen else ())]
     for title, drops in _drops_by_gate(recall):
         nearest = drops[0]
         lines.append(f"dropped {title}: {printable(nearest.reason)}")
@@ -122,26 +423,6 @@ def _setting(recall: Recall) -> list[str]:
         f"cue: {printable(' | '.join(trace.cue.searched))}",
         f"in {printable(where)}: {trace.searched:,} stored{found} · {trace.policy}{took}",
     ]
-
-
-def _chosen_lines(chosen: Sequence[Scored], width: int) -> Iterator[str]:
-    if not chosen:
-        return
-    columns = [column for column in _COLUMNS if width >= _NARROW or not column.is_spare]
-    rows = [[column.title for column in columns]]
-    rows += [
-        [column.show(place, scored) for column in columns]
-        for place, scored in enumerate(chosen, start=1)
-    ]
-    widths = [max(map(_columns, cells)) for cells in zip(*rows, strict=True)]
-    left = width - sum(widths) - 2 * len(widths)
-    texts = ["text", *(shortened(scored.memory.text, left) for scored in chosen)]
-    for row, text in zip(rows, texts, strict=True):
-        line = ""
-        for cell, cell_width, column in zip(row, widths, columns, strict=True):
-            blanks = " " * (cell_width - _columns(cell))
-            line += f"{blanks}{cell}  " if column.is_number else f"{cell}{blanks}  "
-        yield line + text
 
 
 def _drops_by_gate(recall: Recall) -> Iterator[tuple[str, list[Drop]]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from langmem_recall.errors import MissingExtraError
-from langmem_recall.observe.records import recall_id
+from langmem_recall.observe.show import recall_id
 from langmem_recall.types import Recall
 
 if TYPE_CHECKING:
@@ -48,39 +48,34 @@ def telemetry(
     faults = meter.create_counter("recall.degraded", description="Recalls that ran degraded")
 
     def record(recall: Recall) -> None:
-        took_s = sum(recall.trace.timings.values())
-        end = time.time_ns()
-        span = tracer.start_span(
-            "recall", start_time=end - int(took_s * 1e9), attributes=_attributes(recall)
-        )
-        for note in recall.trace.degraded:
+        happened, gates = recall.trace, recall.drop_counts()
+        attributes: dict[str, Any] = {
+            "recall.id": recall_id(recall),
+            "recall.policy": happened.policy,
+            "recall.searched": happened.searched,
+            "recall.candidates": len(recall.chosen) + len(recall.dropped),
+            "recall.memories": len(recall.chosen),
+            "recall.tokens": happened.tokens,
+            "recall.compacted": len(happened.compacted),
+        }
+        if happened.budget_tokens is not None:
+            attributes["recall.budget_tokens"] = happened.budget_tokens
+        attributes |= {f"recall.dropped.{gate}": count for gate, count in gates.items()}
+        attributes |= {f"recall.channel.{name}": n for name, n in happened.channels.items()}
+        attributes |= {f"recall.{stage}_ms": 1e3 * s for stage, s in happened.timings.items()}
+        took_s, end = sum(happened.timings.values()), time.time_ns()
+        start = end - int(took_s * 1e9)
+        span = tracer.start_span("recall", start_time=start, attributes=attributes)
+        for note in happened.degraded:
             # What stands in brackets is an error's own words, which may quote anything.
             span.add_event("degraded", {"recall.note": note.partition(" (")[0]})
         span.end(end)
         recalls.add(1, {"recall.outcome": "recalled" if recall.chosen else "empty"})
         seconds.record(took_s)
         chosen.record(len(recall.chosen))
-        for gate, count in recall.drop_counts().items():
+        for gate, count in gates.items():
             drops.add(count, {"recall.gate": gate})
-        if recall.trace.degraded:
+        if happened.degraded:
             faults.add(1)
 
     return record
-
-
-def _attributes(recall: Recall) -> dict[str, Any]:
-    trace = recall.trace
-    attributes: dict[str, Any] = {
-        "recall.id": recall_id(recall),
-        "recall.policy": trace.policy,
-        "recall.searched": trace.searched,
-        "recall.candidates": len(recall.chosen) + len(recall.dropped),
-        "recall.memories": len(recall.chosen),
-        "recall.tokens": trace.tokens,
-        "recall.compacted": len(trace.compacted),
-    }
-    if trace.budget_tokens is not None:
-        attributes["recall.budget_tokens"] = trace.budget_tokens
-    attributes |= {f"recall.dropped.{gate}": count for gate, count in recall.drop_counts().items()}
-    attributes |= {f"recall.channel.{name}": count for name, count in trace.channels.items()}
-    return attributes | {f"recall.{stage}_ms": 1e3 * s for stage, s in trace.timings.items()}

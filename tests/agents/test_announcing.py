@@ -19,7 +19,7 @@ from scripted import FLIGHT_WORDS, MINE, OFF_TOPIC, PATIENT, SEAT, Chat, agent_o
 from langmem_recall import Recall
 from langmem_recall.agents.node import recall_node
 from langmem_recall.agents.turn import RecallState
-from langmem_recall.observe.records import recall_id
+from langmem_recall.observe.show import recall_id
 
 
 class State(RecallState):

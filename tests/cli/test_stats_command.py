@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import ADA, fill, run
 
-from langmem_recall.cli.stats import AGES, USES, in_ranges
+from langmem_recall.cli.doctor import AGES, USES, in_ranges
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
 

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recalls import HOME, NOW, candidate, recall_of, recalls
 
-from langmem_recall.observe.inspector.pack import NONE, pack, text_tokens, to_whole
-from langmem_recall.observe.inspector.page import page
+from langmem_recall.observe.inspector.page import NONE, pack, page, text_tokens, to_whole
 from langmem_recall.observe.show import recall_id, to_dict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Memory, Recall, Usage

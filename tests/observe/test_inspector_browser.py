@@ -15,10 +15,9 @@ import pytest
 from recalls import HOME, NOW, candidate, recall_of
 
 from langmem_recall.agents.block import pack
-from langmem_recall.observe.inspector.pack import LINE_TOKENS, text_tokens
+from langmem_recall.observe.inspector.page import LINE_TOKENS, text_tokens
 from langmem_recall.observe.inspector.page import page as make_page
-from langmem_recall.observe.records import UNRANKED_GATES
-from langmem_recall.observe.show import from_dict, recall_id, to_dict
+from langmem_recall.observe.show import UNRANKED_GATES, from_dict, recall_id, to_dict
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.blend import blend
 from langmem_recall.ranking.pipeline import demote_unverified_leader, select

@@ -12,8 +12,15 @@ from hypothesis import given, settings
 from recalls import HOME, NOW, candidate, recall_of, recalls
 
 from langmem_recall.errors import InputError
-from langmem_recall.observe.records import UNRANKED_GATES, to_json
-from langmem_recall.observe.show import from_dict, html, recall_id, table, to_dict
+from langmem_recall.observe.show import (
+    UNRANKED_GATES,
+    from_dict,
+    html,
+    recall_id,
+    table,
+    to_dict,
+    to_json,
+)
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.gates import HARD_GATES
 from langmem_recall.types import Cue, Recall, Scored, Temporal, Usage

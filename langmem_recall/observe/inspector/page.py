@@ -1,18 +1,63 @@
-"""`page`: recorded recalls as one HTML file that needs no network and runs no text of theirs."""
+"""`page`: recorded recalls as one HTML file that needs no network and runs no text of theirs.
+
+Of the records the page holds memories once, turns as rows and candidates as columns.
+"""
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
-from collections.abc import Iterable, Mapping
+import json
+import math
+import sys
+from array import array
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import Any
 
-from langmem_recall.observe.inspector.pack import PageData
+from langmem_recall.errors import InputError
+from langmem_recall.observe import show
+from langmem_recall.observe.monitor import Monitor
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.types import Memory, Usage
+from langmem_recall.types import GATE_WORDS, TRUST, Memory, Usage, aware
+
+TITLE = "Recall inspector"
+SIGNALS = ("relevance", "recency", "strength")
+"""With the digits of the record, because what-if reads them."""
+FINDINGS = ("coverage", "bm25", "entity", "episode")
+"""Only shown."""
+SCALES = {
+    **dict.fromkeys(("memory", "place", "gate", "reason", "twin", "usage"), 1),
+    **dict.fromkeys(("dense_rank", "lexical_rank"), 1),
+    **dict.fromkeys((*SIGNALS, "importance_lift", "dense"), 10**6),
+    "score": 10**4,
+    **dict.fromkeys(FINDINGS, 10**2),
+}
+"""What is kept of every candidate, as whole multiples of 1 / scale. Trust is kept with the memory,
+importance as what it has above the memory's salience, ranks where the policy reads them;
+similarity follows from the others."""
+PLAIN_FIELDS = (
+    *("text", "kind", "source", "status", "salience", "confidence", "pinned"),
+    *("speaker", "thread_id", "turn", "tags", "supersedes", "derived_from"),
+)
+TIME_FIELDS = ("written_at", "confirmed_at", "valid_from", "valid_until", "superseded_at")
+MEMORY_FIELDS = ("namespace", "key", *PLAIN_FIELDS, *TIME_FIELDS, "trust", "tokens")
+
+LINE_TOKENS = 30
+"""About what a label and the marks around a text cost."""
+CHARS_PER_TOKEN = 4
+"""Of plain ASCII; any other character counts as a token."""
+HEALTH_WINDOW = 1000
+"""Recalls, the latest, that the health report looks at."""
+NONE = -(2**31)
+"""Stands for a number that is not known."""
+_LARGEST = 2**31 - 2
 
 _SCRIPTS = ("unpack", "whatif", "dom", "controls", "turn", "turns", "memories", "health", "app")
 """In the order in which they need each other."""
@@ -21,7 +66,7 @@ _SCRIPTS = ("unpack", "whatif", "dom", "controls", "turn", "turns", "memories", 
 def page(
     records: Iterable[Mapping[str, Any]],
     memories: Iterable[Memory | tuple[Memory, Usage]] = (),
-    title: str = "Recall inspector",
+    title: str = TITLE,
     *,
     policies: Iterable[RecallPolicy] = (),
 ) -> str:
@@ -46,28 +91,19 @@ def page(
 def render_page(data: PageData, title: str) -> str:
     """The page that holds the data."""
     template, style, script = _assets()
+    style_hash, script_hash = (
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+        for text in (style, script)
+    )
     # Nothing is loaded, nothing runs but our own script, and no text becomes markup.
-    rules = (
-        "default-src 'none'",
-        f"script-src {_hash(script)}",
-        f"style-src {_hash(style)}",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "require-trusted-types-for 'script'",
+    policy = (
+        f"default-src 'none'; script-src {script_hash}; style-src {style_hash}; base-uri 'none'; "
+        "form-action 'none'; require-trusted-types-for 'script'"
     )
     # The data are Base64: nothing in them can end the element or the page.
     return template.format(
-        policy="; ".join(rules),
-        title=escape(title),
-        style=style,
-        data=data.packed(title),
-        script=script,
+        policy=policy, title=escape(title), style=style, data=data.packed(title), script=script
     )
-
-
-def _hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 @cache
@@ -77,3 +113,246 @@ def _assets() -> tuple[str, str, str]:
     names = ("page.html", "style.css", *(f"script/{name}.js" for name in _SCRIPTS))
     template, style, *scripts = (folder.joinpath(name).read_text("utf-8") for name in names)
     return template, style, '"use strict";\n(() => {\n' + "\n".join(scripts) + "\n})();\n"
+
+
+class _Places(dict[Any, int]):
+    """Rows that are kept once, each with its place."""
+
+    def __missing__(self, row: Hashable) -> int:
+        self[row] = len(self)
+        return self[row]
+
+
+class PageData:
+    """What the page holds, gathered record by record."""
+
+    def __init__(self, policies: Iterable[RecallPolicy] = ()) -> None:
+        self._known = {policy.fingerprint: policy.to_dict() for policy in policies}
+        self._memories, self._usages, self._reasons = _Places(), _Places(), _Places()
+        self._namespaces, self._gates = _Places(), _Places({"": 0})
+        self._policies: dict[Hashable, dict[str, Any]] = {}
+        self._turns: list[dict[str, Any]] = []
+        self._columns = {name: array("i") for name in SCALES}
+        self._feedback: list[list[Any]] = []
+        self._stored: list[list[int]] = []
+        self._latest: deque[Mapping[str, Any]] = deque(maxlen=HEALTH_WINDOW)
+        self.unreadable = 0
+        """Records that could not be read."""
+
+    @property
+    def turns(self) -> int:
+        """Recalls on the page."""
+        return len(self._turns)
+
+    @property
+    def memories(self) -> int:
+        """Memories on the page, each counted once however often it changed."""
+        return len({row[:2] for row in self._memories})
+
+    def add(self, record: Mapping[str, Any]) -> bool:
+        """Take a record of a recall or of feedback; False where it cannot be read."""
+        try:
+            if isinstance(record, Mapping) and record.get("kind") == show.FEEDBACK:
+                show.check_record(record, show.FEEDBACK)
+                namespace, key = self._namespace(record["namespace"]), str(record["key"])
+                recall, good = str(record["recall"] or ""), record["good"] is True
+                self._feedback.append([recall, namespace, key, good])
+                return True
+            show.check_record(record)
+            policy, candidates = self._policy(record["policy"]), record["candidates"]
+            turn = self._turn(record, list(self._policies).index(policy))
+            has_ranks = self._policies[policy]["fusesRanks"]
+            rows = [self._candidate(candidate, candidates, has_ranks) for candidate in candidates]
+        except (InputError, *show.DAMAGE):
+            # Nothing is added of a record that turns out to be damaged half-way.
+            self.unreadable += 1
+            return False
+        for row in rows:
+            for column, number in zip(self._columns.values(), row, strict=True):
+                column.append(number)
+        self._turns.append(turn)
+        self._latest.append(record)
+        return True
+
+    def add_memory(self, memory: Memory, usage: Usage) -> None:
+        """Take a memory as it is stored."""
+        moments = {name: getattr(memory, name) for name in TIME_FIELDS}
+        record = {name: getattr(memory, name) for name in ("namespace", "key", *PLAIN_FIELDS)}
+        record |= {name: moment and moment.isoformat() for name, moment in moments.items()}
+        self._stored.append([self._memory(record), self._usage(usage._asdict())])
+
+    def packed(self, title: str) -> str:
+        """All of it as one compressed text."""
+        monitor, namespaces = Monitor(HEALTH_WINDOW), list(self._namespaces)
+        for record in self._latest:
+            with suppress(InputError):
+                monitor(show.from_dict(record))
+        for _, place, key, good in self._feedback[-HEALTH_WINDOW:]:
+            monitor.feedback(namespaces[place], key, good)
+        header = {
+            "title": title,
+            "unreadable": self.unreadable,
+            "memoryFields": MEMORY_FIELDS,
+            "memories": list(self._memories),
+            "stored": self._stored,
+            "turnFields": list(self._turns[0]) if self._turns else [],
+            "turns": [list(turn.values()) for turn in self._turns],
+            "usages": list(self._usages),
+            "reasons": list(self._reasons),
+            "policies": list(self._policies.values()),
+            "namespaces": namespaces,
+            "gates": list(self._gates),
+            "gateWords": dict(GATE_WORDS),
+            "unrankedGates": sorted(show.UNRANKED_GATES),
+            "feedback": self._feedback,
+            "defaultKnobs": RecallPolicy.default().to_dict(),
+            "lineTokens": LINE_TOKENS,
+            "health": monitor.report().to_dict(),
+        }
+        return pack(header, self._columns, SCALES)
+
+    def _turn(self, record: Mapping[str, Any], policy: int) -> dict[str, Any]:
+        cue, temporal = record["cue"], record["cue"].get("temporal")
+        places: dict[Hashable, int] = {}
+        # Few turns need to know where each candidate stands.
+        if record["compacted"] or record["conflicts"]:
+            for place, candidate in enumerate(record["candidates"]):
+                places[*candidate["namespace"], candidate["key"]] = place
+        compacted = [(*namespace, key) for namespace, key in record["compacted"]]
+        return {
+            "id": str(record["id"]),
+            "at": _seconds(record["at"]),
+            "judged_at": _seconds(cue.get("as_of") or record["at"]),
+            "text": str(cue["text"]),
+            "parts": [str(part) for part in cue["parts"]],
+            "temporal": temporal
+            and [str(temporal["mode"]), _seconds(temporal["start"]), _seconds(temporal["end"])],
+            "namespaces": [self._namespace(namespace) for namespace in record["namespaces"]],
+            "policy": policy,
+            "searched": int(record["searched"]),
+            "channels": {str(name): int(count) for name, count in record["channels"].items()},
+            "budget": record["budget"] and int(record["budget"]),
+            "tokens": int(record["tokens"]),
+            "compacted": [places[name] for name in compacted if name in places],
+            "conflicts": [
+                [places.get((*namespace, key), -1) for namespace, key in pair]
+                for pair in record["conflicts"]
+            ],
+            "timings": {str(stage): float(ms) for stage, ms in record["timings"].items()},
+            "degraded": [str(note) for note in record["degraded"]],
+            "funnel": str(record["funnel"]),
+            "block": None if record.get("block") is None else str(record["block"]),
+            "count": len(record["candidates"]),
+        }
+
+    def _candidate(
+        self, record: Mapping[str, Any], others: Sequence[Mapping[str, Any]], has_ranks: bool
+    ) -> list[int]:
+        """The numbers of a candidate, in the order of the columns."""
+        gate, reason = str(record.get("gate", "")), str(record.get("reason", ""))
+        signals, evidence, million = record["signals"], record["evidence"], 10**6
+        return [
+            self._memory(record),
+            int(record.get("place", 0)),
+            self._gates[gate],
+            self._reasons[reason],
+            _twin(record, others) if gate == "duplicate" else -1,
+            self._usage(record["usage"]),
+            int((has_ranks and record.get("dense_rank")) or 0),
+            int((has_ranks and record.get("lexical_rank")) or 0),
+            *(to_whole(signals[name], million) for name in SIGNALS),
+            to_whole(signals["importance"], million) - to_whole(record["salience"], million),
+            to_whole(evidence["dense"], million),
+            to_whole(record["score"], SCALES["score"]),
+            *(to_whole(evidence[name], SCALES[name]) for name in FINDINGS),
+        ]
+
+    def _memory(self, record: Mapping[str, Any]) -> int:
+        plain = [record.get(name) for name in PLAIN_FIELDS]
+        text = plain[0] if isinstance(plain[0], str) else ""
+        row = (
+            self._namespace(record["namespace"]),
+            str(record["key"]),
+            *(tuple(field) if isinstance(field, list) else field for field in plain),
+            *(_seconds(record.get(name)) for name in TIME_FIELDS),
+            TRUST[record["source"]],
+            LINE_TOKENS + text_tokens(text),
+        )
+        return self._memories[row]
+
+    def _usage(self, record: Mapping[str, Any]) -> int:
+        return self._usages[tuple(record.get(name) for name in Usage._fields)]
+
+    def _namespace(self, labels: Sequence[str]) -> int:
+        return self._namespaces[tuple(map(str, labels))]
+
+    def _policy(self, record: Mapping[str, Any]) -> Hashable:
+        name, fingerprint = str(record["name"]), str(record["fingerprint"])
+        recorded = record.get("knobs")
+        identity = (name, fingerprint, recorded is None)
+        if identity not in self._policies:
+            knobs = recorded or self._known.get(fingerprint) or show.preset_knobs(fingerprint)
+            # Read as a policy, so that the page meets no knob it does not know.
+            policy = RecallPolicy.from_dict(knobs) if knobs else None
+            self._policies[identity] = {
+                "name": name,
+                "fingerprint": fingerprint,
+                "knobs": policy and policy.to_dict(),
+                "fusesRanks": policy is None or policy.fuses_ranks,
+            }
+        return identity
+
+
+def text_tokens(text: str) -> int:
+    """About how many tokens a text costs."""
+    plain = sum(map(str.isascii, text)) if not text.isascii() else len(text)
+    return math.ceil(plain / CHARS_PER_TOKEN) + len(text) - plain
+
+
+def _twin(record: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> int:
+    """The place of the memory that a duplicate is like, among the candidates; -1 if unknown."""
+    # Version 0.1 named it in the reason alone.
+    unnamed = record["namespace"], record["reason"].partition(" like ")[2]
+    namespace, key = record.get("twin") or unnamed
+    same = [i for i, other in enumerate(others) if other["key"] == key]
+    return next((i for i in same if others[i]["namespace"] == namespace), (same or [-1])[0])
+
+
+def _seconds(moment: Any) -> float | None:
+    """A time as epoch seconds."""
+    known = None if moment is None else aware(datetime.fromisoformat(moment))
+    return None if known is None else known.timestamp()
+
+
+def to_whole(number: float | None, scale: int) -> int:
+    """The number as a whole multiple of 1 / scale, within 32 bits."""
+    if number is None or number != number:
+        return NONE
+    return max(-_LARGEST, min(_LARGEST, round(number * scale)))
+
+
+def pack(
+    header: dict[str, Any], columns: Mapping[str, array[int]], scales: Mapping[str, int]
+) -> str:
+    """A header and columns, compressed, as Base64: small, and quick to unpack.
+
+    The bytes are: the length of the header in 4 bytes, the header as JSON, and of every column
+    the lowest bytes of all its numbers, then the next higher ones, for as many bytes as it needs:
+    low bytes are noise and high ones nearly all alike, which compresses best apart. Numbers are
+    counted from the column's base; 0 is one that is not known.
+    """
+    layout, planes = [], []
+    for name, numbers in columns.items():
+        base = min((number for number in numbers if number != NONE), default=1) - 1
+        counted = array("Q", [0 if number == NONE else number - base for number in numbers])
+        width = (max(counted, default=0).bit_length() + 7) // 8
+        if sys.byteorder == "big":
+            counted.byteswap()
+        raw = counted.tobytes()
+        planes += [raw[place :: counted.itemsize] for place in range(width)]
+        layout.append({"name": name, "scale": scales[name], "base": base, "width": width})
+    text = json.dumps(header | {"columns": layout}, separators=(",", ":"), allow_nan=False)
+    head = text.encode("ascii")
+    body = b"".join([len(head).to_bytes(4, "little"), head, *planes])
+    # No time of making: the same traces give the same page.
+    return base64.b64encode(gzip.compress(body, 6, mtime=0)).decode("ascii")
