@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import compress
-from typing import Any
+from typing import Any, cast
 
+from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
+from langsmith.run_helpers import get_current_run_tree
 
 from langmem_recall.agents.block import (
     Draft,
@@ -24,7 +28,6 @@ from langmem_recall.agents.block import (
     with_homes,
     with_summary,
 )
-from langmem_recall.agents.events import announce, cited_memories
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, count_tokens, store_call
 from langmem_recall.agents.placement import Block, last_tool_result, place
@@ -50,17 +53,17 @@ from langmem_recall.errors import (
     described,
 )
 from langmem_recall.flows.effects import CALLS, Call, arun, run
+from langmem_recall.observe.records import recall_id
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.rendering import Entry, make_nonce, render_block
+from langmem_recall.rendering import Entry, cited, make_nonce, render_block, without_citations
 from langmem_recall.types import Cue, Memory, MemoryId, Recall, Trace, View
 
 logger = logging.getLogger(__name__)
 
+EVENT = "recall"
+"""The type of the stream event and the name of the callback event."""
 MOST_BLOCKS = 2_000
 """Blocks kept in memory so that a turn shows the same bytes in each of its model calls."""
-
-Fetched = tuple[list[Memory | None], Recall | None, bytes]
-"""Memories of earlier blocks, a new recall, and the secret of the nonces."""
 
 
 class Session:
@@ -73,6 +76,7 @@ class Session:
         self._secret = secret.encode() if isinstance(secret, str) else secret
         self._deadline = Deadline(options.deadline, options.first_load)
         self._summarizer_deadline = Deadline(options.summarizer_limit, options.summarizer_limit)
+        self._renders_itself = options.count is count_tokens and options.renderer is render_block
         self._reading = Breaker()
         self._writing = Breaker()
         self._blocks: OrderedDict[tuple[str, str], Block] = OrderedDict()
@@ -187,7 +191,7 @@ class Session:
         memories = memories_in(unread)
         ids = [*map(shown_id, memories)]
 
-        def fetch() -> Generator[Call, Any, Fetched]:
+        def fetch() -> Generator[Call, Any, tuple[list[Memory | None], Recall | None, bytes]]:
             found = (yield store_call(call.store, "memories", ids)) if ids else []
             recall = None
             if cue is not None:
@@ -220,10 +224,14 @@ class Session:
                 _put(self._timed_out_turns, here, timed_out)
             raise
         self._reading.succeeded()
-        current = dict(zip(ids, found, strict=True))
-        for record in unread:
-            block = self._rerender(call, record, current, secret)
-            _put(self._blocks, (record["id"], call.turn), block)
+        if unread:
+            current = dict(zip(ids, found, strict=True))
+            blocks = yield self._timed(
+                self._renders_itself,
+                lambda: [self._rerender(call, record, current, secret) for record in unread],
+            )
+            for record, block in zip(unread, blocks, strict=True):
+                _put(self._blocks, (record["id"], call.turn), block)
         return recall, secret
 
     def _rerender(
@@ -259,12 +267,12 @@ class Session:
     ) -> Generator[Call, Any, tuple[RecallRecord, Recall]]:
         """The recall within its budget, its block kept for the turn."""
         options, budget = self.options, call.budget
-        is_ours = options.count is count_tokens and options.renderer is render_block
         numbers = [int(shown["handle"][1:]) for shown in memories_in(call.records)]
         first, said = max(numbers, default=0) + 1, human_words(call.messages)
         drafted: Draft = yield self._timed(
-            is_ours, draft, recall, first, budget, options.count, said
+            self._renders_itself, draft, recall, first, budget, options.count, said
         )
+        recall = packed(recall, drafted, budget)
         after = last_tool_result(call.messages, call.index)
         record = record_of(call, cue, after, recall, drafted)
         entries, degraded = drafted.entries, recall.trace.degraded
@@ -284,16 +292,14 @@ class Session:
             block = self._render(call, record, entries, memories, secret)
             return block, options.count(block.text)
 
-        block, tokens = yield self._timed(is_ours, render)
+        block, tokens = yield self._timed(self._renders_itself, render)
         _put(self._blocks, (record["id"], call.turn), block)
-        shown = {"tokens": tokens, "degraded": degraded, "block": block.text}
-        recall = packed(recall, drafted, budget, **shown)
-        record = {**record, "tokens": tokens, "budget": budget, "degraded": list(degraded)}
-        record["dropped"] = recall.drop_counts()
+        record["tokens"], record["degraded"] = tokens, list(degraded)
+        trace = replace(recall.trace, tokens=tokens, degraded=degraded, block=block.text)
         if call.thread_id is not None or (call.index >= 0 and call.messages[call.index].id):
             here = call.at(call.turn)
             _put(self._unsaved_records, here, [*self._unsaved_records.get(here, ()), record])
-        return record, recall
+        return record, replace(recall, trace=trace)
 
     def _render(
         self,
@@ -344,3 +350,57 @@ def _put(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
     cache.move_to_end(key)
     while len(cache) > MOST_BLOCKS:
         cache.popitem(last=False)
+
+
+# --- what a run learns of its recalls, and what its answers cite: no text, no block ---
+
+
+def announce(
+    recall: Recall, record: RecallRecord, config: Mapping[str, Any], write: Callable[[Any], None]
+) -> Call:
+    """Write a new recall to the stream and the run's LangSmith metadata; the call: to callbacks."""
+    # The id under which a `TraceLog` has all of it.
+    event = {"type": EVENT, "trace": recall_id(recall), **record}
+    write(event)
+    run = get_current_run_tree()
+    if run is not None:
+        keys = [shown["key"] for shown in record["memories"]]
+        run.add_metadata(
+            {
+                "recall_trace": event["trace"],
+                "recall_reason": record["reason"],
+                "recall_memories": len(keys),
+                "recall_keys": ", ".join(keys),
+                "recall_tokens": record["tokens"],
+                "recall_degraded": "; ".join(record["degraded"]),
+            }
+        )
+    run_config = cast(RunnableConfig, config)
+    return Call(
+        partial(dispatch_custom_event, EVENT, event, config=run_config),
+        partial(adispatch_custom_event, EVENT, event, config=run_config),
+    )
+
+
+def cited_memories(answers: Sequence[AIMessage], records: Sequence[RecallRecord]) -> list[MemoryId]:
+    """The memories that the answers cite, each once; a handle that was never shown is none."""
+    shown = {memory["handle"]: shown_id(memory) for memory in memories_in(records)}
+    handles = [handle for answer in answers for handle in cited(answer.text)]
+    return list(dict.fromkeys(shown[handle] for handle in handles if handle in shown))
+
+
+def without_handles(message: BaseMessage) -> BaseMessage:
+    """An answer without its citations; other messages as they are."""
+    if not isinstance(message, AIMessage):
+        return message
+
+    def strip(block: Any) -> Any:
+        if isinstance(block, str):
+            return without_citations(block)
+        if isinstance(block, dict) and isinstance(block.get("text"), str):
+            return {**block, "text": without_citations(block["text"])}
+        return block
+
+    content = message.content
+    stripped = strip(content) if isinstance(content, str) else [strip(block) for block in content]
+    return message.model_copy(update={"content": stripped})

@@ -352,7 +352,7 @@ def test_whatever_is_recalled_fits_its_budget_and_nothing_is_lost_in_silence(
     for entry in drafted.entries:
         assert entry.text is None or entry.text.strip()
         assert (entry.text is None) == (entry.handle not in drafted.rooms)
-    done = packed(recall, drafted, budget, tokens=0)
+    done = packed(recall, drafted, budget)
     assert {memory.id for memory in done.memories} == set(shown)
     assert [drop.gate for drop in done.dropped] == ["budget"] * len(gone)
 
