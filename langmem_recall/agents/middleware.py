@@ -202,13 +202,10 @@ def approve(request: ToolCallRequest, gated: Collection[str]) -> ToolMessage | N
 
 def _shown_unverified(state: Any, call_id: str | None) -> list[str]:
     """The unverified memories that the model was shown when it asked for this call."""
-    for message in reversed(messages_of(state)):
-        if isinstance(message, AIMessage) and any(
-            call["id"] == call_id for call in message.tool_calls
-        ):
-            shown = message.response_metadata.get(MARK)
-            return [*map(str, shown)] if isinstance(shown, list) else [UNKNOWN]
-    return [UNKNOWN]
+    answers = (said for said in messages_of(state) if isinstance(said, AIMessage))
+    asking = [said for said in answers if call_id in [call["id"] for call in said.tool_calls]]
+    shown = asking[-1].response_metadata.get(MARK) if asking else None
+    return [*map(str, shown)] if isinstance(shown, list) else [UNKNOWN]
 
 
 def _is_reviewed(request: ToolCallRequest) -> bool:
@@ -224,10 +221,9 @@ def _is_reviewed(request: ToolCallRequest) -> bool:
         for owner in (getattr(hook, "__self__", None) for hook in hooks):
             if isinstance(owner, HumanInTheLoopMiddleware):
                 config = owner.interrupt_on.get(request.tool_call["name"])
-                if config is not None:
-                    when = config.get("when")
-                    if when is None or when(request):
-                        return True
+                when = None if config is None else config.get("when")
+                if config is not None and (when is None or when(request)):
+                    return True
     except Exception:
         return False
     return False
