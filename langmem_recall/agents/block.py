@@ -30,7 +30,7 @@ from langmem_recall.flows.effects import Call
 from langmem_recall.memory.conflicts import is_denied
 from langmem_recall.rendering import SENTENCE, Entry, label, line_of
 from langmem_recall.text.tokens import tokens
-from langmem_recall.types import Drop, Recall, Scored
+from langmem_recall.types import Drop, Recall
 
 LEAST_TEXT = 60
 """Characters of a memory that are worth showing."""
@@ -55,13 +55,14 @@ class CompactionError(Exception):
 
 
 class Draft(NamedTuple):
-    """Lines that fit the budget, and what becomes of the others."""
+    """Lines that fit the budget."""
 
     entries: list[Entry]
     """Every line, shortened where it had to be."""
     rooms: dict[str, int]
     """Tokens that each shortened line may use, by its handle."""
-    dropped: list[Scored]
+    recall: Recall
+    """The recall as it is shown: what did not fit is dropped, what was shortened is named."""
 
 
 def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[str] = ()) -> Draft:
@@ -86,18 +87,26 @@ def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[
     whole = [cost(entry) for entry in entries]
     least = [cost(entry._replace(text=entry.memory.text[:LEAST_TEXT])) for entry in entries]
     rooms = pack(whole, least, max(budget - count(_FRAME), 0))
-    drafted = Draft([], {}, [])
+    drafted, drops = Draft([], {}, recall), list[Drop]()
     for i, (entry, scored) in enumerate(zip(entries, ordered, strict=True)):
         is_short = i in rooms and rooms[i] < whole[i]
         if is_short:
             entry = shorten_line(entry, rooms[i], recall.trace.cue.words, cost)
         if i not in rooms or entry.text == "":
-            drafted.dropped.append(scored)
+            reason = f"its label alone does not fit the budget of {budget:,} tokens"
+            drops.append(Drop(scored, "budget", reason))
             continue
         drafted.entries.append(entry)
         if is_short:
             drafted.rooms[entry.handle] = rooms[i]
-    return drafted
+    gone = {drop.memory.id for drop in drops}
+    short = (entry.memory.id for entry in drafted.entries if entry.handle in drafted.rooms)
+    packed = Recall(
+        tuple(scored for scored in recall.chosen if scored.memory.id not in gone),
+        (*recall.dropped, *drops),
+        replace(recall.trace, budget_tokens=budget, compacted=tuple(short)),
+    )
+    return drafted._replace(recall=packed)
 
 
 def line_cost(count: Count, at: datetime, shared: bool) -> Callable[[Entry], int]:
@@ -108,10 +117,11 @@ def line_cost(count: Count, at: datetime, shared: bool) -> Callable[[Entry], int
 def shorten_line(entry: Entry, room: int, cue_words: str, cost: Callable[[Entry], int]) -> Entry:
     """A line within its room; without words of the cue where it is no longer known."""
     noted = entry._replace(notes=(*entry.notes, SHORTENED))
-    text = shorten(
-        entry.memory.text, cue_words, lambda text: cost(noted._replace(text=text)) <= room
-    )
-    return noted._replace(text=text)
+
+    def fits(text: str) -> bool:
+        return cost(noted._replace(text=text)) <= room
+
+    return noted._replace(text=shorten(entry.memory.text, cue_words, fits))
 
 
 def with_homes(entries: Sequence[Entry], several: bool) -> Sequence[Entry]:
@@ -122,14 +132,13 @@ def with_homes(entries: Sequence[Entry], several: bool) -> Sequence[Entry]:
     return [entry._replace(notes=(home, *entry.notes)) for entry in entries]
 
 
-def summary_call(
-    drafted: Draft, recall: Recall, model: BaseChatModel, count: Count, limit: Deadline
-) -> Call:
+def summary_call(drafted: Draft, model: BaseChatModel, count: Count, limit: Deadline) -> Call:
     """The call that answers with one text for all shortened lines, within their room."""
-    line = line_cost(count, recall.trace.at, len(recall.trace.namespaces) > 1)
+    trace = drafted.recall.trace
+    line = line_cost(count, trace.at, len(trace.namespaces) > 1)
 
     def cost(words: str) -> int:
-        return line(with_summary(drafted, words, recall)[-1])
+        return line(with_summary(drafted, words)[-1])
 
     empty = cost("")
     room = sum(drafted.rooms.values()) - empty
@@ -137,13 +146,13 @@ def summary_call(
         raise CompactionError("The labels leave no room for a summary.")
     short = [entry for entry in drafted.entries if entry.handle in drafted.rooms]
     texts = [(entry.handle, entry.memory.text) for entry in short]
-    words = recall.trace.cue.words
+    words = trace.cue.words
     return summarize(texts, words, model, room, lambda text: cost(text) - empty, limit)
 
 
-def with_summary(drafted: Draft, summary: str, recall: Recall) -> list[Entry]:
+def with_summary(drafted: Draft, summary: str) -> list[Entry]:
     """The lines with all shortened ones as a single last one that keeps handles and labels."""
-    at, shared = recall.trace.at, len(recall.trace.namespaces) > 1
+    at, shared = drafted.recall.trace.at, len(drafted.recall.trace.namespaces) > 1
     whole = [entry for entry in drafted.entries if entry.handle not in drafted.rooms]
     first, *rest = [entry for entry in drafted.entries if entry.handle in drafted.rooms]
     labels = [f"{entry.handle}: {label(entry.memory, at, shared)}" for entry in rest]
@@ -210,22 +219,9 @@ def _as_data(record: Mapping[str, str]) -> str:
     return "".join(map(escape, json.dumps(record, ensure_ascii=False)))
 
 
-def packed(recall: Recall, drafted: Draft, budget: int) -> Recall:
-    """The recall as it is shown: what did not fit is dropped, what was shortened is named."""
-    gone = {scored.memory.id for scored in drafted.dropped}
-    reason = f"its label alone does not fit the budget of {budget:,} tokens"
-    short = (entry.memory.id for entry in drafted.entries if entry.handle in drafted.rooms)
-    return Recall(
-        tuple(scored for scored in recall.chosen if scored.memory.id not in gone),
-        (*recall.dropped, *(Drop(scored, "budget", reason) for scored in drafted.dropped)),
-        replace(recall.trace, budget_tokens=budget, compacted=tuple(short)),
-    )
-
-
-def record_of(
-    call: ModelCall, cue: str, after: str | None, recall: Recall, drafted: Draft
-) -> RecallRecord:
-    """What the state keeps of a packed recall, but for the tokens that its block uses."""
+def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> RecallRecord:
+    """What the state keeps of a recall, but for the tokens that its block uses."""
+    recall = drafted.recall
     scores = {scored.memory.id: scored for scored in recall.chosen}
     memories = [
         ShownMemory(

@@ -21,7 +21,6 @@ from langmem_recall.agents.block import (
     Draft,
     draft,
     line_cost,
-    packed,
     record_of,
     shorten_line,
     summary_call,
@@ -111,7 +110,7 @@ class Session:
             raise
         except Exception as fault:
             recall = self._failed(fault, call)
-            new = [record_of(call, "", None, recall, Draft([], {}, []))]
+            new = [record_of(call, "", None, Draft([], {}, recall))]
         if call.damaged:
             self._warn(f"Entries of `recalls` that cannot be read: {call.damaged}")
         if recall is not None:
@@ -266,22 +265,20 @@ class Session:
         self, call: ModelCall, cue: str, recall: Recall, secret: bytes
     ) -> Generator[Call, Any, tuple[RecallRecord, Recall]]:
         """The recall within its budget, its block kept for the turn."""
-        options, budget = self.options, call.budget
+        options = self.options
         numbers = [int(shown["handle"][1:]) for shown in memories_in(call.records)]
         first, said = max(numbers, default=0) + 1, human_words(call.messages)
         drafted: Draft = yield self._timed(
-            self._renders_itself, draft, recall, first, budget, options.count, said
+            self._renders_itself, draft, recall, first, call.budget, options.count, said
         )
-        recall = packed(recall, drafted, budget)
         after = last_tool_result(call.messages, call.index)
-        record = record_of(call, cue, after, recall, drafted)
-        entries, degraded = drafted.entries, recall.trace.degraded
+        record, trace = record_of(call, cue, after, drafted), drafted.recall.trace
+        entries, degraded = drafted.entries, trace.degraded
         if drafted.rooms and options.summarizer is not None:
             try:
-                summary = yield summary_call(
-                    drafted, recall, options.summarizer, options.count, self._summarizer_deadline
-                )
-                entries = with_summary(drafted, summary, recall)
+                limit = self._summarizer_deadline
+                summary = yield summary_call(drafted, options.summarizer, options.count, limit)
+                entries = with_summary(drafted, summary)
             except Exception as fault:
                 degraded += (f"summarizer failed ({described(fault)}); sentences were picked",)
         if call.damaged:
@@ -295,11 +292,11 @@ class Session:
         block, tokens = yield self._timed(self._renders_itself, render)
         _put(self._blocks, (record["id"], call.turn), block)
         record["tokens"], record["degraded"] = tokens, list(degraded)
-        trace = replace(recall.trace, tokens=tokens, degraded=degraded, block=block.text)
+        trace = replace(trace, tokens=tokens, degraded=degraded, block=block.text)
         if call.thread_id is not None or (call.index >= 0 and call.messages[call.index].id):
             here = call.at(call.turn)
             _put(self._unsaved_records, here, [*self._unsaved_records.get(here, ()), record])
-        return record, replace(recall, trace=trace)
+        return record, replace(drafted.recall, trace=trace)
 
     def _render(
         self,
@@ -329,13 +326,8 @@ class Session:
         reason = described(fault)
         self._warn(f"No memories in this turn: {reason}")
         policy = self.options.policy or RecallPolicy.default()
-        trace = Trace(
-            cue=Cue(),
-            namespaces=call.namespaces,
-            policy=f"{policy.name} {policy.fingerprint}",
-            at=datetime.now(UTC),
-            degraded=(f"no memories: {reason}",),
-        )
+        name, why = f"{policy.name} {policy.fingerprint}", (f"no memories: {reason}",)
+        trace = Trace(Cue(), call.namespaces, name, at=datetime.now(UTC), degraded=why)
         return Recall((), (), trace)
 
     def _warn(self, warning: str) -> None:

@@ -27,7 +27,7 @@ from scripted import (
 )
 
 from langmem_recall import Recall, RecallPolicy, RecallStore
-from langmem_recall.agents.block import draft, packed, with_homes
+from langmem_recall.agents.block import draft, with_homes
 from langmem_recall.agents.options import count_tokens
 from langmem_recall.agents.turn import DENIED
 from langmem_recall.rendering import SENTENCE, Entry, render_block
@@ -346,15 +346,14 @@ def test_whatever_is_recalled_fits_its_budget_and_nothing_is_lost_in_silence(
     if entries:
         assert count(render_block(entries, NONCE, AT)) <= budget
     shown = [entry.memory.id for entry in drafted.entries]
-    gone = [scored.memory.id for scored in drafted.dropped]
+    gone = [drop.memory.id for drop in drafted.recall.dropped]
     assert sorted(shown + gone) == sorted(memory.id for memory in recall.memories)
     assert shown == [memory.id for memory in recall.memories if memory.id in shown]
     for entry in drafted.entries:
         assert entry.text is None or entry.text.strip()
         assert (entry.text is None) == (entry.handle not in drafted.rooms)
-    done = packed(recall, drafted, budget)
-    assert {memory.id for memory in done.memories} == set(shown)
-    assert [drop.gate for drop in done.dropped] == ["budget"] * len(gone)
+    assert {memory.id for memory in drafted.recall.memories} == set(shown)
+    assert [drop.gate for drop in drafted.recall.dropped] == ["budget"] * len(gone)
 
 
 def test_a_conflict_is_shown_newest_first_and_noted_once() -> None:
