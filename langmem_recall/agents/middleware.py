@@ -90,9 +90,7 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         )
 
     def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ExtendedModelResponse[Any]:
         """Recall, show, call the model, learn from what it cites."""
         prepared = run(self._plan(request), CALLS)

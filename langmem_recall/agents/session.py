@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import compress
 from typing import Any, cast
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
@@ -71,8 +70,6 @@ class Session:
     def __init__(self, namespace: Template | NamespaceTemplate, options: Options) -> None:
         self.template = NamespaceTemplate.of(namespace)
         self.options = options
-        secret = options.secret
-        self._secret = secret.encode() if isinstance(secret, str) else secret
         self._deadline = Deadline(options.deadline, options.first_load)
         self._summarizer_deadline = Deadline(options.summarizer_limit, options.summarizer_limit)
         self._renders_itself = options.count is count_tokens and options.renderer is render_block
@@ -102,9 +99,9 @@ class Session:
             is_known = (call.turn, cue_digest) in [(old["turn"], old["cue"]) for old in call.shown]
             unread = [old for old in call.shown if (old["id"], call.turn) not in self._blocks]
             if unread or not is_known:
-                recall, secret = yield from self._read(call, None if is_known else cue, unread)
+                recall = yield from self._read(call, None if is_known else cue, unread)
             if recall is not None:
-                record, recall = yield from self._fit(call, cue_digest, recall, secret)
+                record, recall = yield from self._fit(call, cue_digest, recall)
                 new = [record]
         except (ConfigurationError, MissingExtraError, PolicyError):
             raise
@@ -179,7 +176,7 @@ class Session:
 
     def _read(
         self, call: ModelCall, cue: Cue | None, unread: Sequence[RecallRecord]
-    ) -> Generator[Call, Any, tuple[Recall | None, bytes]]:
+    ) -> Generator[Call, Any, Recall | None]:
         """Blocks to show again, checked against the store, and a recall where there is a cue."""
         here = call.at(call.turn)
         timed_out = self._timed_out_turns.get(here)
@@ -190,28 +187,27 @@ class Session:
         memories = memories_in(unread)
         ids = [*map(shown_id, memories)]
 
-        def fetch() -> Generator[Call, Any, tuple[list[Memory | None], Recall | None, bytes]]:
+        def fetch() -> Generator[Call, Any, tuple[list[Memory | None], Recall | None]]:
             found = (yield store_call(call.store, "memories", ids)) if ids else []
             recall = None
             if cue is not None:
                 # What the model sees before this turn's block: messages, and blocks that stand.
                 before = max(call.index, 0)
-                has_changed = [
-                    not is_unchanged(*pair) for pair in zip(memories, found, strict=True)
-                ]
-                seen = set(map(shown_id, memories_in(call.shown))) - set(compress(ids, has_changed))
+                pairs = zip(memories, found, strict=True)
+                changed = {shown_id(pair[0]) for pair in pairs if not is_unchanged(*pair)}
                 view = View(
                     texts=tuple(filter(None, map(words_of, call.messages[:before]))),
-                    ids=frozenset(seen),
+                    ids=frozenset(map(shown_id, memories_in(call.shown))) - changed,
                     thread_id=call.thread_id,
                     turns=frozenset(call.keys[:before]),
                 )
                 knobs: Any = {"policy": self.options.policy, "view": view, "record": False}
                 recall = yield store_call(call.store, "recall", call.namespaces, cue, **knobs)
-            return found, recall, self._secret or (yield store_call(call.store, "secret"))
+            call.secret = call.secret or (yield store_call(call.store, "secret"))
+            return found, recall
 
         try:
-            found, recall, secret = yield Call(
+            found, recall = yield Call(
                 lambda: run(fetch(), CALLS), lambda: arun(fetch(), CALLS), self._deadline
             )
         except Exception as fault:
@@ -227,18 +223,14 @@ class Session:
             current = dict(zip(ids, found, strict=True))
             blocks = yield self._timed(
                 self._renders_itself,
-                lambda: [self._rerender(call, record, current, secret) for record in unread],
+                lambda: [self._rerender(call, record, current) for record in unread],
             )
             for record, block in zip(unread, blocks, strict=True):
                 _put(self._blocks, (record["id"], call.turn), block)
-        return recall, secret
+        return recall  # type: ignore[no-any-return]
 
     def _rerender(
-        self,
-        call: ModelCall,
-        record: RecallRecord,
-        found: Mapping[MemoryId, Memory | None],
-        secret: bytes,
+        self, call: ModelCall, record: RecallRecord, found: Mapping[MemoryId, Memory | None]
     ) -> Block:
         """A block of an earlier call, without what has changed since or is gone."""
         standing = [
@@ -257,12 +249,12 @@ class Session:
             if shown["room"] is not None:
                 entry = shorten_line(entry, shown["room"], "", cost)
             entries.append(entry)
-        return self._render(call, record, entries, [memory for _, memory in standing], secret)
+        return self._render(call, record, entries, [memory for _, memory in standing])
 
     # --- showing -----------------------------------------------------------------------------
 
     def _fit(
-        self, call: ModelCall, cue: str, recall: Recall, secret: bytes
+        self, call: ModelCall, cue: str, recall: Recall
     ) -> Generator[Call, Any, tuple[RecallRecord, Recall]]:
         """The recall within its budget, its block kept for the turn."""
         options = self.options
@@ -286,7 +278,7 @@ class Session:
 
         def render() -> tuple[Block, int]:
             memories = [entry.memory for entry in drafted.entries]
-            block = self._render(call, record, entries, memories, secret)
+            block = self._render(call, record, entries, memories)
             return block, options.count(block.text)
 
         block, tokens = yield self._timed(self._renders_itself, render)
@@ -304,13 +296,12 @@ class Session:
         record: RecallRecord,
         entries: Sequence[Entry],
         memories: Sequence[Memory],
-        secret: bytes,
     ) -> Block:
         """The block of some lines; a summary is one line for several of the memories."""
         block = Block("", record["turn"], record["after"])
         if not entries:
             return block
-        nonce = make_nonce(secret, call.thread_id or "", record["turn"], record["id"])
+        nonce = make_nonce(call.secret or b"", call.thread_id or "", record["turn"], record["id"])
         lines, at = with_homes(entries, len(call.namespaces) > 1), record["at"]
         text = self.options.renderer(lines, nonce, datetime.fromisoformat(at))
         doubtful = (memory for memory in memories if memory.needs_verification)
