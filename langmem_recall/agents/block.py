@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from bisect import bisect_left
@@ -203,7 +204,7 @@ def summarize(
         return summary
 
     async def acall() -> str:
-        return check(await model.ainvoke(request, config))
+        return await asyncio.to_thread(check, await model.ainvoke(request, config))
 
     return Call(lambda: check(model.invoke(request, config)), acall, limit)
 

@@ -268,9 +268,11 @@ class Session:
         entries, degraded = drafted.entries, trace.degraded
         if drafted.rooms and options.summarizer is not None:
             try:
-                limit = self._summarizer_deadline
-                summary = yield summary_call(drafted, options.summarizer, options.count, limit)
-                entries = with_summary(drafted, summary)
+                model, count, limit = options.summarizer, options.count, self._summarizer_deadline
+                summarizing: Call = yield self._timed(
+                    self._renders_itself, summary_call, drafted, model, count, limit
+                )
+                entries = with_summary(drafted, (yield summarizing))
             except Exception as fault:
                 degraded += (f"summarizer failed ({described(fault)}); sentences were picked",)
         if call.damaged:

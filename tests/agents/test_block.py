@@ -1,6 +1,8 @@
+import asyncio
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -293,6 +295,35 @@ def hold() -> Iterator[threading.Event]:
     event = threading.Event()
     yield event
     event.set()
+
+
+def test_no_function_of_the_callers_runs_on_the_event_loop() -> None:
+    ran: list[str] = []
+    on_loop: list[str] = []
+
+    def noted(name: str, function: Any) -> Any:
+        def called(*args: Any) -> Any:
+            ran.append(name)
+            with suppress(RuntimeError):
+                asyncio.get_running_loop()
+                on_loop.append(name)
+            return function(*args)
+
+        return called
+
+    functions = {"count": noted("count", count_tokens), "renderer": noted("show", render_block)}
+    summarizer, agent = model_of(cites_all()), {"checkpointer": InMemorySaver()}
+    options: Any = {"budget": 400, "summarizer": summarizer, "agent": agent, **functions}
+    model, store = model_of(), stories()
+    chat = Chat(tight(model, store, **options))
+    asyncio.run(chat.asay("Where did I sit on flight 3?"))
+    assert len(summarizer.seen) == 1
+    # Another worker has to make the first block again.
+    chat.graph, before = tight(model, store, **options), ran.count("show")
+    asyncio.run(chat.asay(OFF_TOPIC))
+    assert ran.count("show") > before
+    assert "count" in ran
+    assert on_loop == []
 
 
 def test_a_slow_summarizer_is_not_waited_for(call: Call, hold: threading.Event) -> None:
