@@ -194,8 +194,7 @@ def summarize(
         summary = shorten(answer.text.strip(), words, lambda text: count(text) <= most_tokens)
         if not summary:
             raise CompactionError("The summary is empty.")
-        found = ",".join(_BRACKETED.findall(summary))
-        cited = set(re.split(r"[,;\s]+", found))
+        cited = set(re.split(r"[,;\s]+", ",".join(_BRACKETED.findall(summary))))
         if missing := sorted({*handles} - cited):
             raise CompactionError(f"The summary does not cite {', '.join(missing)}.")
         foreign = sorted(part for part in cited - {*handles} if re.fullmatch(r"m[0-9]+", part))

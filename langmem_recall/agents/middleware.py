@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, NotRequired
 
 from langchain.agents.middleware import HumanInTheLoopMiddleware
@@ -213,7 +214,7 @@ def _is_reviewed(request: ToolCallRequest) -> bool:
     nodes. Where that cannot be found out, a human is asked by us as well.
     """
     configurable = request.runtime.config.get("configurable") or {}
-    try:
+    with suppress(Exception):
         nodes = configurable[CALL].keywords["schedule_task"].__self__.nodes.values()
         hooks = [getattr(node.bound, name, None) for node in nodes for name in ("func", "afunc")]
         for owner in (getattr(hook, "__self__", None) for hook in hooks):
@@ -222,6 +223,4 @@ def _is_reviewed(request: ToolCallRequest) -> bool:
                 when = None if config is None else config.get("when")
                 if config is not None and (when is None or when(request)):
                     return True
-    except Exception:
-        return False
     return False

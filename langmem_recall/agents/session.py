@@ -300,15 +300,14 @@ class Session:
         memories: Sequence[Memory],
     ) -> Block:
         """The block of some lines; a summary is one line for several of the memories."""
-        block = Block("", record["turn"], record["after"])
-        if not entries:
-            return block
-        nonce = make_nonce(call.secret or b"", call.thread_id or "", record["turn"], record["id"])
-        lines, at = with_homes(entries, len(call.namespaces) > 1), record["at"]
-        text = self.options.renderer(lines, nonce, datetime.fromisoformat(at))
+        turn, text = record["turn"], ""
+        if entries:
+            nonce = make_nonce(call.secret or b"", call.thread_id or "", turn, record["id"])
+            lines = with_homes(entries, len(call.namespaces) > 1)
+            text = self.options.renderer(lines, nonce, datetime.fromisoformat(record["at"]))
         doubtful = (memory for memory in memories if memory.needs_verification)
         unverified = tuple(f"{memory.key} ({memory.source})" for memory in doubtful)
-        return block._replace(text=text, unverified=unverified)
+        return Block(text, turn, record["after"], unverified)
 
     # --- faults ------------------------------------------------------------------------------
 

@@ -348,10 +348,7 @@ def _make_tool(name: str, of_run: Callable[[Any], _ToolCall], limit: Deadline) -
 
 @contextmanager
 def _counted(name: str, of_run: Callable[[Any], _ToolCall], runtime: Any) -> Iterator[_ToolCall]:
-    """A call whose recall counts as used if all went well, and whose faults reach the model.
-
-    Faults of the wiring are raised as they are.
-    """
+    """A call whose recall counts if all went well; faults but those of wiring reach the model."""
     try:
         call = of_run(runtime)
         yield call
