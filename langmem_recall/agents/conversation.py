@@ -11,7 +11,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langmem_recall.agents.placement import message_keys
-from langmem_recall.agents.turn import RecallRecord, artifact_of, digest, memories_in, read_records
+from langmem_recall.agents.turn import RecallRecord, artifact_of, digest, memories_in
 from langmem_recall.cue import latest_human, texts_of, words_of
 from langmem_recall.memory.attribution import is_carried, source_of
 from langmem_recall.memory.foreign import Parts, parts_of
@@ -28,15 +28,8 @@ class Conversation:
 
     messages: Sequence[BaseMessage]
     records: Sequence[RecallRecord]
-    own: frozenset[str]
-    """Names of the memory tools."""
     trusted: frozenset[str]
-    """Names of other tools whose output is as good as the user's word."""
-
-    @classmethod
-    def of(cls, state: Any, own: frozenset[str], trusted: frozenset[str]) -> Conversation:
-        """The conversation in a graph's state: a mapping, an object, or a list of messages."""
-        return cls(messages_of(state), read_records(state)[0], own, trusted)
+    """Names of the memory tools, and of others whose output is as good as the user's word."""
 
     @property
     def turn(self) -> str | None:
@@ -54,9 +47,8 @@ class Conversation:
         if source != "agent_inferred":
             return source
         others = [source for said, source in self._others() if is_carried(text, [said])]
-        for shown in memories_in(self.records):
-            if shown["digest"] == digest(text):
-                others.append(_source(shown["source"]))
+        same = (shown for shown in memories_in(self.records) if shown["digest"] == digest(text))
+        others += [_source(shown["source"]) for shown in same]
         return min(("recalled", *others), key=TRUST.__getitem__) if others else source
 
     def memory_named(self, name: str, home: Namespace) -> MemoryId:
@@ -91,9 +83,8 @@ class Conversation:
             if isinstance(message, AIMessage)
             for call in message.tool_calls
         }
-        known = self.own | self.trusted
         results = (message for message in among if isinstance(message, ToolMessage))
-        return [message for message in results if called.get(message.tool_call_id) not in known]
+        return [said for said in results if called.get(said.tool_call_id) not in self.trusted]
 
     def _others(self) -> Iterator[tuple[str, Source]]:
         """What memories and untrusted tools said in this thread."""

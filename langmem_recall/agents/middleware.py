@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, NotRequired
 
+from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain.agents.middleware.types import (
     AgentMiddleware,
     AgentState,
@@ -14,19 +16,25 @@ from langchain.agents.middleware.types import (
     PrivateStateAttr,
 )
 from langchain.tools.tool_node import ToolCallRequest
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.config import get_config
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
 from typing_extensions import Unpack
 
-from langmem_recall.agents.approval import approve, check_checkpointer, with_mark
-from langmem_recall.agents.events import without_handles
+from langmem_recall.agents.conversation import messages_of
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, RecallOptions, check_names
-from langmem_recall.agents.session import Session
+from langmem_recall.agents.session import Session, without_handles
 from langmem_recall.agents.tools import memory_tools
 from langmem_recall.agents.turn import PreparedCall, RecallRecord, add_records
+from langmem_recall.errors import ConfigurationError
 from langmem_recall.flows.effects import CALLS, Call, arun, run
+
+CHECKPOINTER = "__pregel_checkpointer"
+CALL = "__pregel_call"
+MARK = "langmem_recall_unverified"
+"""Where a model's message tells what its call was shown; metadata is sent to no provider."""
+UNKNOWN = "what the model was shown is not on record"
 
 
 class RecallAgentState(AgentState[Any]):
@@ -83,9 +91,7 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         )
 
     def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ExtendedModelResponse[Any]:
         """Recall, show, call the model, learn from what it cites."""
         prepared = run(self._plan(request), CALLS)
@@ -123,8 +129,14 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         return await handler(request) if refused is None else refused
 
     def _plan(self, request: ModelRequest[Any]) -> Generator[Call, Any, PreparedCall]:
-        if self._gate_tools:
-            check_checkpointer(get_config())
+        configurable = get_config().get("configurable") or {}
+        if self._gate_tools and configurable.get(CHECKPOINTER) is None:
+            # Without one the run could never go on.
+            raise ConfigurationError(
+                "gate_tools asks a human through an interrupt, and this agent has no checkpointer "
+                "to wait with. Make it with create_agent(..., checkpointer=...), or leave "
+                "gate_tools out."
+            )
         return self._session.plan(request.state, request.messages, request.runtime, request.model)
 
     def _finish(
@@ -135,3 +147,80 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
             response.result = [without_handles(message) for message in response.result]
         command: Command[Any] = Command(update={"recalls": prepared.update})
         return ExtendedModelResponse(response, command if prepared.update else None)
+
+
+# --- side effects on the word of an untrusted memory need a human's approval ---
+
+
+def with_mark(message: BaseMessage, unverified: Sequence[str]) -> BaseMessage:
+    """A model's message with the unverified memories that its call was shown.
+
+    The mark goes where the message goes: into checkpoints, other workers, replays and hand-offs. So
+    approval reads what stood in this very call, whatever else the state has kept or lost.
+    """
+    if not isinstance(message, AIMessage):
+        return message
+    before = message.response_metadata.get(MARK)
+    shown = list(dict.fromkeys((*(before if isinstance(before, list) else ()), *unverified)))
+    metadata = {**message.response_metadata, MARK: shown}
+    return message.model_copy(update={"response_metadata": metadata})
+
+
+def approve(request: ToolCallRequest, gated: Collection[str]) -> ToolMessage | None:
+    """Ask a human before a gated tool runs; a message in its place when the answer is no."""
+    call = request.tool_call
+    name = call["name"]
+    if name not in gated:
+        return None
+    doubtful = _shown_unverified(request.state, call["id"])
+    if not doubtful or _is_reviewed(request):
+        return None
+    reason = f"{name} would run in a turn that rests on unverified memories: {', '.join(doubtful)}"
+    # In the form of LangChain's own requests for approval, so that the same pages show it.
+    answer = interrupt(
+        {
+            "action_requests": [{"name": name, "args": dict(call["args"]), "description": reason}],
+            "review_configs": [{"action_name": name, "allowed_decisions": ["approve", "reject"]}],
+        }
+    )
+    if isinstance(answer, Mapping):
+        decisions = answer.get("decisions") or [answer]
+        is_yes = all(isinstance(one, Mapping) and one.get("type") == "approve" for one in decisions)
+    else:
+        is_yes = answer is True or answer == "approve"
+    if is_yes:
+        return None
+    return ToolMessage(
+        f"A human did not approve {name}: this turn rests on memories that nobody has "
+        "verified. Do not call it again; tell the user what you wanted to do and why.",
+        name=name,
+        tool_call_id=call["id"],
+        status="error",
+    )
+
+
+def _shown_unverified(state: Any, call_id: str | None) -> list[str]:
+    """The unverified memories that the model was shown when it asked for this call."""
+    answers = (said for said in messages_of(state) if isinstance(said, AIMessage))
+    asking = [said for said in answers if call_id in [call["id"] for call in said.tool_calls]]
+    shown = asking[-1].response_metadata.get(MARK) if asking else None
+    return [*map(str, shown)] if isinstance(shown, list) else [UNKNOWN]
+
+
+def _is_reviewed(request: ToolCallRequest) -> bool:
+    """Whether LangChain's own middleware asks a human about this call, in this very agent.
+
+    LangGraph does not tell a tool which agent it runs in, but its running loop has the agent's
+    nodes. Where that cannot be found out, a human is asked by us as well.
+    """
+    configurable = request.runtime.config.get("configurable") or {}
+    with suppress(Exception):
+        nodes = configurable[CALL].keywords["schedule_task"].__self__.nodes.values()
+        hooks = [getattr(node.bound, name, None) for node in nodes for name in ("func", "afunc")]
+        for owner in (getattr(hook, "__self__", None) for hook in hooks):
+            if isinstance(owner, HumanInTheLoopMiddleware):
+                config = owner.interrupt_on.get(request.tool_call["name"])
+                when = None if config is None else config.get("when")
+                if config is not None and (when is None or when(request)):
+                    return True
+    return False

@@ -145,14 +145,12 @@ def _value(name: str, spelling: Any, context: Any, config: Mapping[str, Any] | N
 def _spellings(template: Any) -> tuple[tuple[str, ...], ...]:
     """The tuples of labels, whether one or several were given."""
 
-    def is_space(labels: Any) -> bool:
-        is_sequence = isinstance(labels, list | tuple) and bool(labels)
-        return is_sequence and all(isinstance(label, str) for label in labels)
+    def is_list(found: Any, kind: Any) -> bool:
+        return isinstance(found, list | tuple) and all(isinstance(item, kind) for item in found)
 
-    if is_space(template):
-        return (tuple(template),)
-    if isinstance(template, list | tuple) and template and all(map(is_space, template)):
-        return tuple(map(tuple, template))
+    spaces = [template] if is_list(template, str) else template
+    if is_list(spaces, list | tuple) and all(space and is_list(space, str) for space in spaces):
+        return tuple(map(tuple, spaces))
     raise ConfigurationError(
         f"A namespace must be a tuple of labels, or several such tuples, got {template!r:.200}. "
         'Write ("memories", "{user_id}").'

@@ -105,14 +105,10 @@ class _Layout:
         self._messages = messages
         is_head = (isinstance(message, SystemMessage) for message in messages)
         self._head = next((i for i, head in enumerate(is_head) if not head), len(messages))
-        unsafe = _unsafe_gaps(messages)
         gaps = range(self._head, len(messages) + 1)
-        self._safe = [gap for gap in gaps if gap not in unsafe]
-        self._humans = [
-            i
-            for i, message in enumerate(messages)
-            if isinstance(message, HumanMessage) and message.name != BLOCK_NAME
-        ]
+        self._safe = sorted(set(gaps) - _unsafe_gaps(messages))
+        humans = (i for i, said in enumerate(messages) if isinstance(said, HumanMessage))
+        self._humans = [i for i in humans if messages[i].name != BLOCK_NAME]
         latest = messages[self._humans[-1]].additional_kwargs if self._humans else {}
         self.has_lost_turn = not self._humans or latest.get("lc_source") == "summarization"
         """Whether the latest human message was summarised or trimmed away."""
@@ -127,21 +123,16 @@ class _Layout:
         elif turn is None:
             latest = len(self._messages)
         elif placement == "end":
-            latest = self._end_of(turn)
+            # Where the conversation ended when the turn's last answer was asked for.
+            said, end = self._messages, len(self._messages)
+            latest = next((human for human in self._humans if human > turn), end)
+            answers = [i for i in range(turn + 1, latest) if isinstance(said[i], AIMessage)]
+            if answers and latest < end:
+                latest = answers[-1]
         else:
             latest = self._head if placement == "start" else turn
         earlier = bisect_right(self._safe, latest)
         return self._safe[earlier - 1] if earlier else self._head
-
-    def _end_of(self, turn: int) -> int:
-        """Where the conversation ended when the turn's last answer was asked for."""
-        following = next((human for human in self._humans if human > turn), None)
-        if following is None:
-            return len(self._messages)
-        answers = (
-            i for i in range(following - 1, turn, -1) if isinstance(self._messages[i], AIMessage)
-        )
-        return next(answers, following)
 
 
 class _Exchange(NamedTuple):

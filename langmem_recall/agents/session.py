@@ -5,26 +5,27 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import compress
-from typing import Any
+from typing import Any, cast
 
+from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
+from langsmith.run_helpers import get_current_run_tree
 
 from langmem_recall.agents.block import (
     Draft,
     draft,
     line_cost,
-    packed,
     record_of,
     shorten_line,
     summary_call,
     with_homes,
     with_summary,
 )
-from langmem_recall.agents.events import announce, cited_memories
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, count_tokens, store_call
 from langmem_recall.agents.placement import Block, last_tool_result, place
@@ -50,17 +51,17 @@ from langmem_recall.errors import (
     described,
 )
 from langmem_recall.flows.effects import CALLS, Call, arun, run
+from langmem_recall.observe.show import recall_id
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.rendering import Entry, make_nonce, render_block
+from langmem_recall.rendering import Entry, cited, make_nonce, render_block, without_citations
 from langmem_recall.types import Cue, Memory, MemoryId, Recall, Trace, View
 
 logger = logging.getLogger(__name__)
 
+EVENT = "recall"
+"""The type of the stream event and the name of the callback event."""
 MOST_BLOCKS = 2_000
 """Blocks kept in memory so that a turn shows the same bytes in each of its model calls."""
-
-Fetched = tuple[list[Memory | None], Recall | None, bytes]
-"""Memories of earlier blocks, a new recall, and the secret of the nonces."""
 
 
 class Session:
@@ -69,10 +70,9 @@ class Session:
     def __init__(self, namespace: Template | NamespaceTemplate, options: Options) -> None:
         self.template = NamespaceTemplate.of(namespace)
         self.options = options
-        secret = options.secret
-        self._secret = secret.encode() if isinstance(secret, str) else secret
         self._deadline = Deadline(options.deadline, options.first_load)
         self._summarizer_deadline = Deadline(options.summarizer_limit, options.summarizer_limit)
+        self._renders_itself = options.count is count_tokens and options.renderer is render_block
         self._reading = Breaker()
         self._writing = Breaker()
         self._blocks: OrderedDict[tuple[str, str], Block] = OrderedDict()
@@ -99,15 +99,15 @@ class Session:
             is_known = (call.turn, cue_digest) in [(old["turn"], old["cue"]) for old in call.shown]
             unread = [old for old in call.shown if (old["id"], call.turn) not in self._blocks]
             if unread or not is_known:
-                recall, secret = yield from self._read(call, None if is_known else cue, unread)
+                recall = yield from self._read(call, None if is_known else cue, unread)
             if recall is not None:
-                record, recall = yield from self._fit(call, cue_digest, recall, secret)
+                record, recall = yield from self._fit(call, cue_digest, recall)
                 new = [record]
         except (ConfigurationError, MissingExtraError, PolicyError):
             raise
         except Exception as fault:
             recall = self._failed(fault, call)
-            new = [record_of(call, "", None, recall, Draft([], {}, []))]
+            new = [record_of(call, "", None, Draft([], {}, recall))]
         if call.damaged:
             self._warn(f"Entries of `recalls` that cannot be read: {call.damaged}")
         if recall is not None:
@@ -176,7 +176,7 @@ class Session:
 
     def _read(
         self, call: ModelCall, cue: Cue | None, unread: Sequence[RecallRecord]
-    ) -> Generator[Call, Any, tuple[Recall | None, bytes]]:
+    ) -> Generator[Call, Any, Recall | None]:
         """Blocks to show again, checked against the store, and a recall where there is a cue."""
         here = call.at(call.turn)
         timed_out = self._timed_out_turns.get(here)
@@ -187,28 +187,27 @@ class Session:
         memories = memories_in(unread)
         ids = [*map(shown_id, memories)]
 
-        def fetch() -> Generator[Call, Any, Fetched]:
+        def fetch() -> Generator[Call, Any, tuple[list[Memory | None], Recall | None]]:
             found = (yield store_call(call.store, "memories", ids)) if ids else []
             recall = None
             if cue is not None:
                 # What the model sees before this turn's block: messages, and blocks that stand.
                 before = max(call.index, 0)
-                has_changed = [
-                    not is_unchanged(*pair) for pair in zip(memories, found, strict=True)
-                ]
-                seen = set(map(shown_id, memories_in(call.shown))) - set(compress(ids, has_changed))
+                pairs = zip(memories, found, strict=True)
+                changed = {shown_id(pair[0]) for pair in pairs if not is_unchanged(*pair)}
                 view = View(
                     texts=tuple(filter(None, map(words_of, call.messages[:before]))),
-                    ids=frozenset(seen),
+                    ids=frozenset(map(shown_id, memories_in(call.shown))) - changed,
                     thread_id=call.thread_id,
                     turns=frozenset(call.keys[:before]),
                 )
                 knobs: Any = {"policy": self.options.policy, "view": view, "record": False}
                 recall = yield store_call(call.store, "recall", call.namespaces, cue, **knobs)
-            return found, recall, self._secret or (yield store_call(call.store, "secret"))
+            call.secret = call.secret or (yield store_call(call.store, "secret"))
+            return found, recall
 
         try:
-            found, recall, secret = yield Call(
+            found, recall = yield Call(
                 lambda: run(fetch(), CALLS), lambda: arun(fetch(), CALLS), self._deadline
             )
         except Exception as fault:
@@ -220,18 +219,18 @@ class Session:
                 _put(self._timed_out_turns, here, timed_out)
             raise
         self._reading.succeeded()
-        current = dict(zip(ids, found, strict=True))
-        for record in unread:
-            block = self._rerender(call, record, current, secret)
-            _put(self._blocks, (record["id"], call.turn), block)
-        return recall, secret
+        if unread:
+            current = dict(zip(ids, found, strict=True))
+            blocks = yield self._timed(
+                self._renders_itself,
+                lambda: [self._rerender(call, record, current) for record in unread],
+            )
+            for record, block in zip(unread, blocks, strict=True):
+                _put(self._blocks, (record["id"], call.turn), block)
+        return recall  # type: ignore[no-any-return]
 
     def _rerender(
-        self,
-        call: ModelCall,
-        record: RecallRecord,
-        found: Mapping[MemoryId, Memory | None],
-        secret: bytes,
+        self, call: ModelCall, record: RecallRecord, found: Mapping[MemoryId, Memory | None]
     ) -> Block:
         """A block of an earlier call, without what has changed since or is gone."""
         standing = [
@@ -250,30 +249,30 @@ class Session:
             if shown["room"] is not None:
                 entry = shorten_line(entry, shown["room"], "", cost)
             entries.append(entry)
-        return self._render(call, record, entries, [memory for _, memory in standing], secret)
+        return self._render(call, record, entries, [memory for _, memory in standing])
 
     # --- showing -----------------------------------------------------------------------------
 
     def _fit(
-        self, call: ModelCall, cue: str, recall: Recall, secret: bytes
+        self, call: ModelCall, cue: str, recall: Recall
     ) -> Generator[Call, Any, tuple[RecallRecord, Recall]]:
         """The recall within its budget, its block kept for the turn."""
-        options, budget = self.options, call.budget
-        is_ours = options.count is count_tokens and options.renderer is render_block
+        options = self.options
         numbers = [int(shown["handle"][1:]) for shown in memories_in(call.records)]
         first, said = max(numbers, default=0) + 1, human_words(call.messages)
         drafted: Draft = yield self._timed(
-            is_ours, draft, recall, first, budget, options.count, said
+            self._renders_itself, draft, recall, first, call.budget, options.count, said
         )
         after = last_tool_result(call.messages, call.index)
-        record = record_of(call, cue, after, recall, drafted)
-        entries, degraded = drafted.entries, recall.trace.degraded
+        record, trace = record_of(call, cue, after, drafted), drafted.recall.trace
+        entries, degraded = drafted.entries, trace.degraded
         if drafted.rooms and options.summarizer is not None:
             try:
-                summary = yield summary_call(
-                    drafted, recall, options.summarizer, options.count, self._summarizer_deadline
+                model, count, limit = options.summarizer, options.count, self._summarizer_deadline
+                summarizing: Call = yield self._timed(
+                    self._renders_itself, summary_call, drafted, model, count, limit
                 )
-                entries = with_summary(drafted, summary, recall)
+                entries = with_summary(drafted, (yield summarizing))
             except Exception as fault:
                 degraded += (f"summarizer failed ({described(fault)}); sentences were picked",)
         if call.damaged:
@@ -281,19 +280,17 @@ class Session:
 
         def render() -> tuple[Block, int]:
             memories = [entry.memory for entry in drafted.entries]
-            block = self._render(call, record, entries, memories, secret)
+            block = self._render(call, record, entries, memories)
             return block, options.count(block.text)
 
-        block, tokens = yield self._timed(is_ours, render)
+        block, tokens = yield self._timed(self._renders_itself, render)
         _put(self._blocks, (record["id"], call.turn), block)
-        shown = {"tokens": tokens, "degraded": degraded, "block": block.text}
-        recall = packed(recall, drafted, budget, **shown)
-        record = {**record, "tokens": tokens, "budget": budget, "degraded": list(degraded)}
-        record["dropped"] = recall.drop_counts()
+        record["tokens"], record["degraded"] = tokens, list(degraded)
+        trace = replace(trace, tokens=tokens, degraded=degraded, block=block.text)
         if call.thread_id is not None or (call.index >= 0 and call.messages[call.index].id):
             here = call.at(call.turn)
             _put(self._unsaved_records, here, [*self._unsaved_records.get(here, ()), record])
-        return record, recall
+        return record, replace(drafted.recall, trace=trace)
 
     def _render(
         self,
@@ -301,18 +298,16 @@ class Session:
         record: RecallRecord,
         entries: Sequence[Entry],
         memories: Sequence[Memory],
-        secret: bytes,
     ) -> Block:
         """The block of some lines; a summary is one line for several of the memories."""
-        block = Block("", record["turn"], record["after"])
-        if not entries:
-            return block
-        nonce = make_nonce(secret, call.thread_id or "", record["turn"], record["id"])
-        lines, at = with_homes(entries, len(call.namespaces) > 1), record["at"]
-        text = self.options.renderer(lines, nonce, datetime.fromisoformat(at))
+        turn, text = record["turn"], ""
+        if entries:
+            nonce = make_nonce(call.secret or b"", call.thread_id or "", turn, record["id"])
+            lines = with_homes(entries, len(call.namespaces) > 1)
+            text = self.options.renderer(lines, nonce, datetime.fromisoformat(record["at"]))
         doubtful = (memory for memory in memories if memory.needs_verification)
         unverified = tuple(f"{memory.key} ({memory.source})" for memory in doubtful)
-        return block._replace(text=text, unverified=unverified)
+        return Block(text, turn, record["after"], unverified)
 
     # --- faults ------------------------------------------------------------------------------
 
@@ -323,13 +318,8 @@ class Session:
         reason = described(fault)
         self._warn(f"No memories in this turn: {reason}")
         policy = self.options.policy or RecallPolicy.default()
-        trace = Trace(
-            cue=Cue(),
-            namespaces=call.namespaces,
-            policy=f"{policy.name} {policy.fingerprint}",
-            at=datetime.now(UTC),
-            degraded=(f"no memories: {reason}",),
-        )
+        name, why = f"{policy.name} {policy.fingerprint}", (f"no memories: {reason}",)
+        trace = Trace(Cue(), call.namespaces, name, at=datetime.now(UTC), degraded=why)
         return Recall((), (), trace)
 
     def _warn(self, warning: str) -> None:
@@ -344,3 +334,57 @@ def _put(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
     cache.move_to_end(key)
     while len(cache) > MOST_BLOCKS:
         cache.popitem(last=False)
+
+
+# --- what a run learns of its recalls, and what its answers cite: no text, no block ---
+
+
+def announce(
+    recall: Recall, record: RecallRecord, config: Mapping[str, Any], write: Callable[[Any], None]
+) -> Call:
+    """Write a new recall to the stream and the run's LangSmith metadata; the call: to callbacks."""
+    # The id under which a `TraceLog` has all of it.
+    event = {"type": EVENT, "trace": recall_id(recall), **record}
+    write(event)
+    run = get_current_run_tree()
+    if run is not None:
+        keys = [shown["key"] for shown in record["memories"]]
+        run.add_metadata(
+            {
+                "recall_trace": event["trace"],
+                "recall_reason": record["reason"],
+                "recall_memories": len(keys),
+                "recall_keys": ", ".join(keys),
+                "recall_tokens": record["tokens"],
+                "recall_degraded": "; ".join(record["degraded"]),
+            }
+        )
+    run_config = cast(RunnableConfig, config)
+    return Call(
+        partial(dispatch_custom_event, EVENT, event, config=run_config),
+        partial(adispatch_custom_event, EVENT, event, config=run_config),
+    )
+
+
+def cited_memories(answers: Sequence[AIMessage], records: Sequence[RecallRecord]) -> list[MemoryId]:
+    """The memories that the answers cite, each once; a handle that was never shown is none."""
+    shown = {memory["handle"]: shown_id(memory) for memory in memories_in(records)}
+    handles = [handle for answer in answers for handle in cited(answer.text)]
+    return list(dict.fromkeys(shown[handle] for handle in handles if handle in shown))
+
+
+def without_handles(message: BaseMessage) -> BaseMessage:
+    """An answer without its citations; other messages as they are."""
+    if not isinstance(message, AIMessage):
+        return message
+
+    def strip(block: Any) -> Any:
+        if isinstance(block, str):
+            return without_citations(block)
+        if isinstance(block, dict) and isinstance(block.get("text"), str):
+            return {**block, "text": without_citations(block["text"])}
+        return block
+
+    content = message.content
+    stripped = strip(content) if isinstance(content, str) else [strip(block) for block in content]
+    return message.model_copy(update={"content": stripped})

@@ -16,10 +16,10 @@ from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
 from pydantic import AfterValidator, BaseModel, Field
 
-from langmem_recall.agents.conversation import Conversation
+from langmem_recall.agents.conversation import Conversation, messages_of
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import check_names, recall_store, store_call
-from langmem_recall.agents.turn import artifact
+from langmem_recall.agents.turn import artifact, read_records
 from langmem_recall.cue import task_of
 from langmem_recall.deadline import Deadline, TooLate
 from langmem_recall.errors import ConfigurationError, MissingExtraError, RecallError, described
@@ -30,7 +30,6 @@ from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import RELEVANCE_GATES, Kind, MemoryId, Recall
 
 logger = logging.getLogger(__name__)
-
 
 LONGEST_TEXT = 4_000
 """Characters of one memory; what is longer is a document."""
@@ -187,14 +186,9 @@ def memory_tools(
         raise ConfigurationError(
             f"There is no memory tool {unknown[0]!r}. Choose among {', '.join(_TOOLS)}."
         )
-    of_run = partial(
-        _ToolCall,
-        NamespaceTemplate.of(namespace),
-        None if store is None else recall_store(store, None),
-        policy,
-        own,
-        frozenset(check_names("trusted_tools", trusted_tools, '("recall",)')),
-    )
+    trusted = own.union(check_names("trusted_tools", trusted_tools, '("recall",)'))
+    given = None if store is None else recall_store(store, None)
+    of_run = partial(_ToolCall, NamespaceTemplate.of(namespace), given, policy, trusted)
     limit = Deadline(deadline)
     return [_make_tool(name, of_run, limit) for name in _TOOLS if name in own]
 
@@ -207,7 +201,6 @@ class _ToolCall:
         template: NamespaceTemplate,
         store: RecallStore | None,
         policy: RecallPolicy | None,
-        own: frozenset[str],
         trusted: frozenset[str],
         runtime: Any,
     ) -> None:
@@ -224,7 +217,7 @@ class _ToolCall:
         self.ask = partial(store_call, self.store)
         self.namespaces = template.resolve(getattr(runtime, "context", None), config)
         self.thread_id = (config.get("configurable") or {}).get("thread_id")
-        self.conversation = Conversation.of(state, own, trusted)
+        self.conversation = Conversation(messages_of(state), read_records(state)[0], trusted)
         self.task = task_of(state)
         self.recall: Recall | None = None
         """What this call recalled; counted once the model gets it, not when it came too late."""
@@ -243,12 +236,13 @@ class _ToolCall:
 
 # --- The four tools: each asks the store and says what came of it ---
 
-
 _Steps = Generator[Call, Any, Any]
 
 
 def _remember(call: _ToolCall, text: str, kind: Kind, importance: int | None) -> _Steps:
     fields = {
+        "source": call.conversation.source_of(text),
+        "kind": kind,
         "thread_id": None if call.thread_id is None else str(call.thread_id),
         "turn": call.conversation.turn,
         # The task at hand, so that a policy with `task_filter` finds what was noted for it.
@@ -256,9 +250,7 @@ def _remember(call: _ToolCall, text: str, kind: Kind, importance: int | None) ->
         "salience": None if importance is None else importance / 10,
     }
     known: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
-    source = call.conversation.source_of(text)
-    home = call.namespaces[0]
-    memory = yield call.ask("remember", home, text, source=source, kind=kind, **known)
+    memory = yield call.ask("remember", call.namespaces[0], text, **known)
     label = f"{memory.key} ({memory.kind}, {memory.source.replace('_', ' ')})"
     if memory.status == "quarantined":
         return f"kept aside as {label}: quarantined, not recalled until a person approves it"
@@ -356,10 +348,7 @@ def _make_tool(name: str, of_run: Callable[[Any], _ToolCall], limit: Deadline) -
 
 @contextmanager
 def _counted(name: str, of_run: Callable[[Any], _ToolCall], runtime: Any) -> Iterator[_ToolCall]:
-    """A call whose recall counts as used if all went well, and whose faults reach the model.
-
-    Faults of the wiring are raised as they are.
-    """
+    """A call whose recall counts if all went well; faults but those of wiring reach the model."""
     try:
         call = of_run(runtime)
         yield call

@@ -126,6 +126,9 @@ class ModelCall:
         self.budget = budget_tokens(options.budget, context_window(model))
         self.config = get_config()
         self.namespaces = template.resolve(runtime.context, self.config)
+        secret = options.secret
+        self.secret = secret.encode() if isinstance(secret, str) else secret
+        """What nonces are drawn from; where none was given, known once the store was read."""
         self.store = recall_store(options.store, runtime.store)
         thread_id = (self.config.get("configurable") or {}).get("thread_id")
         self.thread_id = None if thread_id is None else str(thread_id)

@@ -14,7 +14,18 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.tracers import LangChainTracer
 from langgraph.graph import START, StateGraph
 from langsmith import Client
-from scripted import FLIGHT_WORDS, MINE, OFF_TOPIC, PATIENT, SEAT, Chat, agent_of, facts, model_of
+from scripted import (
+    ADA,
+    FLIGHT_WORDS,
+    MINE,
+    OFF_TOPIC,
+    PATIENT,
+    SEAT,
+    Chat,
+    agent_of,
+    facts,
+    model_of,
+)
 
 from langmem_recall import Recall
 from langmem_recall.agents.node import recall_node
@@ -102,6 +113,18 @@ def test_an_empty_recall_is_announced_with_its_reason(call: Call) -> None:
     ((_, event),) = listener.heard
     assert event["memories"] == []
     assert "below the trigger" in event["reason"]
+
+
+def test_the_reason_counts_what_is_shown_within_the_budget(call: Call) -> None:
+    traces: list[Recall] = []
+    store, listener = facts(traces), Listener()
+    for airline in ("Lufthansa", "Finnair", "Iberia", "Swiss", "Delta"):
+        store.remember(ADA, f"On {airline} flights I book a seat by the aisle", key=airline)
+    call(chat_with(agent_of(model_of(), store, budget=180), listener), "say", FLIGHT_WORDS)
+    ((_, event),) = listener.heard
+    assert event["dropped"]["budget"] > 0
+    assert len(event["memories"]) > 0
+    assert event["reason"] == traces[-1].reason == f"{len(event['memories'])} recalled"
 
 
 def test_a_listener_that_fails_does_not_break_the_turn(call: Call) -> None:

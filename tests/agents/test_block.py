@@ -1,6 +1,8 @@
+import asyncio
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -27,7 +29,7 @@ from scripted import (
 )
 
 from langmem_recall import Recall, RecallPolicy, RecallStore
-from langmem_recall.agents.block import draft, packed, with_homes
+from langmem_recall.agents.block import draft, with_homes
 from langmem_recall.agents.options import count_tokens
 from langmem_recall.agents.turn import DENIED
 from langmem_recall.rendering import SENTENCE, Entry, render_block
@@ -295,6 +297,35 @@ def hold() -> Iterator[threading.Event]:
     event.set()
 
 
+def test_no_function_of_the_callers_runs_on_the_event_loop() -> None:
+    ran: list[str] = []
+    on_loop: list[str] = []
+
+    def noted(name: str, function: Any) -> Any:
+        def called(*args: Any) -> Any:
+            ran.append(name)
+            with suppress(RuntimeError):
+                asyncio.get_running_loop()
+                on_loop.append(name)
+            return function(*args)
+
+        return called
+
+    functions = {"count": noted("count", count_tokens), "renderer": noted("show", render_block)}
+    summarizer, agent = model_of(cites_all()), {"checkpointer": InMemorySaver()}
+    options: Any = {"budget": 400, "summarizer": summarizer, "agent": agent, **functions}
+    model, store = model_of(), stories()
+    chat = Chat(tight(model, store, **options))
+    asyncio.run(chat.asay("Where did I sit on flight 3?"))
+    assert len(summarizer.seen) == 1
+    # Another worker has to make the first block again.
+    chat.graph, before = tight(model, store, **options), ran.count("show")
+    asyncio.run(chat.asay(OFF_TOPIC))
+    assert ran.count("show") > before
+    assert "count" in ran
+    assert on_loop == []
+
+
 def test_a_slow_summarizer_is_not_waited_for(call: Call, hold: threading.Event) -> None:
     traces: list[Recall] = []
     slow = model_of(lambda messages: hold.wait(30) and AIMessage("too late"))
@@ -346,15 +377,14 @@ def test_whatever_is_recalled_fits_its_budget_and_nothing_is_lost_in_silence(
     if entries:
         assert count(render_block(entries, NONCE, AT)) <= budget
     shown = [entry.memory.id for entry in drafted.entries]
-    gone = [scored.memory.id for scored in drafted.dropped]
+    gone = [drop.memory.id for drop in drafted.recall.dropped]
     assert sorted(shown + gone) == sorted(memory.id for memory in recall.memories)
     assert shown == [memory.id for memory in recall.memories if memory.id in shown]
     for entry in drafted.entries:
         assert entry.text is None or entry.text.strip()
         assert (entry.text is None) == (entry.handle not in drafted.rooms)
-    done = packed(recall, drafted, budget, tokens=0)
-    assert {memory.id for memory in done.memories} == set(shown)
-    assert [drop.gate for drop in done.dropped] == ["budget"] * len(gone)
+    assert {memory.id for memory in drafted.recall.memories} == set(shown)
+    assert [drop.gate for drop in drafted.recall.dropped] == ["budget"] * len(gone)
 
 
 def test_a_conflict_is_shown_newest_first_and_noted_once() -> None:

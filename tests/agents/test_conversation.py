@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langmem_recall.agents.conversation import Conversation
+from langmem_recall.agents.conversation import Conversation, messages_of
 from langmem_recall.agents.turn import RecallRecord, ShownMemory, artifact, artifact_of, digest
 from langmem_recall.types import Memory
 
@@ -15,7 +15,7 @@ ALICE = ("memories", "alice")
 
 
 def thread(*messages: BaseMessage, records: list[RecallRecord] | None = None) -> Conversation:
-    return Conversation(messages, records or [], OWN, frozenset({"clock"}))
+    return Conversation(messages, records or [], OWN | {"clock"})
 
 
 def shown(text: str, source: str, turn: str) -> RecallRecord:
@@ -63,14 +63,14 @@ def calling(name: str) -> AIMessage:
     ids=["mapping", "object", "list"],
 )
 def test_a_thread_is_read_from_any_kind_of_state(state: Any) -> None:
-    read = Conversation.of(state, OWN, frozenset())
+    read = Conversation(messages_of(state), [], OWN)
     assert read.turn == "h1"
     assert read.source_of("The user likes tea") == "user_stated"
 
 
 @pytest.mark.parametrize("state", [None, {}, {"messages": None}, {"messages": ["hi"]}, object()])
 def test_a_state_without_messages_is_an_empty_thread(state: Any) -> None:
-    read = Conversation.of(state, OWN, frozenset())
+    read = Conversation(messages_of(state), [], OWN)
     assert read.turn is None
     assert read.source_of("The user likes tea") == "agent_inferred"
 

@@ -11,6 +11,7 @@ import pytest
 from conftest import Call, CountingEmbeddings
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.base import BaseStore, PutOp, SearchItem
 from langgraph.store.memory import InMemoryStore
 from scripted import (
@@ -172,6 +173,31 @@ def test_a_function_of_the_callers_that_hangs_costs_a_turn_no_more_than_its_dead
     took, recall = told_to(chat, call, traces)
     assert took < 2 * DEADLINE + SLACK
     assert shape(model.seen[0]) == [SYSTEM, FLIGHT_WORDS]
+    assert recall.trace.degraded[0].startswith("no memories: TooLate")
+
+
+def test_a_renderer_that_hangs_on_an_earlier_block_costs_no_more_than_the_deadline(
+    call: Call, hold: threading.Event
+) -> None:
+    traces: list[Recall] = []
+    model, store, saver = model_of(), facts(traces), InMemorySaver()
+    chat = Chat(agent_of(model, store, agent={"checkpointer": saver}))
+    call(chat, "say", FLIGHT_WORDS)
+    (earlier,) = chat.records
+    rendered: list[str] = []
+
+    def hangs(entries: Any, nonce: str, at: Any) -> str:
+        rendered.extend(entry.memory.key for entry in entries)
+        hold.wait(HANG)
+        return "late"
+
+    # Another worker has no block of the first turn, and nothing new to show in the second.
+    more: Any = {"renderer": hangs, "deadline": DEADLINE, "on_error": "skip"}
+    chat.graph = agent_of(model, store, agent={"checkpointer": saver}, **more)
+    took, recall = told_to(chat, call, traces, OFF_TOPIC)
+    assert rendered == [shown["key"] for shown in earlier["memories"]] == ["seat"]
+    assert took < 2 * DEADLINE + SLACK
+    assert shape(model.seen[-1]) == [SYSTEM, FLIGHT_WORDS, "ai: Noted.", OFF_TOPIC]
     assert recall.trace.degraded[0].startswith("no memories: TooLate")
 
 

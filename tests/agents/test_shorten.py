@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langmem_recall.agents.shorten import shorten
+from langmem_recall.agents.block import shorten
 
 STORY = (
     "We met at noon. The build failed with ERR_CONN_1042 on host db-3. "

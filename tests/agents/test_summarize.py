@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
 from pydantic import Field
 
-from langmem_recall.agents.summarize import CompactionError, summarize
+from langmem_recall.agents.block import CompactionError, summarize
 
 MEMORIES = [("m4", "Ann likes green tea."), ("m7", "Ann's flight is LH 123 on 4 May.")]
 

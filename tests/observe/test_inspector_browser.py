@@ -194,7 +194,7 @@ def pipeline_on(record: dict[str, Any], policy: RecallPolicy, budget: int | None
     if budget is not None:
         whole = [LINE_TOKENS + text_tokens(scored.memory.text) for scored in chosen]
         least = [min(tokens, LINE_TOKENS + LEAST_TEXT_TOKENS) for tokens in whole]
-        gone = pack(whole, least, budget).dropped
+        gone = sorted({*range(len(whole))} - {*pack(whole, least, budget)})
         outcomes |= {rows[chosen[i].memory.id]: "budget" for i in gone}
         kept = [scored for i, scored in enumerate(chosen) if i not in gone]
     outcomes |= {rows[scored.memory.id]: place for place, scored in enumerate(kept, start=1)}
