@@ -91,7 +91,7 @@ def load_case_set(source: str) -> CaseSet:
     except ValueError:
         record = None
     if isinstance(record, dict) and record.keys() >= {"version", "kind"}:
-        from langmem_recall.evaluation.traces import cases_from_traces
+        from langmem_recall.evaluation.cases import cases_from_traces
         from langmem_recall.observe.log import read_log
 
         return cases_from_traces(read_log(source), name=Path(source).stem)

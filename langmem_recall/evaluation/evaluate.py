@@ -54,12 +54,11 @@ Facet = Literal["category", "group", "collection"]
 
 def best_relevance(recall: Recall) -> float:
     """What a trigger judges a recall by; 1.0 with a pinned memory, which passes any trigger."""
-    seen = (
-        *recall.chosen,
-        *(drop.scored for drop in recall.dropped if drop.gate not in HARD_GATES),
+    dropped = (drop.scored for drop in recall.dropped if drop.gate not in HARD_GATES)
+    seen = (*recall.chosen, *dropped)
+    return max(
+        (1.0 if each.memory.pinned else each.signals.relevance for each in seen), default=0.0
     )
-    reaches = (1.0 if each.memory.pinned else each.signals.relevance for each in seen)
-    return max(reaches, default=0.0)
 
 
 def check_share(target: float) -> None:
@@ -138,17 +137,8 @@ class Ranker(Protocol):
 Contender = RecallPolicy | Ranker
 
 
-@dataclass(frozen=True, slots=True)
-class CaseValues:
-    """One policy's numbers, a value per case; NaN where a metric does not apply."""
-
-    name: str
-    values: Mapping[str, FloatArray]
-
-    def within(self, metric: str, chosen: BoolArray) -> FloatArray:
-        """The numbers of some cases; none at all where the metric never applies."""
-        values = self.values[metric][chosen]
-        return np.asarray(values[~np.isnan(values)])
+Measured = Mapping[str, Mapping[str, FloatArray]]
+"""By policy and metric a value per case; NaN where the metric does not apply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +148,7 @@ class Report:
     cases: CaseSet = field(repr=False)
     k: int
     rows: tuple[Row, ...]
-    measured: tuple[CaseValues, ...] = field(repr=False)
+    measured: Measured = field(repr=False)
     """The numbers case by case, for breakdowns."""
 
     @property
@@ -239,44 +229,49 @@ def evaluate(
         numbers[i] = [bench.measure(case, policy, k) for policy in policies]
         if progress:
             progress(len(numbers) * len(policies), len(cases.cases) * len(policies))
-    measured: list[CaseValues] = []
+    measured: dict[str, dict[str, FloatArray]] = {}
     for place, policy in enumerate(policies):
         name, number = policy.name, 2
-        while name in {other.name for other in measured}:
+        while name in measured:
             name, number = f"{policy.name} {number}", number + 1
         column = [numbers[i][place] for i in range(len(numbers))]
-        values = {metric: np.array([case[metric] for case in column]) for metric in column[0]}
-        measured.append(CaseValues(name, values))
+        measured[name] = {
+            metric: np.array([case[metric] for case in column]) for metric in column[0]
+        }
     everything = np.ones(len(cases.cases), dtype=np.bool_)
-    return Report(cases, k, _rows(measured, cases, k, everything), tuple(measured))
+    return Report(cases, k, _rows(measured, cases, k, everything), measured)
 
 
-def _rows(
-    measured: Sequence[CaseValues], cases: CaseSet, k: int, chosen: BoolArray
-) -> tuple[Row, ...]:
+def _rows(measured: Measured, cases: CaseSet, k: int, chosen: BoolArray) -> tuple[Row, ...]:
     """A row a policy over some of the cases, each tested against the first policy's."""
+    rows: list[Row] = []
     answerable = chosen & np.array([bool(case.relevant) for case in cases.cases])
     groups = np.array([case.group for case in cases.cases])
     off_topic = chosen & ~answerable
-    rows = []
-    for policy in measured:
-        compared = (policy,) if policy is measured[0] else (policy, measured[0])
+    first = next(iter(measured.values()))
+    for policy, values in measured.items():
+        compared = [values, first] if rows else [values]
         estimates = {}
         for metric in PER_CASE:
             name = f"{metric}@{k}" if metric in AT_K else metric
-            estimates[name] = mean_estimate(*(each.within(metric, answerable) for each in compared))
+            estimates[name] = mean_estimate(*_within(compared, metric, answerable))
         for label in dict.fromkeys(groups[off_topic].tolist()):
             group = off_topic & (groups == label)
-            injected = (each.within("injected", group) for each in compared)
-            estimates[f"injected_{label}"] = mean_estimate(*injected)
+            estimates[f"injected_{label}"] = mean_estimate(*_within(compared, "injected", group))
             for name, metric in (("auc", "relevance"), ("score_auc", "score")):
-                sides = [
-                    (each.within(metric, answerable), each.within(metric, group))
-                    for each in compared
-                ]
-                estimates[f"{name}_{label}"] = auc_estimate(*sides[0], *sides[1:])
-        rows.append(Row(policy.name, estimates))
+                sides = (_within(compared, metric, side) for side in (answerable, group))
+                own, *others = zip(*sides, strict=True)
+                estimates[f"{name}_{label}"] = auc_estimate(*own, *others)
+        rows.append(Row(policy, estimates))
     return tuple(rows)
+
+
+def _within(
+    compared: Sequence[Mapping[str, FloatArray]], metric: str, chosen: BoolArray
+) -> list[FloatArray]:
+    """Each policy's numbers for some cases; none at all where the metric never applies."""
+    numbers = (values[metric][chosen] for values in compared)
+    return [each[~np.isnan(each)] for each in numbers]
 
 
 # --- asking ---------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,6 +64,7 @@ class Knob(NamedTuple):
     """A number that is fitted, the levels tried and the blends that read it."""
 
     name: str
+    """Of a field of a policy, "weights." before the name of a weight."""
     levels: tuple[float, ...]
     blends: tuple[str, ...]
     quality: Callable[[Candidate], Any] | None
@@ -73,21 +75,12 @@ class Knob(NamedTuple):
 _WEIGHTS = (0.0, 0.06, 0.12, 0.25, 0.5, 1.0)
 _HALF_LIVES = tuple(days * HOURS_PER_DAY for days in (1, 7, 30, 90, 365))
 _LINEAR = ("bounded", "linear", "minmax")
-
-
-def _last_touched(candidate: Candidate) -> tuple[datetime | None, float | None]:
-    return candidate.memory.written_at, candidate.usage.last_used
-
-
-def _salience_and_uses(candidate: Candidate) -> tuple[float, int]:
-    return candidate.memory.salience, candidate.usage.uses
-
-
+_LAST_TOUCHED = attrgetter("memory.written_at", "usage.last_used")
 KNOBS = (
-    Knob("weights.recency", _WEIGHTS, _LINEAR, _last_touched),
-    Knob("half_life_hours", _HALF_LIVES, (*_LINEAR, "product"), _last_touched),
-    Knob("weights.importance", _WEIGHTS, _LINEAR, _salience_and_uses),
-    Knob("weights.strength", _WEIGHTS, _LINEAR, lambda candidate: candidate.usage.uses),
+    Knob("weights.recency", _WEIGHTS, _LINEAR, _LAST_TOUCHED),
+    Knob("half_life_hours", _HALF_LIVES, (*_LINEAR, "product"), _LAST_TOUCHED),
+    Knob("weights.importance", _WEIGHTS, _LINEAR, attrgetter("memory.salience", "usage.uses")),
+    Knob("weights.strength", _WEIGHTS, _LINEAR, attrgetter("usage.uses")),
     Knob("window_boost", (0.0, 0.15, 0.3, 0.6, 1.0), ("bounded",), None),
 )
 """What is fitted, in this order, and within which bounds; the present level is tried as well."""
@@ -98,17 +91,11 @@ def knobs_of(policy: RecallPolicy, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(policy, name) for name in names}
 
 
-def level_of(policy: RecallPolicy, name: str) -> float:
-    """The level of a knob, "weights." before the name of a weight."""
-    owner, _, knob = name.rpartition(".")
-    return float(getattr(policy.weights if owner else policy, knob))
-
-
 def changed_knobs(base: RecallPolicy, policy: RecallPolicy) -> dict[str, tuple[float, float]]:
     """The fitted knobs in which two policies differ, each with both levels."""
     names = (*(knob.name for knob in KNOBS), *GATES)
-    levels = {name: (level_of(base, name), level_of(policy, name)) for name in names}
-    return {name: (was, now) for name, (was, now) in levels.items() if was != now}
+    levels = zip(*(map(float, attrgetter(*names)(each)) for each in (base, policy)), strict=True)
+    return {name: pair for name, pair in zip(names, levels, strict=True) if pair[0] != pair[1]}
 
 
 class Fold(NamedTuple):
@@ -176,16 +163,11 @@ class Tuned:
 
     def __str__(self) -> str:
         titles = {"injected_off_topic": "off-topic injected"}
-        metrics = tuple(self.before.estimates)
-        moved = [f"{name} {was:g} -> {now:g}" for name, (was, now) in self.changes.items()]
-        return "\n".join(
-            [
-                f"{len(self.folds)} folds, {self.trials} policies tried",
-                table_of((self.before, self.after), metrics, intervals=True, titles=titles),
-                *moved,
-                self.reason,
-            ]
-        )
+        rows, metrics = (self.before, self.after), tuple(self.before.estimates)
+        lines = [f"{len(self.folds)} folds, {self.trials} policies tried"]
+        lines.append(table_of(rows, metrics, intervals=True, titles=titles))
+        lines += [f"{name} {was:g} -> {now:g}" for name, (was, now) in self.changes.items()]
+        return "\n".join([*lines, self.reason])
 
 
 def tune(
@@ -371,10 +353,8 @@ class _Fitter:
         if policy not in self.judged:
             pairs = []
             for case, cue, now, candidates, *_ in self._searches:
-                keys: list[str] = []
-                if case.relevant:
-                    ranked = rank(cue, candidates, policy, now, (NAMESPACE,)).ranked
-                    keys = [scored.memory.key for scored in ranked[:K]]
+                ranked = rank(cue, candidates, policy, now, (NAMESPACE,)).ranked
+                keys = [scored.memory.key for scored in ranked[:K]]
                 pairs.append((ndcg_at(keys, case.relevant, K), recall_at(keys, case.relevant, K)))
             self.judged[policy] = np.array(pairs).T
         return self.judged[policy]
@@ -393,16 +373,17 @@ def _improve(
 ) -> RecallPolicy:
     """The policy with the best level of a knob, or as it is where too little is gained."""
     owner, _, knob = name.rpartition(".")
-    present, trials = level_of(policy, name), []
-    # Of equals, the first is the one that changes least.
-    for level in sorted(levels, key=lambda level: abs(level - present)):
+
+    def at(level: float) -> RecallPolicy:
         if name == "trigger":
-            trials.append(with_trigger(policy, level))
-        elif owner:
-            trials.append(policy.replace(weights=replace(policy.weights, **{knob: level})))
-        else:
-            trials.append(policy.replace(**{knob: level}))
-    best = max(trials, key=score)
+            return with_trigger(policy, level)
+        if owner:
+            return policy.replace(weights=replace(policy.weights, **{knob: level}))
+        return policy.replace(**{knob: level})
+
+    present = attrgetter(name)(policy)
+    # Of equals, the first is the one that changes least.
+    best = max(map(at, sorted(levels, key=lambda level: abs(level - present))), key=score)
     return best if score(best) - score(policy) >= MIN_STEP else policy
 
 
