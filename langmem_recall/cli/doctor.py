@@ -13,9 +13,14 @@ from langmem_recall.cli.inputs import (
     EmbeddingsChoice,
     PolicyChoice,
     RecordedCue,
+    Within,
+    all_items,
     load_embedder,
     load_policy,
+    open_store,
+    parse_namespace,
     read_cues,
+    told_namespace,
 )
 from langmem_recall.cli.output import (
     BAD_NEWS,
@@ -26,7 +31,6 @@ from langmem_recall.cli.output import (
     save_policy,
     table,
 )
-from langmem_recall.cli.stores import Within, all_items, open_store, parse_namespace, told_namespace
 from langmem_recall.errors import InputError
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Namespace

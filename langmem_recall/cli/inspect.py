@@ -14,8 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
-from langmem_recall.cli.stores import (
+from langmem_recall.cli.inputs import (
     Within,
     all_memories,
     is_postgres,
@@ -24,6 +23,7 @@ from langmem_recall.cli.stores import (
     shown,
     usages_of,
 )
+from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
 from langmem_recall.errors import InputError
 from langmem_recall.observe.inspector.pack import PageData
 from langmem_recall.observe.inspector.page import render_page

@@ -11,8 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from langmem_recall.cli.output import AsJson, Output, deliver, listing, progress, table
-from langmem_recall.cli.stores import (
+from langmem_recall.cli.inputs import (
     Target,
     Within,
     all_memories,
@@ -23,6 +22,7 @@ from langmem_recall.cli.stores import (
     told_namespace,
     usages_of,
 )
+from langmem_recall.cli.output import AsJson, Output, deliver, listing, progress, table
 
 SHOWN = 20
 """Labels of one kind in the table; all are in the JSON."""

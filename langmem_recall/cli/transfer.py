@@ -10,9 +10,17 @@ from typing import IO, TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from langmem_recall.cli.inputs import EmbeddingsChoice, load_embedder
+from langmem_recall.cli.inputs import (
+    EmbeddingsChoice,
+    Target,
+    Within,
+    all_items,
+    load_embedder,
+    open_store,
+    parse_namespace,
+    shown,
+)
 from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
-from langmem_recall.cli.stores import Target, Within, all_items, open_store, parse_namespace, shown
 from langmem_recall.errors import InputError
 from langmem_recall.types import SIDECAR_ROOT, Namespace
 

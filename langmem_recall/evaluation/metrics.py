@@ -114,9 +114,7 @@ def mean_estimate(values: FloatArray, first: FloatArray | None = None) -> Estima
 
 
 def auc_estimate(
-    positives: FloatArray,
-    negatives: FloatArray,
-    first: tuple[FloatArray, FloatArray] | None = None,
+    positives: FloatArray, negatives: FloatArray, first: tuple[FloatArray, FloatArray] | None = None
 ) -> Estimate:
     """The AUC, both sides resampled; tested against the first policy's by paired bootstrap."""
     if not len(positives) or not len(negatives):

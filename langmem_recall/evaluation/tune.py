@@ -366,10 +366,7 @@ class _Fitter:
 
 
 def _improve(
-    policy: RecallPolicy,
-    name: str,
-    levels: Sequence[float],
-    score: Callable[[RecallPolicy], float],
+    policy: RecallPolicy, name: str, levels: Sequence[float], score: Callable[[RecallPolicy], float]
 ) -> RecallPolicy:
     """The policy with the best level of a knob, or as it is where too little is gained."""
     owner, _, knob = name.rpartition(".")
