@@ -301,16 +301,11 @@ def cases_from_traces(
             "Report outcomes with RecallStore.feedback, or pass feedback={recall id: [keys]}."
         )
     wanted = {case.collection for case in cases}
-    left_out = {
-        "recorded without text": without_text,
-        "without good feedback": len(recalls) - len(cases),
-    }
-    return CaseSet(
-        name,
-        tuple(collection for collection, _ in collections.values() if collection.name in wanted),
-        tuple(cases),
-        tuple(f"{count} traces left out: {why}" for why, count in left_out.items() if count),
-    )
+    used = tuple(each for each, _ in collections.values() if each.name in wanted)
+    unjudged = len(recalls) - len(cases)
+    left_out = {"recorded without text": without_text, "without good feedback": unjudged}
+    notes = (f"{count} traces left out: {why}" for why, count in left_out.items() if count)
+    return CaseSet(name, used, tuple(cases), tuple(notes))
 
 
 def _collect(
