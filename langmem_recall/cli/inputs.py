@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from time import time
@@ -66,18 +66,15 @@ EmbeddingsChoice = Annotated[
 # --- stores ---------------------------------------------------------------------------------------
 
 
-@contextmanager
 def open_store(
     target: str, embedder: EmbedderChoice = None, create: bool = False
-) -> Iterator[BaseStore]:
+) -> AbstractContextManager[BaseStore]:
     """The store behind a path or an address, closed in the end; created only on demand.
 
     Without an embedder a LocalStore has its default one, and Postgres is read by words alone.
     """
     if is_postgres(target):
-        with _open_postgres(target, embedder, create) as store:
-            yield store
-        return
+        return _open_postgres(target, embedder, create)
     from langmem_recall.stores.local.store import LocalStore
 
     if not create:
@@ -85,15 +82,12 @@ def open_store(
         if path.is_dir():
             raise InputError(f"{target} is a folder. Name the file of a LocalStore in it.")
         if not path.exists():
-            raise InputError(
-                f"{target} does not exist. Check the path; nothing is created unless you ask for "
-                "it."
-            )
+            advice = "Check the path; nothing is created unless you ask for it."
+            raise InputError(f"{target} does not exist. {advice}")
         if not path.stat().st_size:
             raise InputError(f"{target} is empty and no LocalStore. Check the path.")
     index: Literal[False] | None = False if embedder is False else None
-    with LocalStore(target, embeddings=embedder or None, index=index) as local:
-        yield local
+    return LocalStore(target, embeddings=embedder or None, index=index)
 
 
 def is_postgres(target: str) -> bool:
@@ -127,20 +121,17 @@ def _open_postgres(address: str, embedder: EmbedderChoice, create: bool) -> Iter
 
                 RecallStore(store).setup()
             yield store
-    except psycopg.errors.UndefinedTable as error:
-        raise StoreError(
-            f"{shown(address)} lacks a table of LangGraph's store ({_reason(error)}). Nothing "
-            "was changed; call setup() on the store, with the index your vectors need."
-        ) from error
     except psycopg.Error as error:
-        raise StoreError(
-            f"{shown(address)} could not be used: {_reason(error)}. Check that the server "
-            "runs and the address is right."
-        ) from error
-
-
-def _reason(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        advice = (
+            f"could not be used: {reason}. Check that the server runs and the address is right."
+        )
+        if isinstance(error, psycopg.errors.UndefinedTable):
+            advice = (
+                f"lacks a table of LangGraph's store ({reason}). Nothing was changed; call setup() "
+                "on the store, with the index your vectors need."
+            )
+        raise StoreError(f"{shown(address)} {advice}") from error
 
 
 def parse_namespace(text: str | None) -> Namespace:

@@ -135,8 +135,6 @@ class Ranker(Protocol):
 
 
 Contender = RecallPolicy | Ranker
-
-
 Measured = Mapping[str, Mapping[str, FloatArray]]
 """By policy and metric a value per case; NaN where the metric does not apply."""
 
