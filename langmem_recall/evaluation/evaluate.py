@@ -54,11 +54,12 @@ Facet = Literal["category", "group", "collection"]
 
 def best_relevance(recall: Recall) -> float:
     """What a trigger judges a recall by; 1.0 with a pinned memory, which passes any trigger."""
-    dropped = (drop.scored for drop in recall.dropped if drop.gate not in HARD_GATES)
-    seen = (*recall.chosen, *dropped)
-    return max(
-        (1.0 if each.memory.pinned else each.signals.relevance for each in seen), default=0.0
+    seen = (
+        *recall.chosen,
+        *(drop.scored for drop in recall.dropped if drop.gate not in HARD_GATES),
     )
+    reaches = (1.0 if each.memory.pinned else each.signals.relevance for each in seen)
+    return max(reaches, default=0.0)
 
 
 def check_share(target: float) -> None:
@@ -135,8 +136,19 @@ class Ranker(Protocol):
 
 
 Contender = RecallPolicy | Ranker
-Measured = Mapping[str, Mapping[str, FloatArray]]
-"""By policy and metric a value per case; NaN where the metric does not apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseValues:
+    """One policy's numbers, a value per case; NaN where a metric does not apply."""
+
+    name: str
+    values: Mapping[str, FloatArray]
+
+    def within(self, metric: str, chosen: BoolArray) -> FloatArray:
+        """The numbers of some cases; none at all where the metric never applies."""
+        values = self.values[metric][chosen]
+        return np.asarray(values[~np.isnan(values)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +158,7 @@ class Report:
     cases: CaseSet = field(repr=False)
     k: int
     rows: tuple[Row, ...]
-    measured: Measured = field(repr=False)
+    measured: tuple[CaseValues, ...] = field(repr=False)
     """The numbers case by case, for breakdowns."""
 
     @property
@@ -227,49 +239,44 @@ def evaluate(
         numbers[i] = [bench.measure(case, policy, k) for policy in policies]
         if progress:
             progress(len(numbers) * len(policies), len(cases.cases) * len(policies))
-    measured: dict[str, dict[str, FloatArray]] = {}
+    measured: list[CaseValues] = []
     for place, policy in enumerate(policies):
         name, number = policy.name, 2
-        while name in measured:
+        while name in {other.name for other in measured}:
             name, number = f"{policy.name} {number}", number + 1
         column = [numbers[i][place] for i in range(len(numbers))]
-        measured[name] = {
-            metric: np.array([case[metric] for case in column]) for metric in column[0]
-        }
+        values = {metric: np.array([case[metric] for case in column]) for metric in column[0]}
+        measured.append(CaseValues(name, values))
     everything = np.ones(len(cases.cases), dtype=np.bool_)
-    return Report(cases, k, _rows(measured, cases, k, everything), measured)
+    return Report(cases, k, _rows(measured, cases, k, everything), tuple(measured))
 
 
-def _rows(measured: Measured, cases: CaseSet, k: int, chosen: BoolArray) -> tuple[Row, ...]:
+def _rows(
+    measured: Sequence[CaseValues], cases: CaseSet, k: int, chosen: BoolArray
+) -> tuple[Row, ...]:
     """A row a policy over some of the cases, each tested against the first policy's."""
-    rows: list[Row] = []
     answerable = chosen & np.array([bool(case.relevant) for case in cases.cases])
     groups = np.array([case.group for case in cases.cases])
     off_topic = chosen & ~answerable
-    first = next(iter(measured.values()))
-    for policy, values in measured.items():
-        compared = [values, first] if rows else [values]
+    rows = []
+    for policy in measured:
+        compared = (policy,) if policy is measured[0] else (policy, measured[0])
         estimates = {}
         for metric in PER_CASE:
             name = f"{metric}@{k}" if metric in AT_K else metric
-            estimates[name] = mean_estimate(*_within(compared, metric, answerable))
+            estimates[name] = mean_estimate(*(each.within(metric, answerable) for each in compared))
         for label in dict.fromkeys(groups[off_topic].tolist()):
             group = off_topic & (groups == label)
-            estimates[f"injected_{label}"] = mean_estimate(*_within(compared, "injected", group))
+            injected = (each.within("injected", group) for each in compared)
+            estimates[f"injected_{label}"] = mean_estimate(*injected)
             for name, metric in (("auc", "relevance"), ("score_auc", "score")):
-                sides = (_within(compared, metric, side) for side in (answerable, group))
-                own, *others = zip(*sides, strict=True)
-                estimates[f"{name}_{label}"] = auc_estimate(*own, *others)
-        rows.append(Row(policy, estimates))
+                sides = [
+                    (each.within(metric, answerable), each.within(metric, group))
+                    for each in compared
+                ]
+                estimates[f"{name}_{label}"] = auc_estimate(*sides[0], *sides[1:])
+        rows.append(Row(policy.name, estimates))
     return tuple(rows)
-
-
-def _within(
-    compared: Sequence[Mapping[str, FloatArray]], metric: str, chosen: BoolArray
-) -> list[FloatArray]:
-    """Each policy's numbers for some cases; none at all where the metric never applies."""
-    numbers = (values[metric][chosen] for values in compared)
-    return [each[~np.isnan(each)] for each in numbers]
 
 
 # --- asking ---------------------------------------------------------------------------------------
