@@ -16,7 +16,7 @@ from typing import Any
 import langmem_recall
 from langmem_recall import policy, types
 from langmem_recall.agents.options import Options
-from langmem_recall.evaluation import traces
+from langmem_recall.evaluation import cases
 from langmem_recall.observe import log, show, telemetry
 
 WIDTH = 96
@@ -38,7 +38,7 @@ MORE = {
     "langmem_recall.observe.log": (log.both, log.read_log, log.erase),
     "langmem_recall.observe.show": (show.table, show.html, show.to_dict, show.from_dict),
     "langmem_recall.observe.telemetry": (telemetry.telemetry,),
-    "langmem_recall.evaluation.traces": (traces.cases_from_traces,),
+    "langmem_recall.evaluation.cases": (cases.cases_from_traces,),
 }
 """Names beyond the package's own, by the module that they are imported from."""
 

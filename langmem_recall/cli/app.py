@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +17,7 @@ from langmem_recall.cli.doctor import doctor_command, stats_command
 from langmem_recall.cli.inspect import inspect_command
 from langmem_recall.cli.measure import evaluate_command, tune_command
 from langmem_recall.cli.memories import reindex_command, sweep_command
-from langmem_recall.cli.output import BAD_INPUT, note, use_utf8
+from langmem_recall.cli.output import BAD_INPUT, note
 from langmem_recall.cli.transfer import export_command, import_command
 from langmem_recall.errors import RecallError
 
@@ -95,7 +97,10 @@ def _start(
     A STORE is the file of a LocalStore or a postgresql:// address. Results go to stdout, progress
     and notes to stderr. Exit code 0: done; 1: the answer is bad news; 2: wrong usage or input.
     """
-    use_utf8()
+    # Memories come in any script: what the locale cannot write is not a reason to fail.
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def _unwrap(command: Callable[..., None]) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import Console
 
 from langmem_recall.cli.output import AsJson, Output, deliver
-from langmem_recall.types import Recall, Source
+from langmem_recall.types import Source
 
 NAMESPACE = ("memories", "ada")
 MEMORIES: tuple[tuple[str, str, Source], ...] = (
@@ -39,9 +37,7 @@ def demo_command(as_json: AsJson = False, output: Output = None) -> None:
         recalls = [store.recall(NAMESPACE, cue) for cue in CUES]
         why_not = str(store.explain(NAMESPACE, "gym", CUES[0]))
     record = {
-        "memories": [
-            {"key": key, "text": text, "source": source} for key, text, source in MEMORIES
-        ],
+        "memories": [dict(zip(("key", "text", "source"), each, strict=True)) for each in MEMORIES],
         "recalls": [
             {
                 "cue": recall.trace.cue.text,
@@ -52,17 +48,17 @@ def demo_command(as_json: AsJson = False, output: Output = None) -> None:
         ],
         "why_not": why_not,
     }
-    deliver(record, lambda screen: _show(screen, recalls, why_not), as_json, output)
 
+    def show(screen: Console) -> None:
+        screen.print("Remembered:")
+        for _, text, source in MEMORIES:
+            screen.print(f"  {source:15} {text}")
+        for recall in recalls:
+            screen.print(f"\n> {recall.trace.cue.text}")
+            for scored in recall.chosen:
+                screen.print(f"  relevance {scored.signals.relevance:.2f}  {scored.memory.text}")
+            screen.print(f"  {recall}")
+        screen.print(f"\nWhy not the gym?  {why_not}\n")
+        screen.print("Next: RecallStore(LocalStore('memory.db')) keeps it; langmem-recall --help.")
 
-def _show(screen: Console, recalls: Sequence[Recall], why_not: str) -> None:
-    screen.print("Remembered:")
-    for _, text, source in MEMORIES:
-        screen.print(f"  {source:15} {text}")
-    for recall in recalls:
-        screen.print(f"\n> {recall.trace.cue.text}")
-        for scored in recall.chosen:
-            screen.print(f"  relevance {scored.signals.relevance:.2f}  {scored.memory.text}")
-        screen.print(f"  {recall}")
-    screen.print(f"\nWhy not the gym?  {why_not}")
-    screen.print("\nNext: RecallStore(LocalStore('memory.db')) keeps it; langmem-recall --help.")
+    deliver(record, show, as_json, output)

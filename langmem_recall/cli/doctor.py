@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from langmem_recall.cli import stores
+from langmem_recall.cli import inputs
 from langmem_recall.cli.inputs import (
     EmbeddingsChoice,
     PolicyChoice,
@@ -55,7 +55,7 @@ def doctor_command(
             help="File of a LocalStore, or a postgresql:// address; the embedder alone without it.",
         ),
     ] = None,
-    namespace: stores.Within = None,
+    namespace: inputs.Within = None,
     cues: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Recorded cues: one a line, or traces as JSON lines."),
@@ -92,14 +92,14 @@ def doctor_command(
     from langmem_recall.observe.doctor import Facts, calibration_of, diagnose, survey
     from langmem_recall.stores.recall_store import RecallStore
 
-    recorded, prefix = read_cues(cues) if cues else [], stores.parse_namespace(namespace)
+    recorded, prefix = read_cues(cues) if cues else [], inputs.parse_namespace(namespace)
     chosen, embedder = load_policy(policy) if policy else None, load_embedder(embeddings)
-    with stores.open_store(store or ":memory:", embedder, create=store is None) as opened:
+    with inputs.open_store(store or ":memory:", embedder, create=store is None) as opened:
         used = chosen or RecallStore(opened, stored_policies=True).policy_for(prefix)
         is_chosen = bool(chosen) or used != RecallPolicy.default()
         facts = Facts(used, calibration_of(opened), is_chosen=is_chosen)
         if store is not None:
-            facts = survey(facts, opened, prefix, stores.all_items(opened, prefix))
+            facts = survey(facts, opened, prefix, inputs.all_items(opened, prefix))
             if not facts.calibration.is_foreign:
                 facts = facts._replace(answers=_ask(opened, recorded, prefix, used))
             budgets = [cue.budget_tokens for cue in recorded if cue.is_trace]
@@ -139,11 +139,11 @@ def _ask(
 
     default = namespace
     if not namespace and not all(cue.namespaces for cue in cues):
-        found = sorted({item.namespace for item in stores.all_items(store)})
+        found = sorted({item.namespace for item in inputs.all_items(store)})
         if not found:
             raise InputError("The store holds no memories, so no cue can find one. Add some first.")
         if len(found) > 1:
-            named = ", ".join(map(stores.told_namespace, found[:NAMED]))
+            named = ", ".join(map(inputs.told_namespace, found[:NAMED]))
             raise InputError(
                 f"The cues do not say which of {len(found)} namespaces they are asked of. Name one "
                 f"with --namespace: {named}{' ...' if found[NAMED:] else ''}"
@@ -194,8 +194,8 @@ _SECONDS_PER_DAY = 86_400
 
 
 def stats_command(
-    store: stores.Target,
-    namespace: stores.Within = None,
+    store: inputs.Target,
+    namespace: inputs.Within = None,
     as_json: AsJson = False,
     output: Output = None,
 ) -> None:
@@ -203,17 +203,17 @@ def stats_command(
 
     Nothing is changed: reads of this command count as no use and extend no time to live.
     """
-    prefix, now = stores.parse_namespace(namespace), time()
-    with stores.open_store(store) as opened, progress("reading"):
-        memories = stores.all_memories(opened, prefix)
-        usages = stores.usages_of(opened, memories)
+    prefix, now = inputs.parse_namespace(namespace), time()
+    with inputs.open_store(store) as opened, progress("reading"):
+        memories = inputs.all_memories(opened, prefix)
+        usages = inputs.usages_of(opened, memories)
     # SQLite keeps the latest writes in a log beside the file.
     files = [path for path in (Path(store), Path(f"{store}-wal")) if path.exists()]
-    size = None if stores.is_postgres(store) else sum(file.stat().st_size for file in files)
+    size = None if inputs.is_postgres(store) else sum(file.stat().st_size for file in files)
     ages = [(now - memory.written_ts) / _SECONDS_PER_DAY for memory in memories]
     lasts = [usage.last_used for usage in usages if usage.last_used is not None]
     counts = {
-        "namespaces": _by_count(stores.told_namespace(memory.namespace) for memory in memories),
+        "namespaces": _by_count(inputs.told_namespace(memory.namespace) for memory in memories),
         "kinds": _by_count(memory.kind for memory in memories),
         "sources": _by_count(memory.source for memory in memories),
         "statuses": _by_count(memory.status for memory in memories),
@@ -222,14 +222,14 @@ def stats_command(
         "last_used": in_ranges(((now - last) / _SECONDS_PER_DAY for last in lasts), AGES),
     }
     record = {
-        "store": stores.shown(store),
-        "namespace": stores.told_namespace(prefix),
+        "store": inputs.shown(store),
+        "namespace": inputs.told_namespace(prefix),
         "bytes": size,
         "memories": len(memories),
     }
 
     def show(screen: Console) -> None:
-        head = [("store", stores.shown(store)), ("memories", f"{len(memories):,}")]
+        head = [("store", inputs.shown(store)), ("memories", f"{len(memories):,}")]
         head += [] if size is None else [("size", f"{size / 1e6:,.1f} MB")]
         screen.print(listing(None, head))
         rows: list[tuple[str, str, str]] = []

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from langmem_recall.cli import stores
+from langmem_recall.cli import inputs
 from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
 from langmem_recall.errors import InputError
 from langmem_recall.observe.inspector.page import TITLE, PageData, render_page
@@ -35,7 +35,7 @@ def inspect_command(
             "LocalStore or a postgresql:// address; several are shown on one page.",
         ),
     ],
-    namespace: stores.Within = None,
+    namespace: inputs.Within = None,
     title: Annotated[str, typer.Option(help="What the page is called.")] = TITLE,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the page on this machine until Ctrl-C.")
@@ -61,11 +61,11 @@ def inspect_command(
         raise InputError("Where should the page go? Write it with -o page.html, or use --serve.")
     if port is not None and not serve:
         raise InputError("--port goes with --serve. Add --serve, or leave the port out.")
-    paths = [Path(source).absolute() for source in sources if not stores.is_postgres(source)]
+    paths = [Path(source).absolute() for source in sources if not inputs.is_postgres(source)]
     read = {file.resolve() for path in paths for file in (path, *files(path))}
     if output and output.resolve() in read:
         raise InputError(f"{output} is what is inspected. Name another file for the page.")
-    data = _read_sources(sources, stores.parse_namespace(namespace))
+    data = _read_sources(sources, inputs.parse_namespace(namespace))
     made = render_page(data, printable(title)).encode()
     if data.unreadable:
         note(f"{data.unreadable:,} records could not be read and are left out.")
@@ -101,9 +101,9 @@ def _read_sources(sources: Sequence[str], namespace: Namespace) -> PageData:
     memories: list[tuple[Memory, Usage]] = []
     with progress("reading") as tick:
         for target in targets:
-            with stores.open_store(target) as store:
-                found = stores.all_memories(store, namespace)
-                memories += zip(found, stores.usages_of(store, found), strict=True)
+            with inputs.open_store(target) as store:
+                found = inputs.all_memories(store, namespace)
+                memories += zip(found, inputs.usages_of(store, found), strict=True)
         for source in sources:
             if source not in targets:
                 _read_traces(source, namespace, data, tick)
@@ -113,7 +113,7 @@ def _read_sources(sources: Sequence[str], namespace: Namespace) -> PageData:
 
 
 def _is_store(source: str) -> bool:
-    if stores.is_postgres(source):
+    if inputs.is_postgres(source):
         return True
     path = Path(source)
     if path.is_dir():
@@ -138,7 +138,7 @@ def _read_traces(source: str, namespace: Namespace, data: PageData, tick: Tick) 
             tick(data.turns, None)
     if not is_log:
         raise InputError(
-            f"{stores.shown(source)} holds no traces that can be read. Pass what TraceLog wrote, "
+            f"{inputs.shown(source)} holds no traces that can be read. Pass what TraceLog wrote, "
             "or the file of a LocalStore."
         )
 

@@ -18,14 +18,17 @@ from langmem_recall.cli.inputs import (
     load_case_set,
     load_embedder,
     load_policy,
+    open_store,
+    parse_namespace,
+    shown,
 )
 from langmem_recall.cli.output import AsJson, Output, deliver, note, progress, save_policy
-from langmem_recall.cli.stores import open_store, parse_namespace, shown
 from langmem_recall.errors import InputError
 from langmem_recall.observe.show import printable
 
 if TYPE_CHECKING:
-    from langmem_recall.cli.stores import EmbedderChoice
+    from langchain_core.embeddings import Embeddings
+
     from langmem_recall.evaluation.evaluate import Report, StoreFactory
 
 LEGEND = (
@@ -60,19 +63,12 @@ def evaluate_command(
     should find as {"cue": ..., "relevant": ["m1"]}; an empty list means nothing should be recalled.
     """
     policies = [load_policy(name) for name in policy or ["default"]]
-    embedder = load_embedder(embeddings)
+    embedder, make = _load_embedder(embeddings)
     case_set = load_case_set(cases)
     from langmem_recall.evaluation.evaluate import evaluate
 
     with progress(case_set.name) as tick:
-        report = evaluate(
-            case_set,
-            policies,
-            embeddings=embedder or None,
-            store=_store_factory(embedder),
-            k=k,
-            progress=tick,
-        )
+        report = evaluate(case_set, policies, embeddings=embedder, store=make, k=k, progress=tick)
     record = report.to_dict()
     if by:
         parts = report.by(by.value).items()
@@ -80,11 +76,12 @@ def evaluate_command(
     deliver(record, lambda screen: _show(screen, report, by, intervals), as_json, output)
 
 
-def _store_factory(embedder: EmbedderChoice) -> StoreFactory | None:
-    """Makes stores without vectors where there is to be no embedder."""
+def _load_embedder(name: str | None) -> tuple[Embeddings | None, StoreFactory | None]:
+    """The embedder, and where there is to be none what makes stores without vectors."""
     from langmem_recall.stores.local.store import LocalStore
 
-    return (lambda _: LocalStore(index=False)) if embedder is False else None
+    embedder = load_embedder(name)
+    return embedder or None, (lambda _: LocalStore(index=False)) if embedder is False else None
 
 
 def _show(screen: Console, report: Report, by: Facet | None, intervals: bool) -> None:
@@ -132,8 +129,7 @@ def tune_command(
     folds: Annotated[int, typer.Option(min=2, help="Parts that are each kept back once.")] = 5,
     seed: Annotated[int, typer.Option(help="Deals the cases into the parts.")] = 0,
     store: Annotated[
-        str | None,
-        typer.Option(metavar="STORE", help="Also save the policy in this store."),
+        str | None, typer.Option(metavar="STORE", help="Also save the policy in this store.")
     ] = None,
     namespace: Annotated[
         str | None,
@@ -155,7 +151,7 @@ def tune_command(
     from langmem_recall.evaluation.tune import tune
     from langmem_recall.stores.recall_store import RecallStore
 
-    base, embedder = load_policy(policy or "default"), load_embedder(embeddings)
+    base, (embedder, make) = load_policy(policy or "default"), _load_embedder(embeddings)
     if (store is None) != (namespace is None):
         raise InputError("--store and --namespace go together: which namespace of which store.")
     case_set = load_case_set(cases)
@@ -166,8 +162,8 @@ def tune_command(
             tuned = tune(
                 case_set,
                 base=base,
-                embeddings=embedder or None,
-                store=_store_factory(embedder),
+                embeddings=embedder,
+                store=make,
                 folds=folds,
                 seed=seed,
                 target_injection=injection_rate,
@@ -180,8 +176,7 @@ def tune_command(
         if inner and store and tuned.is_better:
             with closing(RecallStore(inner)) as target:
                 target.set_policy(parse_namespace(namespace), tuned.policy)
-            note(
-                f"RecallStore(..., stored_policies=True) on {shown(store)} uses it for {namespace}."
-            )
+            place = f"on {shown(store)} uses it for {namespace}"
+            note(f"RecallStore(..., stored_policies=True) {place}.")
         elif store:
             note(f"{shown(store)} was left as it is.")

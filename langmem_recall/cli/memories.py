@@ -5,33 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
 
 from langmem_recall.cli.inputs import (
     EMBEDDINGS_HELP,
+    EVERYTHING,
     EmbeddingsChoice,
     PolicyChoice,
-    load_embedder,
-    load_policy,
-)
-from langmem_recall.cli.output import BAD_NEWS, AsJson, Output, deliver, note, progress, table
-from langmem_recall.cli.stores import (
-    EVERYTHING,
     Target,
     is_postgres,
+    load_embedder,
+    load_policy,
     open_store,
     parse_namespace,
     shown,
     told_namespace,
 )
+from langmem_recall.cli.output import BAD_NEWS, AsJson, Output, deliver, note, progress, table
 from langmem_recall.errors import InputError, RecallError, StoreError
-from langmem_recall.memory.upkeep import STEPS, Step, check_steps, counts_of
-
-if TYPE_CHECKING:
-    from langmem_recall.memory.upkeep import SweepReport
+from langmem_recall.memory.upkeep import STEPS, Step, SweepReport, check_steps, counts_of
 
 SHOWN = 200
 """Rows in the table; all are in the JSON."""
@@ -133,13 +128,8 @@ def sweep_command(
         "next": place,
         "counts": counts_of(row.action for row in rows),
         "rows": [
-            {
-                "action": row.action,
-                "namespace": list(row.id[0]),
-                "key": row.id[1],
-                "reason": row.reason,
-            }
-            for row in rows
+            {"action": action, "namespace": list(place), "key": key, "reason": reason}
+            for action, (place, key), reason in rows
         ],
     }
     deliver(record, lambda screen: _show_sweep(screen, record), as_json, output)
@@ -200,13 +190,9 @@ def reindex_command(
             "the command again to go on."
         ) from error
     identity = embedder_identity(embedder)
-    record = {
-        "store": shown(store),
-        "embedder": identity,
-        "embedded": embedded,
-        "waiting": waiting,
-    }
-    line = f"{embedded:,} texts of {shown(store)} were embedded by {identity}."
+    name = shown(store)
+    record = {"store": name, "embedder": identity, "embedded": embedded, "waiting": waiting}
+    line = f"{embedded:,} texts of {name} were embedded by {identity}."
     deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json, output)
     if waiting:
         note(f"{waiting:,} texts still wait for the embedder. Run the command again to go on.")

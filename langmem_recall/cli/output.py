@@ -8,8 +8,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from io import TextIOWrapper
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -48,22 +47,20 @@ Tick = Callable[[int, int | None], None]
 
 def deliver(record: Mapping[str, Any], show: Show, as_json: bool, path: Path | None = None) -> None:
     """Give the result to the user: one JSON document, or what `show` draws."""
-    if path is None:
-        _write(record, show, as_json, sys.stdout)
-        return
-    with replaced(path) as fresh, fresh.open("w", encoding="utf-8") as file:
-        _write(record, show, as_json or path.suffix.lower() == ".json", file)
-    note(f"Written to {path}.")
-
-
-def _write(record: Mapping[str, Any], show: Show, as_json: bool, file: IO[str]) -> None:
-    if as_json:
-        # ASCII, so that no locale and no lone surrogate can break the document.
-        file.write(json.dumps(record, indent=2, allow_nan=False) + "\n")
-    else:
-        # What memories say is never markup.
-        width = None if file.isatty() else UNBOUNDED
-        show(Console(file=file, markup=False, highlight=False, emoji=False, width=width))
+    with ExitStack() as opened:
+        file: IO[str] = sys.stdout
+        if path is not None:
+            fresh = opened.enter_context(replaced(path))
+            file = opened.enter_context(fresh.open("w", encoding="utf-8"))
+        if as_json or (path is not None and path.suffix.lower() == ".json"):
+            # ASCII, so that no locale and no lone surrogate can break the document.
+            file.write(json.dumps(record, indent=2, allow_nan=False) + "\n")
+        else:
+            # What memories say is never markup.
+            width = None if file.isatty() else UNBOUNDED
+            show(Console(file=file, markup=False, highlight=False, emoji=False, width=width))
+    if path is not None:
+        note(f"Written to {path}.")
 
 
 def save_policy(policy: RecallPolicy, path: Path) -> None:
@@ -97,13 +94,6 @@ def listing(title: str | None, rows: Sequence[Sequence[str]]) -> Table:
     for row in rows:
         made.add_row(*(Text(printable(cell)) for cell in row))
     return made
-
-
-def use_utf8() -> None:
-    """Memories come in any script: what the locale cannot write is not a reason to fail."""
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 @contextmanager

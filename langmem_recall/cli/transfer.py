@@ -8,9 +8,16 @@ from typing import IO, Annotated, cast
 
 import typer
 
-from langmem_recall.cli.inputs import EmbeddingsChoice, load_embedder
+from langmem_recall.cli.inputs import (
+    EmbeddingsChoice,
+    Target,
+    Within,
+    load_embedder,
+    open_store,
+    parse_namespace,
+    shown,
+)
 from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
-from langmem_recall.cli.stores import Target, Within, open_store, parse_namespace, shown
 from langmem_recall.errors import InputError
 
 

@@ -1,9 +1,12 @@
-"""Cases: collections of memories, cues asked of them, and the memories each cue should find."""
+"""Cases: collections of memories, cues asked of them, and the memories each cue should find.
+
+They are written by hand as JSONL, or come from recorded traces: what users really asked.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from langmem_recall.errors import InputError
-from langmem_recall.memory.value import TEXT_FIELDS
-from langmem_recall.types import Cue, aware
+from langmem_recall.memory.value import TEXT_FIELDS, write_value
+from langmem_recall.observe.show import FEEDBACK, check_record, from_dict
+from langmem_recall.types import Cue, Memory, MemoryId, Namespace, aware
 
 ANSWERABLE = "answerable"
 HARD = "hard"
@@ -81,21 +85,20 @@ class CaseSet:
             _check_relevant(case, keys)
 
 
-def _check_relevant(case: Case, keys: Mapping[str, frozenset[str]]) -> None:
+def _check_relevant(case: Case, keys: Mapping[str, Set[str]]) -> None:
     if case.collection not in keys:
         raise InputError(
             f"The cue {case.cue.words!r} is asked of the collection {case.collection!r}, which has "
             "no memories. Check its name, or declare it empty with a line that names only it."
         )
-    unknown = case.relevant - keys[case.collection]
-    if unknown:
+    if unknown := case.relevant - keys[case.collection]:
         raise InputError(
             f"The cue {case.cue.words!r} names relevant keys that {case.collection!r} does not "
             f"hold: {', '.join(sorted(unknown))}. Check their spelling."
         )
 
 
-# --- JSONL, written by hand ---------------------------------------------------------------------
+# --- JSONL ----------------------------------------------------------------------------------------
 
 
 def load_cases(path: str | Path) -> CaseSet:
@@ -121,7 +124,7 @@ def load_cases(path: str | Path) -> CaseSet:
                 cases[number] = case
     if not cases:
         raise InputError(f'{source.name} holds no cases. Add lines with "cue" and "relevant".')
-    keys = {name: frozenset(members) for name, members in memories.items()}
+    keys = {name: members.keys() for name, members in memories.items()}
     for number, case in cases.items():
         with _locate_errors(source.name, number):
             _check_relevant(case, keys)
@@ -216,8 +219,7 @@ def save_cases(cases: CaseSet, path: str | Path) -> None:
         if not collection.memories:
             records.append({"collection": collection.name})
         for key, value in collection.memories:
-            taken = value.keys() & {"collection", "key", "cue"}
-            if taken:
+            if taken := value.keys() & {"collection", "key", "cue"}:
                 raise InputError(
                     f"The memory {key!r} has a field {', '.join(sorted(taken))}, which means "
                     "something else in a file of cases. Rename the field."
@@ -245,3 +247,86 @@ def _plain(value: Any) -> str:
     raise InputError(
         f"A file of cases holds plain JSON, got {value!r}. Make it a text or a number."
     )
+
+
+# --- traces ---------------------------------------------------------------------------------------
+
+
+def cases_from_traces(
+    records: Iterable[Mapping[str, Any]],
+    feedback: Mapping[str, Iterable[str]] | None = None,
+    *,
+    name: str = "traces",
+) -> CaseSet:
+    """Cases from what `TraceLog` recorded, texts included.
+
+    Every recall with good feedback becomes a case: its cue, its time of asking, and the memories
+    that were cited or reported as good. The memories of a collection are all that were ever
+    candidates in those namespaces, as they were last seen. Recalls without good feedback only
+    lend their memories; the notes say how many.
+
+    Args:
+        records: Records of recalls and of feedback, as `read_log` gives them.
+        feedback: Keys of good memories that no record tells of, by the id of their recall.
+        name: What the set is called.
+
+    Raises:
+        InputError: No recall has good feedback, or a record cannot be read.
+    """
+    good = {recall_id: set(keys) for recall_id, keys in (feedback or {}).items()}
+    recalls: list[tuple[str, tuple[Namespace, ...], Cue, datetime]] = []
+    seen: dict[tuple[Namespace, ...], dict[MemoryId, Memory]] = {}
+    without_text = 0
+    for record in records:
+        if isinstance(record, Mapping) and record.get("kind") == FEEDBACK:
+            check_record(record, FEEDBACK)
+            recall_id, key = record.get("recall"), record.get("key")
+            if record.get("good") is True and isinstance(recall_id, str) and isinstance(key, str):
+                good.setdefault(recall_id, set()).add(key)
+            continue
+        recall = from_dict(record)
+        memories = (*recall.memories, *(drop.memory for drop in recall.dropped))
+        if not all(memory.text for memory in memories):
+            without_text += 1
+            continue
+        trace = recall.trace
+        seen.setdefault(trace.namespaces, {}).update((memory.id, memory) for memory in memories)
+        cue = Cue(trace.cue.text, trace.cue.parts, trace.cue.task)
+        recalls.append((str(record.get("id")), trace.namespaces, cue, trace.at))
+    collections = {namespaces: _collect(namespaces, found) for namespaces, found in seen.items()}
+    cases = []
+    for recall_id, namespaces, cue, at in recalls:
+        collection, names = collections[namespaces]
+        relevant = {label for key in good.get(recall_id, ()) for label in names.get(key, ())}
+        if relevant:
+            cases.append(Case(collection.name, cue, frozenset(relevant), at))
+    if not cases:
+        raise InputError(
+            f"None of {len(recalls)} traces has good feedback on a memory it brought. "
+            "Report outcomes with RecallStore.feedback, or pass feedback={recall id: [keys]}."
+        )
+    wanted = {case.collection for case in cases}
+    used = tuple(each for each, _ in collections.values() if each.name in wanted)
+    unjudged = len(recalls) - len(cases)
+    left_out = {"recorded without text": without_text, "without good feedback": unjudged}
+    notes = (f"{count} traces left out: {why}" for why, count in left_out.items() if count)
+    return CaseSet(name, used, tuple(cases), tuple(notes))
+
+
+def _collect(
+    namespaces: Iterable[Namespace], found: Mapping[MemoryId, Memory]
+) -> tuple[Collection, dict[str, list[str]]]:
+    """All memories seen in some namespaces under names of their own, and those names by key."""
+    has_one_home = len({namespace for namespace, _ in found}) == 1
+    names: dict[str, list[str]] = {}
+    memories = []
+    for memory in found.values():
+        label = memory.key if has_one_home else _join((*memory.namespace, memory.key))
+        names.setdefault(memory.key, []).append(label)
+        memories.append((label, write_value(memory)))
+    return Collection(" + ".join(map(_join, namespaces)) or "all", tuple(memories)), names
+
+
+def _join(labels: Namespace) -> str:
+    """Labels as one name, from which they could be told apart again."""
+    return "/".join(label.replace("%", "%25").replace("/", "%2F") for label in labels)

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.text.tokens import tokens
@@ -115,9 +114,7 @@ def mean_estimate(values: FloatArray, first: FloatArray | None = None) -> Estima
 
 
 def auc_estimate(
-    positives: FloatArray,
-    negatives: FloatArray,
-    first: tuple[FloatArray, FloatArray] | None = None,
+    positives: FloatArray, negatives: FloatArray, first: tuple[FloatArray, FloatArray] | None = None
 ) -> Estimate:
     """The AUC, both sides resampled; tested against the first policy's by paired bootstrap."""
     if not len(positives) or not len(negatives):
@@ -138,21 +135,14 @@ def _estimate(mean: float, resampled: FloatArray, n: int, p: float | None) -> Es
 
 def resampled_aucs(positives: FloatArray, negatives: FloatArray) -> FloatArray:
     """AUCs of cases drawn with replacement on both sides."""
-    levels, codes = np.unique(np.concatenate([positives, negatives]), return_inverse=True)
-    above = _level_counts(codes[: len(positives)], len(levels), SEED)
-    below = _level_counts(codes[len(positives) :], len(levels), SEED + 1)
-    won = above * (np.cumsum(below, axis=1) - 0.5 * below)
-    return np.asarray(won.sum(axis=1) / (len(positives) * len(negatives)))
-
-
-def _level_counts(codes: NDArray[np.signedinteger], levels: int, seed: int) -> FloatArray:
-    """How often each level was drawn, a row per resample."""
-    counts = np.zeros((RESAMPLES, levels))
-    # Sorted by level, the draws of one level lie together.
-    order = np.argsort(codes, kind="stable")
-    present, starts = np.unique(codes[order], return_index=True)
-    counts[:, present] = np.add.reduceat(_draw_counts(len(codes), seed)[:, order], starts, axis=1)
-    return counts
+    order = np.argsort(negatives)
+    drawn = np.cumsum(_draw_counts(len(negatives), SEED + 1)[:, order], axis=1)
+    # With a column of zeros in front: how many were drawn of the lowest 0, 1, 2 ... negatives.
+    lowest = np.pad(drawn, ((0, 0), (1, 0)))
+    sides = (np.searchsorted(negatives[order], positives, side) for side in ("left", "right"))
+    below, not_above = (lowest[:, side] for side in sides)
+    won = _draw_counts(len(positives), SEED) * (below + not_above)
+    return np.asarray(won.sum(axis=1) / (2 * len(positives) * len(negatives)))
 
 
 @lru_cache(maxsize=4)

@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from itertools import count
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,15 +30,7 @@ from langmem_recall.evaluation.evaluate import (
     set_injection_rate,
     with_trigger,
 )
-from langmem_recall.evaluation.metrics import (
-    CONFIDENCE,
-    Row,
-    mean_estimate,
-    ndcg_at,
-    randomisation_p,
-    recall_at,
-    table_of,
-)
+from langmem_recall.evaluation.metrics import Row, mean_estimate, ndcg_at, recall_at, table_of
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy, Weights
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.pipeline import rank, select
@@ -63,6 +57,7 @@ class Knob(NamedTuple):
     """A number that is fitted, the levels tried and the blends that read it."""
 
     name: str
+    """Of a field of a policy, "weights." before the name of a weight."""
     levels: tuple[float, ...]
     blends: tuple[str, ...]
     quality: Callable[[Candidate], Any] | None
@@ -73,21 +68,12 @@ class Knob(NamedTuple):
 _WEIGHTS = (0.0, 0.06, 0.12, 0.25, 0.5, 1.0)
 _HALF_LIVES = tuple(days * HOURS_PER_DAY for days in (1, 7, 30, 90, 365))
 _LINEAR = ("bounded", "linear", "minmax")
-
-
-def _last_touched(candidate: Candidate) -> tuple[datetime | None, float | None]:
-    return candidate.memory.written_at, candidate.usage.last_used
-
-
-def _salience_and_uses(candidate: Candidate) -> tuple[float, int]:
-    return candidate.memory.salience, candidate.usage.uses
-
-
+_LAST_TOUCHED = attrgetter("memory.written_at", "usage.last_used")
 KNOBS = (
-    Knob("weights.recency", _WEIGHTS, _LINEAR, _last_touched),
-    Knob("half_life_hours", _HALF_LIVES, (*_LINEAR, "product"), _last_touched),
-    Knob("weights.importance", _WEIGHTS, _LINEAR, _salience_and_uses),
-    Knob("weights.strength", _WEIGHTS, _LINEAR, lambda candidate: candidate.usage.uses),
+    Knob("weights.recency", _WEIGHTS, _LINEAR, _LAST_TOUCHED),
+    Knob("half_life_hours", _HALF_LIVES, (*_LINEAR, "product"), _LAST_TOUCHED),
+    Knob("weights.importance", _WEIGHTS, _LINEAR, attrgetter("memory.salience", "usage.uses")),
+    Knob("weights.strength", _WEIGHTS, _LINEAR, attrgetter("usage.uses")),
     Knob("window_boost", (0.0, 0.15, 0.3, 0.6, 1.0), ("bounded",), None),
 )
 """What is fitted, in this order, and within which bounds; the present level is tried as well."""
@@ -98,17 +84,11 @@ def knobs_of(policy: RecallPolicy, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(policy, name) for name in names}
 
 
-def level_of(policy: RecallPolicy, name: str) -> float:
-    """The level of a knob, "weights." before the name of a weight."""
-    owner, _, knob = name.rpartition(".")
-    return float(getattr(policy.weights if owner else policy, knob))
-
-
 def changed_knobs(base: RecallPolicy, policy: RecallPolicy) -> dict[str, tuple[float, float]]:
     """The fitted knobs in which two policies differ, each with both levels."""
     names = (*(knob.name for knob in KNOBS), *GATES)
-    levels = {name: (level_of(base, name), level_of(policy, name)) for name in names}
-    return {name: (was, now) for name, (was, now) in levels.items() if was != now}
+    levels = zip(*(map(float, attrgetter(*names)(each)) for each in (base, policy)), strict=True)
+    return {name: pair for name, pair in zip(names, levels, strict=True) if pair[0] != pair[1]}
 
 
 class Fold(NamedTuple):
@@ -176,16 +156,11 @@ class Tuned:
 
     def __str__(self) -> str:
         titles = {"injected_off_topic": "off-topic injected"}
-        metrics = tuple(self.before.estimates)
-        moved = [f"{name} {was:g} -> {now:g}" for name, (was, now) in self.changes.items()]
-        return "\n".join(
-            [
-                f"{len(self.folds)} folds, {self.trials} policies tried",
-                table_of((self.before, self.after), metrics, intervals=True, titles=titles),
-                *moved,
-                self.reason,
-            ]
-        )
+        rows, metrics = (self.before, self.after), tuple(self.before.estimates)
+        lines = [f"{len(self.folds)} folds, {self.trials} policies tried"]
+        lines.append(table_of(rows, metrics, intervals=True, titles=titles))
+        lines += [f"{name} {was:g} -> {now:g}" for name, (was, now) in self.changes.items()]
+        return "\n".join([*lines, self.reason])
 
 
 def tune(
@@ -296,12 +271,9 @@ def ask(
         ordering="relevance",
         weights=Weights(),
         tiers={},
-        window_boost=0.0,
-        trigger=0.0,
-        floor=0.0,
-        composite_floor=0.0,
         duplicate_similarity=2.0,
         mmr_lambda=1.0,
+        **dict.fromkeys(("window_boost", *GATES), 0.0),
     )
     cue = replace(case.cue, at=case.cue.at or case.at)
     recall = store.recall(NAMESPACE, cue, policy=ungated)
@@ -324,13 +296,11 @@ def ask(
 class _Fitter:
     """Fits a policy to some of the cases; every policy is tried on all of them once."""
 
-    def __init__(
-        self, searches: Sequence[Search], base: RecallPolicy, target: float | None
-    ) -> None:
+    def __init__(self, searches: list[Search], base: RecallPolicy, target: float | None) -> None:
         self.base = base
         self.target = target
         self.answerable = np.array([bool(search.case.relevant) for search in searches])
-        self.judged: dict[RecallPolicy, FloatArray] = {}
+        self.judge = cache(self._judge)
         self._searches = searches
         self._reaches = np.array([search.reach for search in searches])
         self._knobs = [knob for knob in KNOBS if base.blend in knob.blends and self._can_fit(knob)]
@@ -339,7 +309,7 @@ class _Fitter:
         """Whether some case can tell the levels of a knob apart."""
         if knob.quality is None:
             times = (search.cue.temporal for search in self._searches)
-            return any(time is not None and time.mode != "current" for time in times)
+            return any(time and time.mode != "current" for time in times)
         return any(len(set(map(knob.quality, each.candidates))) > 1 for each in self._searches)
 
     def fit(self, chosen: BoolArray) -> RecallPolicy:
@@ -347,7 +317,7 @@ class _Fitter:
         answered, answerable = chosen & self.answerable, self.answerable[chosen]
 
         def ndcg(policy: RecallPolicy) -> float:
-            return float(self._judge(policy)[NDCG, answered].mean())
+            return float(self.judge(policy)[NDCG, answered].mean())
 
         def balance(policy: RecallPolicy) -> float:
             return float(_signed(self._injected(policy)[chosen], answerable).mean())
@@ -364,20 +334,16 @@ class _Fitter:
     def outcome(self, policy: RecallPolicy) -> FloatArray:
         """What a policy makes of every case: nDCG, recall, and whether it injects as 0 or 1."""
         order = policy.replace(**knobs_of(self.base, GATES))
-        return np.vstack([self._judge(order), self._injected(policy)])
+        return np.vstack([self.judge(order), self._injected(policy)])
 
     def _judge(self, policy: RecallPolicy) -> FloatArray:
         """The nDCG and recall of every case, by ranking again what its search found."""
-        if policy not in self.judged:
-            pairs = []
-            for case, cue, now, candidates, *_ in self._searches:
-                keys: list[str] = []
-                if case.relevant:
-                    ranked = rank(cue, candidates, policy, now, (NAMESPACE,)).ranked
-                    keys = [scored.memory.key for scored in ranked[:K]]
-                pairs.append((ndcg_at(keys, case.relevant, K), recall_at(keys, case.relevant, K)))
-            self.judged[policy] = np.array(pairs).T
-        return self.judged[policy]
+        pairs = []
+        for case, cue, now, candidates, *_ in self._searches:
+            ranked = rank(cue, candidates, policy, now, (NAMESPACE,)).ranked
+            keys = [scored.memory.key for scored in ranked[:K]]
+            pairs.append((ndcg_at(keys, case.relevant, K), recall_at(keys, case.relevant, K)))
+        return np.array(pairs).T
 
     def _injected(self, policy: RecallPolicy) -> FloatArray:
         if knobs_of(policy, GATES) == knobs_of(self.base, GATES):
@@ -386,23 +352,21 @@ class _Fitter:
 
 
 def _improve(
-    policy: RecallPolicy,
-    name: str,
-    levels: Sequence[float],
-    score: Callable[[RecallPolicy], float],
+    policy: RecallPolicy, name: str, levels: Sequence[float], score: Callable[[RecallPolicy], float]
 ) -> RecallPolicy:
     """The policy with the best level of a knob, or as it is where too little is gained."""
     owner, _, knob = name.rpartition(".")
-    present, trials = level_of(policy, name), []
-    # Of equals, the first is the one that changes least.
-    for level in sorted(levels, key=lambda level: abs(level - present)):
+
+    def at(level: float) -> RecallPolicy:
         if name == "trigger":
-            trials.append(with_trigger(policy, level))
-        elif owner:
-            trials.append(policy.replace(weights=replace(policy.weights, **{knob: level})))
-        else:
-            trials.append(policy.replace(**{knob: level}))
-    best = max(trials, key=score)
+            return with_trigger(policy, level)
+        if owner:
+            return policy.replace(weights=replace(policy.weights, **{knob: level}))
+        return policy.replace(**{knob: level})
+
+    present = attrgetter(name)(policy)
+    # Of equals, the first is the one that changes least.
+    best = max(map(at, sorted(levels, key=lambda level: abs(level - present))), key=score)
     return best if score(best) - score(policy) >= MIN_STEP else policy
 
 
@@ -422,10 +386,7 @@ def _cross_validate(fitter: _Fitter, dealt: NDArray[np.int_], tick: Callable[[],
         fitted = fitter.fit(~kept_back)
         held_out[:, kept_back] = fitter.outcome(fitted)[:, kept_back]
         judged = kept_back & answerable
-        ndcgs = (
-            float(each[NDCG, judged].mean()) if judged.any() else math.nan
-            for each in (before, held_out)
-        )
+        ndcgs = (mean_estimate(each[NDCG, judged]).mean for each in (before, held_out))
         folds.append(Fold(fitted, int(kept_back.sum()), *ndcgs))
         tick()
     policy, reason = _decide(fitter, before, held_out)
@@ -439,7 +400,7 @@ def _cross_validate(fitter: _Fitter, dealt: NDArray[np.int_], tick: Callable[[],
     first = {name: mean_estimate(before[place]) for name, place in metrics.items()}
     after = {name: mean_estimate(held_out[place], before[place]) for name, place in metrics.items()}
     rows = Row(base.name, first), Row("fitted, held out", after)
-    return Tuned(policy, base, reason, *rows, tuple(folds), len(fitter.judged))
+    return Tuned(policy, base, reason, *rows, tuple(folds), fitter.judge.cache_info().currsize)
 
 
 def _decide(fitter: _Fitter, before: FloatArray, held_out: FloatArray) -> tuple[RecallPolicy, str]:
@@ -451,9 +412,8 @@ def _decide(fitter: _Fitter, before: FloatArray, held_out: FloatArray) -> tuple[
     ranking = gates = no_gain = f"no significant gain over {than}"
 
     def gains(after: FloatArray, before: FloatArray) -> bool:
-        if not len(after) or float(np.mean(after - before)) < MIN_GAIN:
-            return False
-        return randomisation_p(after, before) < 1.0 - CONFIDENCE
+        is_significant = mean_estimate(after, before).is_significant
+        return is_significant and float(np.mean(after - before)) >= MIN_GAIN
 
     if gains(held_out[NDCG, answerable], before[NDCG, answerable]):
         ranking = "fitted"

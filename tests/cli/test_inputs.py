@@ -13,9 +13,10 @@ from langmem_recall.cli.inputs import (
     PRESETS,
     load_embedder,
     load_policy,
+    parse_namespace,
     read_cues,
+    told_namespace,
 )
-from langmem_recall.cli.stores import parse_namespace, told_namespace
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import InputError, PolicyError
 from langmem_recall.observe.log import TraceLog

@@ -13,8 +13,8 @@ import pytest
 from command_line import ADA, ON_TOPIC, fill, run, write
 
 from langmem_recall import RecallStore
-from langmem_recall.cli import stores
-from langmem_recall.cli.stores import open_store, shown
+from langmem_recall.cli import inputs
+from langmem_recall.cli.inputs import open_store, shown
 from langmem_recall.errors import InputError, MissingExtraError, StoreError
 from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.quarantine import decide
@@ -57,7 +57,7 @@ def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}")
 
-    monkeypatch.setattr(stores, "import_module", missing)
+    monkeypatch.setattr(inputs, "import_module", missing)
     with (
         pytest.raises(MissingExtraError, match=r"langmem-recall\[postgres\]"),
         open_store("postgresql://localhost/x"),

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from langmem_recall.errors import InputError
-from langmem_recall.evaluation.cases import load_cases, save_cases
+from langmem_recall.evaluation.cases import cases_from_traces, load_cases, save_cases
 from langmem_recall.evaluation.evaluate import evaluate
-from langmem_recall.evaluation.traces import cases_from_traces
 from langmem_recall.observe.log import TraceLog, read_log
 from langmem_recall.observe.show import recall_id, to_dict
 from langmem_recall.policy import RecallPolicy
