@@ -155,7 +155,7 @@ def _judge(
     put: Put, brought: Any, guard: Guard, store: LocalStore, puts: dict[MemoryId, Put]
 ) -> None:
     """Add the decision about a memory; a barred one waits beside the memory it would replace."""
-    memory = put.memory(put.created_at)
+    memory = put.memory()
     decision = Decision.from_dict(brought) if isinstance(brought, Mapping) else None
     if decision is None or decision.digest != digest_of(memory):
         decision, _ = decide(guard, memory)

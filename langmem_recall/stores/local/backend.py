@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -27,10 +26,9 @@ from langmem_recall.flows.candidates import (
 )
 from langmem_recall.flows.effects import Call, Embed, Plan
 from langmem_recall.flows.usage import UsageBatch, checked_usage
-from langmem_recall.ranking.arrays import BoolArray, FloatArray
+from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.calibration import NullDistribution
-from langmem_recall.ranking.catalog import Catalog
-from langmem_recall.ranking.evidence import EvidenceTable, score_evidence
+from langmem_recall.ranking.evidence import score_evidence
 from langmem_recall.stores.backend import GenericBackend
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.local.view import LocalView
@@ -82,14 +80,8 @@ class LocalBackend(GenericBackend):
     holds_words = True
     store: LocalStore
 
-    def __init__(
-        self,
-        store: LocalStore,
-        clock: Callable[[], datetime],
-        index_limit: int,
-        max_age_s: float,
-    ) -> None:
-        super().__init__(store, clock, index_limit, max_age_s)
+    def __init__(self, store: LocalStore, *settings: Any) -> None:
+        super().__init__(store, *settings)
         self.usage = LocalUsage(store)
 
     def view(self, prefix: Namespace) -> Plan[NamespaceView]:
@@ -164,21 +156,29 @@ def _score_all(
         visible = view.matching(request.filter)
         if not request.prefix:
             # Only the empty namespace has records of our own below it.
-            owners = (catalog.id(row)[0][0] for row in range(catalog.rows))
-            own = (owner == SIDECAR_ROOT for owner in owners)
-            visible = visible & ~np.fromiter(own, np.bool_, catalog.rows)
+            roots = (catalog.id(row)[0][0] for row in range(catalog.rows))
+            visible &= np.fromiter((root != SIDECAR_ROOT for root in roots), np.bool_, catalog.rows)
         # Memories without a cosine come after all that have one, by relevance.
         similarities = np.where(np.isnan(table.dense), table.relevance - 3.0, table.dense)
-        head = _head(request, catalog, matched, table, visible, similarities)
+        # The rows that are ranked: best by what the blend reads, and best by words.
+        policy = request.policy
+        key = table.relevance if policy.blend == "bounded" else similarities
+        best = top(np.where(visible, key, -np.inf), policy.pool)
+        best += best_by_words(catalog, matched.wordings, policy.rescues)
+        pinned = catalog.pinned() if request.with_pinned else []
+        required = [row for row in map(catalog.row, request.required) if row is not None]
+        shown = [row for row in best if visible[row]]
+        head = list(dict.fromkeys([*shown, *pinned, *required]))
         rest = np.array(visible)
         rest[head] = False
         wanted = request.wanted - len(head)
         beyond_head = top(np.where(rest, similarities, -np.inf), wanted) if wanted > 0 else []
         order = [row for row in beyond_head if rest[row]]
-        items = dict(zip([*head, *order], view.items([*head, *order]), strict=True))
-        live = {row: item for row, item in items.items() if item is not None}
+        items = zip([*head, *order], view.items([*head, *order]), strict=True)
+        live = {row: item for row, item in items if item is not None}
         rows = [row for row in head if row in live]
         memories = [memory_of(live[row]) for row in rows]
+        dense = 0 if cosines is None else int(visible.sum())
         return ReadResult(
             candidates=make_candidates(request, matched, table, rows, memories),
             tail=[
@@ -187,12 +187,9 @@ def _score_all(
                 if row in live
             ],
             items={id_of(item): item for item in live.values()},
-            exhausted=int(visible.sum()) <= len(items),
+            exhausted=int(visible.sum()) <= len(head) + len(order),
             searched=catalog.size,
-            channels={
-                "dense": 0 if cosines is None else int(visible.sum()),
-                "words": int(table.matched.sum()),
-            },
+            channels={"dense": dense, "words": int(table.matched.sum())},
             likeness=partial(likeness_in, view),
             degraded=tuple(degraded),
         )
@@ -211,22 +208,3 @@ def _cosines(
     if not is_finite:
         degraded.append("the embedder gave NaN or infinity; no dense evidence from that")
     return None if np.isnan(cosines).all() else cosines
-
-
-def _head(
-    request: ReadRequest,
-    catalog: Catalog,
-    matched: MatchedCue,
-    table: EvidenceTable,
-    visible: BoolArray,
-    similarities: FloatArray,
-) -> list[int]:
-    """The rows that are ranked: best by what the blend reads, and best by words."""
-    policy = request.policy
-    key = table.relevance if policy.blend == "bounded" else similarities
-    best = top(np.where(visible, key, -np.inf), policy.pool)
-    words = best_by_words(catalog, matched.wordings, policy.rescues)
-    pinned = catalog.pinned() if request.with_pinned else []
-    required = [row for row in map(catalog.row, request.required) if row is not None]
-    shown = [row for row in (*best, *words) if visible[row]]
-    return list(dict.fromkeys([*shown, *pinned, *required]))

@@ -37,8 +37,7 @@ from langmem_recall.memory.usage import reinforced
 from langmem_recall.stores.local import rows
 from langmem_recall.stores.local.embedder import Embedder
 from langmem_recall.stores.local.file import MEMORY, LocalFile
-from langmem_recall.stores.local.rows import Record
-from langmem_recall.stores.local.terms import Vocabulary, scrub
+from langmem_recall.stores.local.rows import Record, Vocabulary
 from langmem_recall.stores.local.view import LocalView, ViewCache
 from langmem_recall.stores.local.writer import Writer, new_put
 from langmem_recall.types import MemoryId, Namespace, Usage, UsageDelta
@@ -195,7 +194,7 @@ class LocalStore(BaseStore):
         compacting again later finishes it. Other processes load their namespaces anew.
         """
         with self._file.writing() as connection:
-            scrub(connection)
+            rows.scrub(connection)
         return self._file.vacuum()
 
     def backup(self, path: str | Path) -> None:

@@ -18,19 +18,20 @@ from langmem_recall.errors import StoreError
 from langmem_recall.filters import check_filter, matches
 from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray
 from langmem_recall.ranking.catalog import Catalog
-from langmem_recall.stores.local.embedder import Embedder
+from langmem_recall.stores.local.embedder import Embedder, Floats, normalised
 from langmem_recall.stores.local.file import LocalFile
 from langmem_recall.stores.local.rows import (
     Record,
+    TraitsRow,
+    Vocabulary,
     bounds,
     decode_namespace,
     expired_ids,
     find_records,
+    read_catalog,
     read_meta,
     readable,
 )
-from langmem_recall.stores.local.terms import TraitsRow, Vocabulary, read_catalog
-from langmem_recall.stores.local.vectors import Floats, VectorMatrix, normalised
 from langmem_recall.types import MemoryId, Namespace
 
 MAX_RECORDS = 4_096
@@ -107,7 +108,22 @@ class LocalView:
 
     def cosines(self, vectors: Sequence[Sequence[float]]) -> FloatArray:
         """Similarity of each query vector with each memory; NaN: no vector on either side."""
-        return self._cosines(vectors).astype(np.float64)
+        dims = self._vectors.dims
+        if not dims:
+            return np.full((len(vectors), self.catalog.rows), np.nan)
+        if self._embedder:
+            self._embedder.check_query(self._meta)
+        queries = np.asarray(vectors, np.float32)
+        if queries.ndim != 2 or queries.shape[1] != dims:
+            raise StoreError(
+                f"Query vectors must have {dims} numbers like the stored ones, got shape "
+                f"{queries.shape}. Use the embedder that wrote {self._file.path}."
+            )
+        units = normalised(queries)
+        cosines = self._vectors.cosines(units).astype(np.float64)
+        # A query without direction is no evidence rather than similarity 0.
+        cosines[~units.any(axis=1)] = np.nan
+        return cosines
 
     def matching(self, filter: Mapping[str, Any] | None, *, omit_expired: bool = True) -> BoolArray:
         """Which rows are live, not expired unless those count too, and pass the filter."""
@@ -165,7 +181,7 @@ class LocalView:
     ) -> list[tuple[int, float | None]]:
         """One page of rows: by cosine, then those without one; equals in the order of writing."""
         # The last bit of a product depends on a row's place; rounded, equal texts stay equal.
-        cosines = np.round(self._cosines([vector])[0], 6)
+        cosines = np.round(self.cosines([vector])[0].astype(np.float32), 6)
         ranked = np.where(visible & ~np.isnan(cosines), cosines, -np.inf)
         ids = self._ids.values
         scored = int(np.count_nonzero(ranked > -np.inf))
@@ -181,24 +197,6 @@ class LocalView:
             rest = rest[np.argsort(ids[rest], kind="stable")]
             page += [(int(row), None) for row in rest[start : start + limit - len(page)]]
         return page
-
-    def _cosines(self, vectors: Sequence[Sequence[float]]) -> Floats:
-        dims = self._vectors.dims
-        if not dims:
-            return np.full((len(vectors), self.catalog.rows), np.nan, np.float32)
-        if self._embedder:
-            self._embedder.check_query(self._meta)
-        queries = np.asarray(vectors, np.float32)
-        if queries.ndim != 2 or queries.shape[1] != dims:
-            raise StoreError(
-                f"Query vectors must have {dims} numbers like the stored ones, got shape "
-                f"{queries.shape}. Use the embedder that wrote {self._file.path}."
-            )
-        units = normalised(queries)
-        cosines = self._vectors.cosines(units)
-        # A query without direction is no evidence rather than similarity 0.
-        cosines[~units.any(axis=1)] = np.nan
-        return cosines
 
     def _catch_up(self) -> bool:
         """Apply what was written since; False when loading anew is the better way."""
@@ -280,3 +278,71 @@ class ViewCache:
                 oldest, _ = self._views.popitem(last=False)
                 self._total -= self._sizes.pop(oldest, 0)
         return view
+
+
+class VectorMatrix:
+    """Row r belongs to memory r: its first vector or zeros; more vectors lie in a side block."""
+
+    def __init__(self, dims: int, room: int = 16) -> None:
+        self.dims = dims
+        self._main = Column(np.float32, dims, room=room)
+        self._more = Column(np.float32, dims, room=0)
+        self._owner = Column(np.int32)
+        self._has = Column(np.bool_)
+        self._missing = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self._main.nbytes + self._more.nbytes
+
+    def extend(self, blobs: Sequence[bytes | None]) -> None:
+        """Add memories by their stored vectors; None: no vector."""
+        size = 4 * self.dims
+        if blobs and all(blob is not None and len(blob) == size for blob in blobs):
+            joined = b"".join(blob for blob in blobs if blob)
+            self._add(np.frombuffer(joined, np.float32).reshape(-1, self.dims))
+            return
+        for blob in blobs:
+            units = normalised(np.frombuffer(blob or b"", np.float32).reshape(-1, self.dims or 1))
+            # A zero vector is no evidence, so it must not stand in for one that is.
+            units = units[units.any(axis=1)][:, : self.dims]
+            row = len(self._has.values)
+            self._add(units[:1] if len(units) else np.zeros((1, self.dims), np.float32))
+            self._more.extend(units[1:])
+            self._owner.extend(np.full(max(len(units) - 1, 0), row, np.int32))
+
+    def cosines(self, queries: Floats) -> Floats:
+        """Cosine of each unit query (rows of the result) with each memory; NaN: no vector."""
+        # One query is a plain product with a vector: no transposed copy, no gather.
+        scores = _product(self._main.values, queries)
+        if len(self._owner.values):
+            more = _product(self._more.values, queries)
+            for row, extra in zip(scores, more, strict=True):
+                np.maximum.at(row, self._owner.values, extra)
+        if self._missing:
+            scores[:, ~self._has.values] = np.nan
+        return np.clip(scores, -1.0, 1.0, out=scores)
+
+    def similarity(self, rows: Sequence[int]) -> Floats:
+        """Cosine between each two memories by their first vectors; NaN: no vector."""
+        chosen = np.asarray(rows, np.intp)
+        vectors = self._main.values[chosen]
+        alike: Floats = np.clip(vectors @ vectors.T, -1.0, 1.0)
+        without = ~self._has.values[chosen]
+        alike[without, :] = np.nan
+        alike[:, without] = np.nan
+        return alike
+
+    def _add(self, vectors: Floats) -> None:
+        units = normalised(vectors)
+        has: BoolArray = np.asarray(units.any(axis=1))
+        self._main.extend(units)
+        self._has.extend(has)
+        self._missing += int(len(has) - has.sum())
+
+
+def _product(rows: Floats, queries: Floats) -> Floats:
+    if len(queries) == 1:
+        return np.asarray(rows @ queries[0])[None, :]
+    return np.ascontiguousarray((rows @ queries.T).T)

@@ -11,7 +11,7 @@ from langmem_recall.errors import InputError, StoreError
 from langmem_recall.stores.local import rows as local_rows
 from langmem_recall.stores.local import view as local_view
 from langmem_recall.stores.local.store import LocalStore
-from langmem_recall.stores.local.vectors import VectorMatrix
+from langmem_recall.stores.local.view import VectorMatrix
 
 NS = ("users", "ann")
 
