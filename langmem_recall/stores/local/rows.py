@@ -18,8 +18,7 @@ from langgraph.store.base import Item, SearchItem
 
 from langmem_recall.errors import StoreError
 from langmem_recall.memory.value import read_memory
-from langmem_recall.ranking.catalog import TRAITS_VERSION, Catalog, Traits
-from langmem_recall.ranking.lexical import LexicalIndex
+from langmem_recall.ranking.catalog import TRAITS_VERSION, Traits
 from langmem_recall.types import Memory, MemoryId, Namespace, Usage
 
 logger = logging.getLogger(__name__)
@@ -216,15 +215,12 @@ def delete_ids(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
     """Delete items with all that belongs to them, and log it for processes that loaded them."""
     if not ids:
         return
-    parameters = [(item_id,) for item_id in ids]
-    name = "SELECT namespace, key FROM items WHERE id = ?"
-    names = [connection.execute(name, item_id).fetchone() for item_id in parameters]
     connection.executemany(
-        "INSERT INTO tombstones VALUES (?, ?, ?)",
-        [(seq, *name) for seq, name in enumerate(names, take_seqs(connection, len(names)))],
+        "INSERT INTO tombstones SELECT ?, namespace, key FROM items WHERE id = ?",
+        enumerate(ids, take_seqs(connection, len(ids))),
     )
     for table in ("items", "traits", "vectors"):
-        connection.executemany(f"DELETE FROM {table} WHERE id = ?", parameters)
+        connection.executemany(f"DELETE FROM {table} WHERE id = ?", ((item,) for item in ids))
     surplus = connection.execute(
         "SELECT seq FROM tombstones ORDER BY seq DESC LIMIT 1 OFFSET ?", (MAX_TOMBSTONES,)
     ).fetchone()
@@ -247,23 +243,6 @@ def find_usage(connection: sqlite3.Connection, memory_id: MemoryId) -> Usage:
         (encode_namespace(memory_id[0]), memory_id[1]),
     ).fetchone()
     return Usage(*found) if found else Usage()
-
-
-class TraitsRow(NamedTuple):
-    """One row of the table of traits; `terms` is int32 pairs of a term's number and its count."""
-
-    id: int
-    thread: str | None
-    position: float
-    speaker: str | None
-    flags: int
-    supersedes: str | None
-    terms: bytes
-
-    def superseded(self) -> tuple[MemoryId, ...]:
-        """Ids that this memory supersedes."""
-        pairs = json.loads(self.supersedes) if self.supersedes else []
-        return tuple((tuple(namespace), key) for namespace, key in pairs)
 
 
 class Vocabulary:
@@ -299,17 +278,26 @@ class Vocabulary:
             self.terms, self.numbers = terms, numbers
             self._scrubs = max(scrubs, self._scrubs)
 
-    def decode(self, row: TraitsRow) -> Traits:
-        """Traits as ranking reads them, each term as often as it occurs."""
-        pairs = np.frombuffer(row.terms, np.int32).reshape(-1, 2).tolist()
+    def decode(self, *columns: Any) -> Traits:
+        """A row of traits behind its id as ranking reads it, each term as often as it occurs."""
+        thread, position, speaker, flags, supersedes, stored = columns
+        pairs = np.frombuffer(stored, np.int32).reshape(-1, 2).tolist()
         terms = [self.terms[number] for number, count in pairs for _ in range(count)]
-        return Traits(terms, row.thread, row.position, row.speaker, row.flags, row.superseded())
+        return Traits(terms, thread, position, speaker, flags, decode_ids(supersedes))
+
+
+def decode_ids(stored: str | None) -> tuple[MemoryId, ...]:
+    """The ids of memories that another one supersedes."""
+    return tuple((tuple(namespace), key) for namespace, key in json.loads(stored or "[]"))
 
 
 def write_traits(
     connection: sqlite3.Connection, vocabulary: Vocabulary, traits: Iterable[tuple[int, Traits]]
 ) -> None:
-    """Write traits by item id; new terms are not in the vocabulary until they are committed."""
+    """Write traits by item id, terms as int32 pairs of a term's number and its count.
+
+    New terms are not in the vocabulary until they are committed.
+    """
     new: dict[str, int] = {}
     rows = []
     for item_id, found in traits:
@@ -321,52 +309,10 @@ def write_traits(
             pairs.extend((number, count))
         supersedes = json.dumps(found.supersedes) if found.supersedes else None
         known = (found.thread, found.position, found.speaker, found.flags, supersedes)
-        rows.append(TraitsRow(item_id, *known, pairs.tobytes()))
+        rows.append((item_id, *known, pairs.tobytes()))
     connection.executemany("INSERT INTO vocabulary (term, id) VALUES (?, ?)", new.items())
     connection.executemany("INSERT OR REPLACE INTO traits VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
     write_meta(connection, traits=TRAITS_VERSION)
-
-
-def read_catalog(
-    rows: Iterable[tuple[MemoryId, TraitsRow]], vocabulary: Vocabulary
-) -> tuple[Catalog, array[int]]:
-    """The catalog of many memories and their item ids, in the order of the rows."""
-    # Gathered by columns: the rows of 100,000 memories would outweigh their index.
-    ids, positions, flags, sizes = array("q"), array("d"), array("B"), array("i")
-    names: list[MemoryId] = []
-    threads: list[str | None] = []
-    speakers: list[str | None] = []
-    supersedes: list[tuple[int, tuple[MemoryId, ...]]] = []
-    joined = bytearray()
-    for name, row in rows:
-        if row.supersedes:
-            supersedes.append((len(ids), row.superseded()))
-        ids.append(row.id)
-        names.append(name)
-        threads.append(row.thread)
-        positions.append(row.position)
-        speakers.append(row.speaker)
-        flags.append(row.flags)
-        sizes.append(len(row.terms) // 8)
-        joined += row.terms
-    pairs = np.frombuffer(joined, np.int32).reshape(-1, 2)
-    starts = np.zeros(len(sizes) + 1, np.int32)
-    np.cumsum(sizes, out=starts[1:])
-    running = np.zeros(len(pairs) + 1, np.int64)
-    np.cumsum(pairs[:, 1], out=running[1:])
-    # The file's numbers without gaps, so that a small namespace has a small vocabulary.
-    is_used = np.zeros(int(pairs[:, 0].max()) + 1 if len(pairs) else 0, np.bool_)
-    is_used[pairs[:, 0]] = True
-    places = np.cumsum(is_used, dtype=np.int32) - 1
-    lexical = LexicalIndex.from_counts(
-        [vocabulary.terms[number] for number in np.flatnonzero(is_used).tolist()],
-        np.diff(running[starts]).astype(np.int32),
-        starts,
-        places[pairs[:, 0]].astype(np.int32),
-        np.ascontiguousarray(pairs[:, 1]),
-    )
-    catalog = Catalog.from_columns(names, lexical, threads, positions, speakers, flags, supersedes)
-    return catalog, ids
 
 
 def scrub(connection: sqlite3.Connection) -> None:

@@ -180,10 +180,8 @@ class LocalStore(BaseStore):
     def erase(self, namespace: Namespace) -> int:
         """Delete everything at or below a namespace, expired items too; returns how many items."""
         with self._file.writing() as connection:
-            found = connection.execute(
-                "SELECT id FROM items WHERE namespace >= ? AND namespace < ?",
-                rows.bounds(namespace),
-            ).fetchall()
+            below = "SELECT id FROM items WHERE namespace >= ? AND namespace < ?"
+            found = connection.execute(below, rows.bounds(namespace)).fetchall()
             rows.delete_ids(connection, [row[0] for row in found])
         return len(found)
 
@@ -371,13 +369,13 @@ def check_op(op: Any) -> None:
     names: Sequence[Any] = ()
     if isinstance(op, GetOp | PutOp):
         names = (*op.namespace, op.key)
-    else:
-        if isinstance(op, SearchOp):
-            names = op.namespace_prefix
-            check_filter(op.filter)
-        for name, count in (("limit", op.limit), ("offset", op.offset)):
-            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                raise InputError(f"{name} must be a whole number from 0, got {count!r:.80}.")
+    elif isinstance(op, SearchOp):
+        names = op.namespace_prefix
+        check_filter(op.filter)
+    for name in ("limit", "offset"):
+        count = getattr(op, name, 0)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise InputError(f"{name} must be a whole number from 0, got {count!r:.80}.")
     for name in names:
         try:
             name.encode()

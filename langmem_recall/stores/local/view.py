@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,17 +19,17 @@ from langmem_recall.errors import StoreError
 from langmem_recall.filters import check_filter, matches
 from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray
 from langmem_recall.ranking.catalog import Catalog
+from langmem_recall.ranking.lexical import LexicalIndex
 from langmem_recall.stores.local.embedder import Embedder, Floats, normalised
 from langmem_recall.stores.local.file import LocalFile
 from langmem_recall.stores.local.rows import (
     Record,
-    TraitsRow,
     Vocabulary,
     bounds,
+    decode_ids,
     decode_namespace,
     expired_ids,
     find_records,
-    read_catalog,
     read_meta,
     readable,
 )
@@ -182,21 +183,15 @@ class LocalView:
         """One page of rows: by cosine, then those without one; equals in the order of writing."""
         # The last bit of a product depends on a row's place; rounded, equal texts stay equal.
         cosines = np.round(self.cosines([vector])[0].astype(np.float32), 6)
-        ranked = np.where(visible & ~np.isnan(cosines), cosines, -np.inf)
-        ids = self._ids.values
-        scored = int(np.count_nonzero(ranked > -np.inf))
-        page: list[tuple[int, float | None]] = []
-        if count := min(scored, offset + limit):
-            # All that tie with the last one compete, so that a page never depends on the partition.
-            rows = np.flatnonzero(ranked >= np.partition(ranked, -count)[-count])
-            best = rows[np.lexsort((ids[rows], -ranked[rows]))][offset:count]
-            page = [(int(row), float(ranked[row])) for row in best]
-        if len(page) < limit:
-            start = max(offset - scored, 0)
-            rest = np.flatnonzero(visible & np.isnan(cosines))
-            rest = rest[np.argsort(ids[rest], kind="stable")]
-            page += [(int(row), None) for row in rest[start : start + limit - len(page)]]
-        return page
+        # No cosine ranks below every cosine.
+        ranked = np.where(visible, np.nan_to_num(cosines, nan=-2.0), -np.inf)
+        count = min(int(visible.sum()), offset + limit)
+        if not count:
+            return []
+        # All that tie with the last one compete, so that a page never depends on the partition.
+        rows = np.flatnonzero(ranked >= np.partition(ranked, -count)[-count])
+        best = rows[np.lexsort((self._ids.values[rows], -ranked[rows]))][offset:count].tolist()
+        return [(row, None if np.isnan(cosines[row]) else float(cosines[row])) for row in best]
 
     def _catch_up(self) -> bool:
         """Apply what was written since; False when loading anew is the better way."""
@@ -216,10 +211,9 @@ class LocalView:
             for namespace, key in connection.execute(_DELETED, where):
                 catalog.remove((decode_namespace(namespace), key))
             # The cursor is read row by row, or a large change would be in memory twice.
-            for namespace, key, blob, *row in connection.execute(_NEW, where):
-                traits = TraitsRow(*row)
-                catalog.put((decode_namespace(namespace), key), self._vocabulary.decode(traits))
-                self._ids.append(traits.id)
+            for namespace, key, blob, item_id, *traits in connection.execute(_NEW, where):
+                catalog.put((decode_namespace(namespace), key), self._vocabulary.decode(*traits))
+                self._ids.append(item_id)
                 self._vectors.extend([blob])
         meta.update(latest)
         return catalog.rows - catalog.size <= max(MAX_DEAD_ROWS, catalog.rows // 4)
@@ -230,22 +224,50 @@ def _load_contents(
 ) -> tuple[Catalog, VectorMatrix, Column, dict[str, Any]]:
     """Catalog, vectors and item ids, which share row numbers, and what the file says of itself."""
     meta, where = read_meta(connection), bounds(prefix)
-    count = connection.execute(
+    (count,) = connection.execute(
         "SELECT count(*) FROM items WHERE namespace >= ? AND namespace < ?", where
-    ).fetchone()[0]
+    ).fetchone()
     # Room to grow: it is not resident before it is used, and saves a copy at the next write.
     vectors = VectorMatrix(meta.get("dims", 0), count + count // 8 + 16)
+    # Gathered by columns: the rows of 100,000 memories would outweigh their index.
+    ids, positions, flags, sizes = Column(np.int64), array("d"), array("B"), array("i")
+    names: list[MemoryId] = []
+    threads: list[str | None] = []
+    speakers: list[str | None] = []
+    supersedes: list[tuple[int, tuple[MemoryId, ...]]] = []
+    joined = bytearray()
     cursor = connection.execute(_ALL, where)
-
-    def rows() -> Iterator[tuple[MemoryId, TraitsRow]]:
-        # In chunks, so that the blobs are never all in memory beside the matrix.
-        while chunk := cursor.fetchmany(_CHUNK):
-            vectors.extend([row[2] for row in chunk])
-            yield from (((decode_namespace(row[0]), row[1]), TraitsRow(*row[3:])) for row in chunk)
-
-    catalog, item_ids = read_catalog(rows(), vocabulary)
-    ids = Column(np.int64)
-    ids.extend(item_ids)
+    # In chunks, so that the blobs are never all in memory beside the matrix.
+    while chunk := cursor.fetchmany(_CHUNK):
+        vectors.extend([row[2] for row in chunk])
+        ids.extend([row[3] for row in chunk])
+        for namespace, key, _, _, thread, position, speaker, flag, superseded, terms in chunk:
+            if superseded:
+                supersedes.append((len(names), decode_ids(superseded)))
+            names.append((decode_namespace(namespace), key))
+            threads.append(thread)
+            positions.append(position)
+            speakers.append(speaker)
+            flags.append(flag)
+            sizes.append(len(terms) // 8)
+            joined += terms
+    pairs = np.frombuffer(joined, np.int32).reshape(-1, 2)
+    starts = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=starts[1:])
+    running = np.zeros(len(pairs) + 1, np.int64)
+    np.cumsum(pairs[:, 1], out=running[1:])
+    # The file's numbers without gaps, so that a small namespace has a small vocabulary.
+    is_used = np.zeros(int(pairs[:, 0].max()) + 1 if len(pairs) else 0, np.bool_)
+    is_used[pairs[:, 0]] = True
+    places = np.cumsum(is_used, dtype=np.int32) - 1
+    lexical = LexicalIndex.from_counts(
+        [vocabulary.terms[number] for number in np.flatnonzero(is_used).tolist()],
+        np.diff(running[starts]).astype(np.int32),
+        starts,
+        places[pairs[:, 0]].astype(np.int32),
+        np.ascontiguousarray(pairs[:, 1]),
+    )
+    catalog = Catalog.from_columns(names, lexical, threads, positions, speakers, flags, supersedes)
     return catalog, vectors, ids, meta
 
 
@@ -289,7 +311,6 @@ class VectorMatrix:
         self._more = Column(np.float32, dims, room=0)
         self._owner = Column(np.int32)
         self._has = Column(np.bool_)
-        self._missing = 0
 
     @property
     def nbytes(self) -> int:
@@ -320,7 +341,7 @@ class VectorMatrix:
             more = _product(self._more.values, queries)
             for row, extra in zip(scores, more, strict=True):
                 np.maximum.at(row, self._owner.values, extra)
-        if self._missing:
+        if not self._has.values.all():
             scores[:, ~self._has.values] = np.nan
         return np.clip(scores, -1.0, 1.0, out=scores)
 
@@ -336,10 +357,8 @@ class VectorMatrix:
 
     def _add(self, vectors: Floats) -> None:
         units = normalised(vectors)
-        has: BoolArray = np.asarray(units.any(axis=1))
         self._main.extend(units)
-        self._has.extend(has)
-        self._missing += int(len(has) - has.sum())
+        self._has.extend(np.asarray(units.any(axis=1)))
 
 
 def _product(rows: Floats, queries: Floats) -> Floats:

@@ -230,11 +230,8 @@ class Writer:
         """Embed one batch of waiting texts; returns how many memories got their vectors."""
         with self._file.reading() as connection:
             meta = rows.read_meta(connection)
-            pending = connection.execute(
-                "SELECT id, digest FROM vectors WHERE vectors IS NULL ORDER BY id LIMIT ?",
-                (4 * BATCH,),
-            )
-            digests = dict(pending.fetchall())
+            pending = "SELECT id, digest FROM vectors WHERE vectors IS NULL ORDER BY id LIMIT ?"
+            digests = dict(connection.execute(pending, (4 * BATCH,)).fetchall())
             self._has_pending = bool(digests)
             # Those that failed least first, so that a bad text cannot block the rest.
             ids = sorted(digests, key=lambda item_id: self._failures[item_id])
