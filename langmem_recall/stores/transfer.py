@@ -26,7 +26,8 @@ from langmem_recall.flows.quarantine import (
 from langmem_recall.flows.read import POLICIES
 from langmem_recall.flows.write import WAITING
 from langmem_recall.guard.judge import Guard, allow_all, default_guard
-from langmem_recall.stores.local.rows import (
+from langmem_recall.stores.local.store import LocalStore, check_op
+from langmem_recall.stores.local.tables import (
     Record,
     bounds,
     decode_namespace,
@@ -35,7 +36,6 @@ from langmem_recall.stores.local.rows import (
     to_datetime,
     to_microseconds,
 )
-from langmem_recall.stores.local.store import LocalStore, check_op
 from langmem_recall.stores.local.writer import Put, new_put
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 

@@ -6,7 +6,6 @@ import json
 import sqlite3
 import threading
 from array import array
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -20,19 +19,10 @@ from langmem_recall.filters import check_filter, matches
 from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray
 from langmem_recall.ranking.catalog import Catalog
 from langmem_recall.ranking.lexical import LexicalIndex
+from langmem_recall.stores.local import tables
 from langmem_recall.stores.local.embedder import Embedder, Floats, normalised
 from langmem_recall.stores.local.file import LocalFile
-from langmem_recall.stores.local.rows import (
-    Record,
-    Vocabulary,
-    bounds,
-    decode_ids,
-    decode_namespace,
-    expired_ids,
-    find_records,
-    read_meta,
-    readable,
-)
+from langmem_recall.stores.local.tables import Record, Vocabulary
 from langmem_recall.types import MemoryId, Namespace
 
 MAX_RECORDS = 4_096
@@ -72,6 +62,8 @@ class LocalView:
         """Held by readers and by the refresh that brings the view up to date."""
         self.catalog = Catalog()
         """Words, threads and speakers by row."""
+        self.counted_bytes = 0
+        """What the store last counted for it."""
         self._vectors = VectorMatrix(0)
         self._ids = Column(np.int64)
         self._meta: dict[str, Any] = {}
@@ -131,7 +123,7 @@ class LocalView:
         matching = self.catalog.alive.copy()
         if omit_expired:
             with self._file.reading() as connection:
-                expired = expired_ids(connection, self.prefix, self._clock())
+                expired = tables.expired_ids(connection, self.prefix, self._clock())
             if expired:
                 matching &= ~np.isin(self._ids.values, expired)
         if filter:
@@ -142,8 +134,8 @@ class LocalView:
             passing: list[int] = []
             for start in range(0, len(new), _CHUNK):
                 with self._file.reading() as connection:
-                    found = find_records(connection, new[start : start + _CHUNK].tolist())
-                values = readable(found.values())
+                    found = tables.find_records(connection, new[start : start + _CHUNK].tolist())
+                values = tables.readable(found.values())
                 passing += [record.id for record, value in values if matches(value, filter)]
             if len(self._masks) >= MAX_MASKS:
                 del self._masks[next(iter(self._masks))]
@@ -167,9 +159,9 @@ class LocalView:
         missing = {int(self._ids.values[r]): r for r in rows if r not in self._records}
         if missing:
             with self._file.reading() as connection:
-                found = find_records(connection, list(missing))
+                found = tables.find_records(connection, list(missing))
             self._records.update(
-                (missing[record.id], record) for record, _ in readable(found.values())
+                (missing[record.id], record) for record, _ in tables.readable(found.values())
             )
             for row in missing.values():
                 # What is gone or damaged must not take up a place in the next answer.
@@ -197,7 +189,7 @@ class LocalView:
         """Apply what was written since; False when loading anew is the better way."""
         catalog, meta = self.catalog, self._meta
         with self._file.reading() as connection:
-            latest = read_meta(connection)
+            latest = tables.read_meta(connection)
             seq = meta.get("seq", 0)
             if latest.get("seq", 0) == seq:
                 return True
@@ -207,12 +199,13 @@ class LocalView:
             if is_replaced or latest.get("pruned", 0) > seq:
                 return False
             self._vocabulary.catch_up(connection)
-            where = (seq, *bounds(self.prefix))
+            where = (seq, *tables.bounds(self.prefix))
             for namespace, key in connection.execute(_DELETED, where):
-                catalog.remove((decode_namespace(namespace), key))
+                catalog.remove((tables.decode_namespace(namespace), key))
             # The cursor is read row by row, or a large change would be in memory twice.
             for namespace, key, blob, item_id, *traits in connection.execute(_NEW, where):
-                catalog.put((decode_namespace(namespace), key), self._vocabulary.decode(*traits))
+                name = (tables.decode_namespace(namespace), key)
+                catalog.put(name, self._vocabulary.decode(*traits))
                 self._ids.append(item_id)
                 self._vectors.extend([blob])
         meta.update(latest)
@@ -223,7 +216,7 @@ def _load_contents(
     connection: sqlite3.Connection, prefix: Namespace, vocabulary: Vocabulary
 ) -> tuple[Catalog, VectorMatrix, Column, dict[str, Any]]:
     """Catalog, vectors and item ids, which share row numbers, and what the file says of itself."""
-    meta, where = read_meta(connection), bounds(prefix)
+    meta, where = tables.read_meta(connection), tables.bounds(prefix)
     (count,) = connection.execute(
         "SELECT count(*) FROM items WHERE namespace >= ? AND namespace < ?", where
     ).fetchone()
@@ -243,8 +236,8 @@ def _load_contents(
         ids.extend([row[3] for row in chunk])
         for namespace, key, _, _, thread, position, speaker, flag, superseded, terms in chunk:
             if superseded:
-                supersedes.append((len(names), decode_ids(superseded)))
-            names.append((decode_namespace(namespace), key))
+                supersedes.append((len(names), tables.decode_ids(superseded)))
+            names.append((tables.decode_namespace(namespace), key))
             threads.append(thread)
             positions.append(position)
             speakers.append(speaker)
@@ -269,37 +262,6 @@ def _load_contents(
     )
     catalog = Catalog.from_columns(names, lexical, threads, positions, speakers, flags, supersedes)
     return catalog, vectors, ids, meta
-
-
-class ViewCache:
-    """Views by prefix; the longest unused go when together they take too much memory."""
-
-    def __init__(self, make: Callable[[Namespace], LocalView], limit_bytes: int) -> None:
-        self._make = make
-        self._limit_bytes = limit_bytes
-        self._lock = threading.Lock()
-        # The longest unused first.
-        self._views: OrderedDict[Namespace, LocalView] = OrderedDict()
-        self._sizes: dict[Namespace, int] = {}
-        self._total = 0
-
-    def get(self, prefix: Namespace) -> LocalView:
-        """The view of a prefix, loaded and up to date."""
-        with self._lock:
-            view = self._views.pop(prefix, None) or self._make(prefix)
-            self._views[prefix] = view
-        # Not under the cache's lock: loading one namespace must not hold up the others.
-        view.refresh()
-        with self._lock:
-            # Another thread may have let it go meanwhile.
-            if prefix in self._views:
-                size = view.nbytes
-                self._total += size - self._sizes.get(prefix, 0)
-                self._sizes[prefix] = size
-            while self._total > self._limit_bytes and len(self._views) > 1:
-                oldest, _ = self._views.popitem(last=False)
-                self._total -= self._sizes.pop(oldest, 0)
-        return view
 
 
 class VectorMatrix:

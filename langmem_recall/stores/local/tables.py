@@ -211,10 +211,10 @@ def expired_ids(connection: sqlite3.Connection, prefix: Namespace, by: int) -> l
     return [row[0] for row in rows]
 
 
-def delete_ids(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
-    """Delete items with all that belongs to them, and log it for processes that loaded them."""
+def delete_ids(connection: sqlite3.Connection, ids: Sequence[int]) -> int:
+    """Delete items with what belongs to them, log it for other processes; returns how many."""
     if not ids:
-        return
+        return 0
     connection.executemany(
         "INSERT INTO tombstones SELECT ?, namespace, key FROM items WHERE id = ?",
         enumerate(ids, take_seqs(connection, len(ids))),
@@ -227,6 +227,7 @@ def delete_ids(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
     if surplus:
         connection.execute("DELETE FROM tombstones WHERE seq <= ?", surplus)
         write_meta(connection, pruned=surplus[0])
+    return len(ids)
 
 
 def take_seqs(connection: sqlite3.Connection, count: int) -> int:
