@@ -249,12 +249,9 @@ def _size(path: str) -> int:
 def _connect(path: str, is_immutable: bool = False) -> sqlite3.Connection:
     # Never made anew: a file that is gone must not be mistaken for an empty one.
     how = "immutable=1" if is_immutable else "mode=rw"
+    uri = path if path == MEMORY else f"{Path(path).as_uri()}?{how}"
     connection = sqlite3.connect(
-        path if path == MEMORY else f"{Path(path).as_uri()}?{how}",
-        uri=path != MEMORY,
-        timeout=BUSY_SECONDS,
-        isolation_level=None,
-        check_same_thread=False,
+        uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
     # FULL, so that an acknowledged write outlives a power cut too: in WAL mode it costs one
     # fsync a transaction, and a batch is one transaction.

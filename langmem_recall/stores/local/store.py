@@ -189,14 +189,14 @@ class LocalStore(BaseStore):
     def drop_usage_below(self, namespace: Namespace) -> int:
         """Forget all usage at or below a namespace; returns of how many memories."""
         with self._file.writing() as connection:
-            below = "DELETE FROM usage WHERE namespace >= ? AND namespace < ?"
-            return connection.execute(below, tables.bounds(namespace)).rowcount
+            delete = f"DELETE FROM usage WHERE {tables.BELOW}"
+            return connection.execute(delete, tables.bounds(namespace)).rowcount
 
     def erase(self, namespace: Namespace) -> int:
         """Delete everything at or below a namespace, expired items too; returns how many items."""
         with self._file.writing() as connection:
-            below = "SELECT id FROM items WHERE namespace >= ? AND namespace < ?"
-            found = connection.execute(below, tables.bounds(namespace)).fetchall()
+            select = f"SELECT id FROM items WHERE {tables.BELOW}"
+            found = connection.execute(select, tables.bounds(namespace))
             return tables.delete_ids(connection, [row[0] for row in found])
 
     def compact(self) -> bool:

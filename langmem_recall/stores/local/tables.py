@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 MAX_TOMBSTONES = 50_000
 """Deletions that slow readers can still catch up on; beyond it they load anew."""
 
+BELOW = "namespace >= ? AND namespace < ?"
+"""What lies within the `bounds` of a prefix."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CHUNK = 500
 """Below the number of parameters that any SQLite takes."""
@@ -183,8 +185,7 @@ def list_records(
 ) -> Iterator[Record]:
     """Records under a prefix, latest update first; without those expired by then, if given."""
     ids = connection.execute(
-        f"SELECT id FROM items WHERE namespace >= ? AND namespace < ? AND {_UNEXPIRED} "
-        "ORDER BY updated_at DESC, id",
+        f"SELECT id FROM items WHERE {BELOW} AND {_UNEXPIRED} ORDER BY updated_at DESC, id",
         (*bounds(prefix), expired_by, expired_by),
     )
     # Values are read a chunk at a time: sorting them along would drag every text through memory.

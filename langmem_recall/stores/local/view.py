@@ -36,14 +36,12 @@ _SELECT = (
     "t.supersedes, t.terms FROM items i {index} CROSS JOIN traits t ON t.id = i.id "
     "LEFT JOIN vectors v ON v.id = i.id WHERE {where}"
 )
-_ALL = _SELECT.format(index="INDEXED BY items_name", where="i.namespace >= ? AND i.namespace < ?")
+_ALL = _SELECT.format(index="INDEXED BY items_name", where=tables.BELOW)
 _NEW = _SELECT.format(
     index="INDEXED BY items_seq",
     where="i.seq > ? AND +i.namespace >= ? AND +i.namespace < ? ORDER BY i.seq",
 )
-_DELETED = (
-    "SELECT namespace, key FROM tombstones WHERE seq > ? AND namespace >= ? AND namespace < ?"
-)
+_DELETED = f"SELECT namespace, key FROM tombstones WHERE seq > ? AND {tables.BELOW}"
 
 
 class LocalView:
@@ -217,9 +215,8 @@ def _load_contents(
 ) -> tuple[Catalog, VectorMatrix, Column, dict[str, Any]]:
     """Catalog, vectors and item ids, which share row numbers, and what the file says of itself."""
     meta, where = tables.read_meta(connection), tables.bounds(prefix)
-    (count,) = connection.execute(
-        "SELECT count(*) FROM items WHERE namespace >= ? AND namespace < ?", where
-    ).fetchone()
+    total = f"SELECT count(*) FROM items WHERE {tables.BELOW}"
+    (count,) = connection.execute(total, where).fetchone()
     # Room to grow: it is not resident before it is used, and saves a copy at the next write.
     vectors = VectorMatrix(meta.get("dims", 0), count + count // 8 + 16)
     # Gathered by columns: the rows of 100,000 memories would outweigh their index.
