@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -93,8 +93,7 @@ class LocalBackend(GenericBackend):
         """Match the words, embed the parts, then score every memory at once."""
         if view is None:
             return (yield from super().find(request, view, null))
-        opened = cast(LocalView, view)
-        matched: MatchedCue = yield Call(lambda: _match(request, opened))
+        matched: MatchedCue = yield Call(partial(_match, request, view))
         vectors: Sequence[Sequence[float]] | None = None
         degraded: list[str] = []
         if self.has_vectors:
@@ -102,9 +101,8 @@ class LocalBackend(GenericBackend):
                 vectors = yield Embed([part.dense_text for part in matched.parts])
             except Exception as error:
                 degraded.append(f"the embedder failed ({described(error)}); lexical only")
-        found: ReadResult = yield Call(
-            lambda: _score_all(request, opened, matched, vectors, null, degraded)
-        )
+        score = partial(_score_all, request, view, matched, vectors, null, degraded)
+        found: ReadResult = yield Call(score)
         return found
 
     def without_vectors(
