@@ -174,7 +174,8 @@ class LocalView:
         # The last bit of a product depends on a row's place; rounded, equal texts stay equal.
         cosines = np.round(self.cosines([vector])[0].astype(np.float32), 6)
         # No cosine ranks below every cosine.
-        ranked = np.where(visible, np.nan_to_num(cosines, nan=-2.0), -np.inf)
+        ranked = np.where(np.isnan(cosines), -2.0, cosines)
+        ranked[~visible] = -np.inf
         count = min(int(visible.sum()), offset + limit)
         if not count:
             return []
