@@ -34,7 +34,8 @@ from langmem_recall.flows.write import WAITING
 from langmem_recall.guard.judge import Guard, allow_all, default_guard
 from langmem_recall.memory.value import TEXT_FIELDS
 from langmem_recall.stores.backend import backend_of
-from langmem_recall.stores.local.rows import (
+from langmem_recall.stores.local.store import LocalStore, check_op
+from langmem_recall.stores.local.tables import (
     Record,
     bounds,
     decode_namespace,
@@ -43,7 +44,6 @@ from langmem_recall.stores.local.rows import (
     to_datetime,
     to_microseconds,
 )
-from langmem_recall.stores.local.store import LocalStore, check_op
 from langmem_recall.stores.local.writer import Put, new_put
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 
@@ -213,7 +213,7 @@ def _judge(
 
     Keys of lines that are still to come are in the second map of `puts`: they are not free.
     """
-    memory = put.memory(put.created_at)
+    memory = put.memory()
     decision = Decision.from_dict(brought) if isinstance(brought, Mapping) else None
     if decision is None or decision.digest != digest_of(memory):
         decision, _ = decide(guard, memory)

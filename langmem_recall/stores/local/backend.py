@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -26,10 +26,9 @@ from langmem_recall.flows.candidates import (
 )
 from langmem_recall.flows.effects import Call, Embed, Plan
 from langmem_recall.flows.usage import UsageBackend, UsageBatch, checked_usage
-from langmem_recall.ranking.arrays import BoolArray, FloatArray
+from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.calibration import NullDistribution
-from langmem_recall.ranking.catalog import Catalog
-from langmem_recall.ranking.evidence import EvidenceTable, score_evidence
+from langmem_recall.ranking.evidence import score_evidence
 from langmem_recall.stores.backend import Clock, GenericBackend
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.local.view import LocalView
@@ -91,8 +90,7 @@ class LocalBackend(GenericBackend):
         """Match the words, embed the parts, then score every memory at once."""
         if view is None:
             return (yield from super().find(request, view, null))
-        opened = cast(LocalView, view)
-        matched: MatchedCue = yield Call(lambda: _match(request, opened))
+        matched: MatchedCue = yield Call(partial(_match, request, view))
         vectors: Sequence[Sequence[float]] | None = None
         degraded: list[str] = []
         if self.has_vectors:
@@ -100,9 +98,8 @@ class LocalBackend(GenericBackend):
                 vectors = yield Embed([part.dense_text for part in matched.parts])
             except Exception as error:
                 degraded.append(f"the embedder failed ({described(error)}); lexical only")
-        found: ReadResult = yield Call(
-            lambda: _score_all(request, opened, matched, vectors, null, degraded)
-        )
+        score = partial(_score_all, request, view, matched, vectors, null, degraded)
+        found: ReadResult = yield Call(score)
         return found
 
     def without_vectors(
@@ -154,21 +151,29 @@ def _score_all(
         visible = view.matching(request.filter)
         if not request.prefix:
             # Only the empty namespace has records of our own below it.
-            owners = (catalog.id(row)[0][0] for row in range(catalog.rows))
-            own = (owner == SIDECAR_ROOT for owner in owners)
-            visible = visible & ~np.fromiter(own, np.bool_, catalog.rows)
+            roots = (catalog.id(row)[0][0] for row in range(catalog.rows))
+            visible &= np.fromiter((root != SIDECAR_ROOT for root in roots), np.bool_, catalog.rows)
         # Memories without a cosine come after all that have one, by relevance.
         similarities = np.where(np.isnan(table.dense), table.relevance - 3.0, table.dense)
-        head = _head(request, catalog, matched, table, visible, similarities)
+        # The rows that are ranked: best by what the blend reads, and best by words.
+        policy = request.policy
+        key = table.relevance if policy.blend == "bounded" else similarities
+        best = top(np.where(visible, key, -np.inf), policy.pool)
+        best += best_by_words(catalog, matched.wordings, policy.rescues)
+        pinned = catalog.pinned() if request.with_pinned else []
+        required = [row for row in map(catalog.row, request.required) if row is not None]
+        shown = [row for row in best if visible[row]]
+        head = list(dict.fromkeys([*shown, *pinned, *required]))
         rest = np.array(visible)
         rest[head] = False
         wanted = request.wanted - len(head)
         beyond_head = top(np.where(rest, similarities, -np.inf), wanted) if wanted > 0 else []
         order = [row for row in beyond_head if rest[row]]
-        items = dict(zip([*head, *order], view.items([*head, *order]), strict=True))
-        live = {row: item for row, item in items.items() if item is not None}
+        items = zip([*head, *order], view.items([*head, *order]), strict=True)
+        live = {row: item for row, item in items if item is not None}
         rows = [row for row in head if row in live]
         memories = [memory_of(live[row]) for row in rows]
+        dense = 0 if cosines is None else int(visible.sum())
         return ReadResult(
             candidates=make_candidates(request, matched, table, rows, memories),
             tail=[
@@ -177,12 +182,9 @@ def _score_all(
                 if row in live
             ],
             items={id_of(item): item for item in live.values()},
-            exhausted=int(visible.sum()) <= len(items),
+            exhausted=int(visible.sum()) <= len(head) + len(order),
             searched=catalog.size,
-            channels={
-                "dense": 0 if cosines is None else int(visible.sum()),
-                "words": int(table.matched.sum()),
-            },
+            channels={"dense": dense, "words": int(table.matched.sum())},
             likeness=partial(likeness_in, view),
             degraded=tuple(degraded),
         )
@@ -201,22 +203,3 @@ def _cosines(
     if not is_finite:
         degraded.append("the embedder gave NaN or infinity; no dense evidence from that")
     return None if np.isnan(cosines).all() else cosines
-
-
-def _head(
-    request: ReadRequest,
-    catalog: Catalog,
-    matched: MatchedCue,
-    table: EvidenceTable,
-    visible: BoolArray,
-    similarities: FloatArray,
-) -> list[int]:
-    """The rows that are ranked: best by what the blend reads, and best by words."""
-    policy = request.policy
-    key = table.relevance if policy.blend == "bounded" else similarities
-    best = top(np.where(visible, key, -np.inf), policy.pool)
-    words = best_by_words(catalog, matched.wordings, policy.rescues)
-    pinned = catalog.pinned() if request.with_pinned else []
-    required = [row for row in map(catalog.row, request.required) if row is not None]
-    shown = [row for row in (*best, *words) if visible[row]]
-    return list(dict.fromkeys([*shown, *pinned, *required]))

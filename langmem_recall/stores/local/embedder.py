@@ -10,13 +10,15 @@ from typing import Any, Literal
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import IndexConfig, ensure_embeddings, get_text_at_path, tokenize_path
+from numpy.typing import NDArray
 
 from langmem_recall.embeddings import DIMS, LocalEmbeddings, embedder_identity, names_model
 from langmem_recall.errors import InputError, RecallError, StoreError, described
-from langmem_recall.stores.local.vectors import Floats, normalised
 from langmem_recall.types import Memory
 
 logger = logging.getLogger(__name__)
+
+Floats = NDArray[np.float32]
 
 BATCH = 256
 """Texts per call of the embedder."""
@@ -89,9 +91,7 @@ class Embedder:
             if self._lacks_fingerprint:
                 self.fingerprint = vectors.get(_PROBE)
         return [
-            b"".join(vectors[text] for text in texts)
-            if all(text in vectors for text in texts)
-            else None
+            b"".join(vectors[text] for text in texts) if vectors.keys() >= set(texts) else None
             for texts in groups
         ]
 
@@ -182,3 +182,12 @@ def _as_array(vector: Any) -> Floats | None:
     except (TypeError, ValueError):
         return None
     return array if array.ndim == 1 and array.size and np.isfinite(array).all() else None
+
+
+def normalised(vectors: Floats) -> Floats:
+    """Rows of unit length; rows that are zero or not finite become zero."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    usable = np.isfinite(lengths) & (lengths > 0)
+    units: Floats = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=usable)
+    return units

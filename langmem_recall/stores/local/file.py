@@ -63,9 +63,7 @@ CREATE TABLE usage (
     PRIMARY KEY (namespace, key)
 ) WITHOUT ROWID;
 """
-_MIGRATIONS = {
-    1: "ALTER TABLE usage ADD COLUMN merit INTEGER NOT NULL DEFAULT 0",
-}
+_MIGRATIONS = {1: "ALTER TABLE usage ADD COLUMN merit INTEGER NOT NULL DEFAULT 0"}
 """What brings a file from a schema version to the next; nothing stored is lost."""
 
 
@@ -125,10 +123,8 @@ class LocalFile:
             return
         with _translated(self.path):
             self.check()
-            with (
-                closing(_connect(self.path, self._is_immutable)) as connection,
-                _transaction(connection, "BEGIN"),
-            ):
+            connection = _connect(self.path, self._is_immutable)
+            with closing(connection), _transaction(connection, "BEGIN"):
                 yield connection
 
     def vacuum(self) -> bool:
@@ -152,11 +148,7 @@ class LocalFile:
                 "name a new file in a folder that this process may write to."
             ) from error
         try:
-            with (
-                self.loading() as source,
-                _translated(path),
-                closing(_connect(path)) as copy,
-            ):
+            with self.loading() as source, _translated(path), closing(_connect(path)) as copy:
                 source.backup(copy)
         except BaseException:
             os.unlink(path)
@@ -257,12 +249,9 @@ def _size(path: str) -> int:
 def _connect(path: str, is_immutable: bool = False) -> sqlite3.Connection:
     # Never made anew: a file that is gone must not be mistaken for an empty one.
     how = "immutable=1" if is_immutable else "mode=rw"
+    uri = path if path == MEMORY else f"{Path(path).as_uri()}?{how}"
     connection = sqlite3.connect(
-        path if path == MEMORY else f"{Path(path).as_uri()}?{how}",
-        uri=path != MEMORY,
-        timeout=BUSY_SECONDS,
-        isolation_level=None,
-        check_same_thread=False,
+        uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
     # FULL, so that an acknowledged write outlives a power cut too: in WAL mode it costs one
     # fsync a transaction, and a batch is one transaction.

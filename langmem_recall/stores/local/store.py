@@ -7,9 +7,9 @@ import logging
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from sys import maxsize
@@ -34,12 +34,11 @@ from langgraph.store.base import (
 from langmem_recall.errors import InputError, described
 from langmem_recall.filters import check_filter, matches
 from langmem_recall.memory.upkeep import reinforced
-from langmem_recall.stores.local import rows
+from langmem_recall.stores.local import tables
 from langmem_recall.stores.local.embedder import Embedder
 from langmem_recall.stores.local.file import MEMORY, LocalFile
-from langmem_recall.stores.local.rows import Record
-from langmem_recall.stores.local.terms import Vocabulary, scrub
-from langmem_recall.stores.local.view import LocalView, ViewCache
+from langmem_recall.stores.local.tables import Record, Vocabulary
+from langmem_recall.stores.local.view import LocalView
 from langmem_recall.stores.local.writer import Writer, new_put
 from langmem_recall.types import MemoryId, Namespace, Usage, UsageDelta
 
@@ -82,10 +81,12 @@ class LocalStore(BaseStore):
         self.ttl_config = ttl
         self._clock = clock
         self._file = LocalFile(path)
-        vocabulary = Vocabulary()
-        self._writer = Writer(self._file, self._embedder, vocabulary)
-        make_view = partial(LocalView, self._file, self._embedder, vocabulary, self._now)
-        self._views = ViewCache(make_view, int(cache_mb * 1_000_000))
+        self._vocabulary = Vocabulary()
+        self._writer = Writer(self._file, self._embedder, self._vocabulary)
+        # The longest unused first, which go when all together take too much memory.
+        self._views: OrderedDict[Namespace, LocalView] = OrderedDict()
+        self._views_lock = threading.Lock()
+        self._free_bytes = int(cache_mb * 1_000_000)
         self._sweeper: threading.Thread | None = None
         self._stop_sweeping = threading.Event()
 
@@ -142,12 +143,28 @@ class LocalStore(BaseStore):
     def shelf(self, namespace: Namespace) -> LocalView:
         """Everything at or below this namespace, loaded and up to date."""
         self._writer.renew_traits()
-        return self._views.get(tuple(namespace))
+        prefix = tuple(namespace)
+        with self._views_lock:
+            view = self._views.pop(prefix, None)
+            if view is None:
+                view = LocalView(self._file, self._embedder, self._vocabulary, self._now, prefix)
+            self._views[prefix] = view
+        # Not under the lock of all: loading one namespace must not hold up the others.
+        view.refresh()
+        with self._views_lock:
+            # Another thread may have let it go meanwhile.
+            if self._views.get(prefix) is view:
+                size = view.nbytes
+                self._free_bytes += view.counted_bytes - size
+                view.counted_bytes = size
+            while self._free_bytes < 0 and len(self._views) > 1:
+                self._free_bytes += self._views.popitem(last=False)[1].counted_bytes
+        return view
 
     def read_usage(self, ids: Sequence[MemoryId]) -> list[Usage]:
         """Usage of each memory, in order; an empty record for one never used."""
         with self._file.reading() as connection:
-            return [rows.find_usage(connection, memory_id) for memory_id in ids]
+            return [tables.find_usage(connection, memory_id) for memory_id in ids]
 
     def add_usage(self, touches: Mapping[MemoryId, UsageDelta], fade_per_day: float) -> None:
         """Add uses, durably, all or none; a file that cannot be written counts none."""
@@ -155,38 +172,32 @@ class LocalStore(BaseStore):
             return
         with self._file.writing() as connection:
             for memory_id, touch in sorted(touches.items()):
-                usage = reinforced(rows.find_usage(connection, memory_id), touch, fade_per_day)
+                usage = reinforced(tables.find_usage(connection, memory_id), touch, fade_per_day)
                 connection.execute(
                     "INSERT OR REPLACE INTO usage (namespace, key, uses, decayed, last_used, "
                     "before, merit) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (rows.encode_namespace(memory_id[0]), memory_id[1], *usage),
+                    (tables.encode_namespace(memory_id[0]), memory_id[1], *usage),
                 )
 
     def drop_usage(self, ids: Sequence[MemoryId]) -> None:
         """Forget the usage of these memories."""
         if ids:
+            names = [(tables.encode_namespace(namespace), key) for namespace, key in sorted(ids)]
             with self._file.writing() as connection:
-                connection.executemany(
-                    "DELETE FROM usage WHERE namespace = ? AND key = ?",
-                    [(rows.encode_namespace(namespace), key) for namespace, key in sorted(ids)],
-                )
+                connection.executemany("DELETE FROM usage WHERE namespace = ? AND key = ?", names)
 
     def drop_usage_below(self, namespace: Namespace) -> int:
         """Forget all usage at or below a namespace; returns of how many memories."""
         with self._file.writing() as connection:
-            return connection.execute(
-                "DELETE FROM usage WHERE namespace >= ? AND namespace < ?", rows.bounds(namespace)
-            ).rowcount
+            delete = f"DELETE FROM usage WHERE {tables.BELOW}"
+            return connection.execute(delete, tables.bounds(namespace)).rowcount
 
     def erase(self, namespace: Namespace) -> int:
         """Delete everything at or below a namespace, expired items too; returns how many items."""
         with self._file.writing() as connection:
-            found = connection.execute(
-                "SELECT id FROM items WHERE namespace >= ? AND namespace < ?",
-                rows.bounds(namespace),
-            ).fetchall()
-            rows.delete_ids(connection, [row[0] for row in found])
-        return len(found)
+            select = f"SELECT id FROM items WHERE {tables.BELOW}"
+            found = connection.execute(select, tables.bounds(namespace))
+            return tables.delete_ids(connection, [row[0] for row in found])
 
     def compact(self) -> bool:
         """Rewrite the file without a byte of what was deleted from it.
@@ -195,7 +206,7 @@ class LocalStore(BaseStore):
         compacting again later finishes it. Other processes load their namespaces anew.
         """
         with self._file.writing() as connection:
-            scrub(connection)
+            tables.scrub(connection)
         return self._file.vacuum()
 
     def backup(self, path: str | Path) -> None:
@@ -220,9 +231,8 @@ class LocalStore(BaseStore):
     def sweep_ttl(self) -> int:
         """Delete what has expired; returns how many."""
         with self._file.writing() as connection:
-            expired = rows.expired_ids(connection, (), self._now())
-            rows.delete_ids(connection, expired)
-        return len(expired)
+            expired = tables.expired_ids(connection, (), self._now())
+            return tables.delete_ids(connection, expired)
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
         """Sweep every few minutes in a thread; nothing is started without a TTL configuration."""
@@ -314,7 +324,7 @@ class LocalStore(BaseStore):
         """The result of a read, None for a put; adds the records whose life it may extend."""
         if isinstance(op, GetOp):
             with self._file.reading() as connection:
-                record = rows.find_record(connection, op.namespace, op.key, self._expired_by())
+                record = tables.find_record(connection, op.namespace, op.key, self._expired_by())
             touched += [record] if record and op.refresh_ttl else []
             return record.item() if record else None
         if isinstance(op, SearchOp):
@@ -324,7 +334,7 @@ class LocalStore(BaseStore):
             return [item for _, item in found]
         if isinstance(op, ListNamespacesOp):
             with self._file.reading() as connection:
-                namespaces = rows.list_namespaces(connection, self._expired_by())
+                namespaces = tables.list_namespaces(connection, self._expired_by())
             matching = {
                 namespace[: op.max_depth]
                 for namespace in namespaces
@@ -342,16 +352,14 @@ class LocalStore(BaseStore):
                 visible = view.matching(op.filter, omit_expired=self._expired_by() is not None)
                 page = view.nearest(vector, visible, op.offset, op.limit)
                 records = view.records([row for row, _ in page])
-        scored = zip(records, (score for _, score in page), strict=True)
-        return [
-            (found, found.search_item(found.decoded(), score)) for found, score in scored if found
-        ]
+        found = [(row, score) for row, (_, score) in zip(records, page, strict=True) if row]
+        return [(record, record.search_item(record.decoded(), score)) for record, score in found]
 
     def _list(self, op: SearchOp) -> list[tuple[Record, SearchItem]]:
         start, stop = min(op.offset, maxsize), min(op.offset + op.limit, maxsize)
         with self._file.reading() as connection:
-            listed = rows.list_records(connection, tuple(op.namespace_prefix), self._expired_by())
-            found = (row for row in rows.readable(listed) if matches(row[1], op.filter))
+            listed = tables.list_records(connection, tuple(op.namespace_prefix), self._expired_by())
+            found = (row for row in tables.readable(listed) if matches(row[1], op.filter))
             page = islice(found, start, stop)
             return [(record, record.search_item(value, None)) for record, value in page]
 
@@ -372,13 +380,13 @@ def check_op(op: Any) -> None:
     names: Sequence[Any] = ()
     if isinstance(op, GetOp | PutOp):
         names = (*op.namespace, op.key)
-    else:
-        if isinstance(op, SearchOp):
-            names = op.namespace_prefix
-            check_filter(op.filter)
-        for name, count in (("limit", op.limit), ("offset", op.offset)):
-            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                raise InputError(f"{name} must be a whole number from 0, got {count!r:.80}.")
+    elif isinstance(op, SearchOp):
+        names = op.namespace_prefix
+        check_filter(op.filter)
+    for name in ("limit", "offset"):
+        count = getattr(op, name, 0)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise InputError(f"{name} must be a whole number from 0, got {count!r:.80}.")
     for name in names:
         try:
             name.encode()

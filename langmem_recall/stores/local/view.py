@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,19 +18,11 @@ from langmem_recall.errors import StoreError
 from langmem_recall.filters import check_filter, matches
 from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray
 from langmem_recall.ranking.catalog import Catalog
-from langmem_recall.stores.local.embedder import Embedder
+from langmem_recall.ranking.lexical import LexicalIndex
+from langmem_recall.stores.local import tables
+from langmem_recall.stores.local.embedder import Embedder, Floats, normalised
 from langmem_recall.stores.local.file import LocalFile
-from langmem_recall.stores.local.rows import (
-    Record,
-    bounds,
-    decode_namespace,
-    expired_ids,
-    find_records,
-    read_meta,
-    readable,
-)
-from langmem_recall.stores.local.terms import TraitsRow, Vocabulary, read_catalog
-from langmem_recall.stores.local.vectors import Floats, VectorMatrix, normalised
+from langmem_recall.stores.local.tables import Record, Vocabulary
 from langmem_recall.types import MemoryId, Namespace
 
 MAX_RECORDS = 4_096
@@ -44,14 +36,12 @@ _SELECT = (
     "t.supersedes, t.terms FROM items i {index} CROSS JOIN traits t ON t.id = i.id "
     "LEFT JOIN vectors v ON v.id = i.id WHERE {where}"
 )
-_ALL = _SELECT.format(index="INDEXED BY items_name", where="i.namespace >= ? AND i.namespace < ?")
+_ALL = _SELECT.format(index="INDEXED BY items_name", where=tables.BELOW)
 _NEW = _SELECT.format(
     index="INDEXED BY items_seq",
     where="i.seq > ? AND +i.namespace >= ? AND +i.namespace < ? ORDER BY i.seq",
 )
-_DELETED = (
-    "SELECT namespace, key FROM tombstones WHERE seq > ? AND namespace >= ? AND namespace < ?"
-)
+_DELETED = f"SELECT namespace, key FROM tombstones WHERE seq > ? AND {tables.BELOW}"
 
 
 class LocalView:
@@ -70,6 +60,8 @@ class LocalView:
         """Held by readers and by the refresh that brings the view up to date."""
         self.catalog = Catalog()
         """Words, threads and speakers by row."""
+        self.counted_bytes = 0
+        """What the store last counted for it."""
         self._vectors = VectorMatrix(0)
         self._ids = Column(np.int64)
         self._meta: dict[str, Any] = {}
@@ -107,14 +99,29 @@ class LocalView:
 
     def cosines(self, vectors: Sequence[Sequence[float]]) -> FloatArray:
         """Similarity of each query vector with each memory; NaN: no vector on either side."""
-        return self._cosines(vectors).astype(np.float64)
+        dims = self._vectors.dims
+        if not dims:
+            return np.full((len(vectors), self.catalog.rows), np.nan)
+        if self._embedder:
+            self._embedder.check_query(self._meta)
+        queries = np.asarray(vectors, np.float32)
+        if queries.ndim != 2 or queries.shape[1] != dims:
+            raise StoreError(
+                f"Query vectors must have {dims} numbers like the stored ones, got shape "
+                f"{queries.shape}. Use the embedder that wrote {self._file.path}."
+            )
+        units = normalised(queries)
+        cosines = self._vectors.cosines(units).astype(np.float64)
+        # A query without direction is no evidence rather than similarity 0.
+        cosines[~units.any(axis=1)] = np.nan
+        return cosines
 
     def matching(self, filter: Mapping[str, Any] | None, *, omit_expired: bool = True) -> BoolArray:
         """Which rows are live, not expired unless those count too, and pass the filter."""
         matching = self.catalog.alive.copy()
         if omit_expired:
             with self._file.reading() as connection:
-                expired = expired_ids(connection, self.prefix, self._clock())
+                expired = tables.expired_ids(connection, self.prefix, self._clock())
             if expired:
                 matching &= ~np.isin(self._ids.values, expired)
         if filter:
@@ -125,8 +132,8 @@ class LocalView:
             passing: list[int] = []
             for start in range(0, len(new), _CHUNK):
                 with self._file.reading() as connection:
-                    found = find_records(connection, new[start : start + _CHUNK].tolist())
-                values = readable(found.values())
+                    found = tables.find_records(connection, new[start : start + _CHUNK].tolist())
+                values = tables.readable(found.values())
                 passing += [record.id for record, value in values if matches(value, filter)]
             if len(self._masks) >= MAX_MASKS:
                 del self._masks[next(iter(self._masks))]
@@ -150,9 +157,9 @@ class LocalView:
         missing = {int(self._ids.values[r]): r for r in rows if r not in self._records}
         if missing:
             with self._file.reading() as connection:
-                found = find_records(connection, list(missing))
+                found = tables.find_records(connection, list(missing))
             self._records.update(
-                (missing[record.id], record) for record, _ in readable(found.values())
+                (missing[record.id], record) for record, _ in tables.readable(found.values())
             )
             for row in missing.values():
                 # What is gone or damaged must not take up a place in the next answer.
@@ -165,46 +172,23 @@ class LocalView:
     ) -> list[tuple[int, float | None]]:
         """One page of rows: by cosine, then those without one; equals in the order of writing."""
         # The last bit of a product depends on a row's place; rounded, equal texts stay equal.
-        cosines = np.round(self._cosines([vector])[0], 6)
-        ranked = np.where(visible & ~np.isnan(cosines), cosines, -np.inf)
-        ids = self._ids.values
-        scored = int(np.count_nonzero(ranked > -np.inf))
-        page: list[tuple[int, float | None]] = []
-        if count := min(scored, offset + limit):
-            # All that tie with the last one compete, so that a page never depends on the partition.
-            rows = np.flatnonzero(ranked >= np.partition(ranked, -count)[-count])
-            best = rows[np.lexsort((ids[rows], -ranked[rows]))][offset:count]
-            page = [(int(row), float(ranked[row])) for row in best]
-        if len(page) < limit:
-            start = max(offset - scored, 0)
-            rest = np.flatnonzero(visible & np.isnan(cosines))
-            rest = rest[np.argsort(ids[rest], kind="stable")]
-            page += [(int(row), None) for row in rest[start : start + limit - len(page)]]
-        return page
-
-    def _cosines(self, vectors: Sequence[Sequence[float]]) -> Floats:
-        dims = self._vectors.dims
-        if not dims:
-            return np.full((len(vectors), self.catalog.rows), np.nan, np.float32)
-        if self._embedder:
-            self._embedder.check_query(self._meta)
-        queries = np.asarray(vectors, np.float32)
-        if queries.ndim != 2 or queries.shape[1] != dims:
-            raise StoreError(
-                f"Query vectors must have {dims} numbers like the stored ones, got shape "
-                f"{queries.shape}. Use the embedder that wrote {self._file.path}."
-            )
-        units = normalised(queries)
-        cosines = self._vectors.cosines(units)
-        # A query without direction is no evidence rather than similarity 0.
-        cosines[~units.any(axis=1)] = np.nan
-        return cosines
+        cosines = np.round(self.cosines([vector])[0].astype(np.float32), 6)
+        # No cosine ranks below every cosine.
+        ranked = np.where(np.isnan(cosines), -2.0, cosines)
+        ranked[~visible] = -np.inf
+        count = min(int(visible.sum()), offset + limit)
+        if not count:
+            return []
+        # All that tie with the last one compete, so that a page never depends on the partition.
+        rows = np.flatnonzero(ranked >= np.partition(ranked, -count)[-count])
+        best = rows[np.lexsort((self._ids.values[rows], -ranked[rows]))][offset:count].tolist()
+        return [(row, None if np.isnan(cosines[row]) else float(cosines[row])) for row in best]
 
     def _catch_up(self) -> bool:
         """Apply what was written since; False when loading anew is the better way."""
         catalog, meta = self.catalog, self._meta
         with self._file.reading() as connection:
-            latest = read_meta(connection)
+            latest = tables.read_meta(connection)
             seq = meta.get("seq", 0)
             if latest.get("seq", 0) == seq:
                 return True
@@ -214,14 +198,14 @@ class LocalView:
             if is_replaced or latest.get("pruned", 0) > seq:
                 return False
             self._vocabulary.catch_up(connection)
-            where = (seq, *bounds(self.prefix))
+            where = (seq, *tables.bounds(self.prefix))
             for namespace, key in connection.execute(_DELETED, where):
-                catalog.remove((decode_namespace(namespace), key))
+                catalog.remove((tables.decode_namespace(namespace), key))
             # The cursor is read row by row, or a large change would be in memory twice.
-            for namespace, key, blob, *row in connection.execute(_NEW, where):
-                traits = TraitsRow(*row)
-                catalog.put((decode_namespace(namespace), key), self._vocabulary.decode(traits))
-                self._ids.append(traits.id)
+            for namespace, key, blob, item_id, *traits in connection.execute(_NEW, where):
+                name = (tables.decode_namespace(namespace), key)
+                catalog.put(name, self._vocabulary.decode(*traits))
+                self._ids.append(item_id)
                 self._vectors.extend([blob])
         meta.update(latest)
         return catalog.rows - catalog.size <= max(MAX_DEAD_ROWS, catalog.rows // 4)
@@ -231,52 +215,113 @@ def _load_contents(
     connection: sqlite3.Connection, prefix: Namespace, vocabulary: Vocabulary
 ) -> tuple[Catalog, VectorMatrix, Column, dict[str, Any]]:
     """Catalog, vectors and item ids, which share row numbers, and what the file says of itself."""
-    meta, where = read_meta(connection), bounds(prefix)
-    count = connection.execute(
-        "SELECT count(*) FROM items WHERE namespace >= ? AND namespace < ?", where
-    ).fetchone()[0]
+    meta, where = tables.read_meta(connection), tables.bounds(prefix)
+    total = f"SELECT count(*) FROM items WHERE {tables.BELOW}"
+    (count,) = connection.execute(total, where).fetchone()
     # Room to grow: it is not resident before it is used, and saves a copy at the next write.
     vectors = VectorMatrix(meta.get("dims", 0), count + count // 8 + 16)
+    # Gathered by columns: the rows of 100,000 memories would outweigh their index.
+    ids, positions, flags, sizes = Column(np.int64), array("d"), array("B"), array("i")
+    names: list[MemoryId] = []
+    threads: list[str | None] = []
+    speakers: list[str | None] = []
+    supersedes: list[tuple[int, tuple[MemoryId, ...]]] = []
+    joined = bytearray()
     cursor = connection.execute(_ALL, where)
-
-    def rows() -> Iterator[tuple[MemoryId, TraitsRow]]:
-        # In chunks, so that the blobs are never all in memory beside the matrix.
-        while chunk := cursor.fetchmany(_CHUNK):
-            vectors.extend([row[2] for row in chunk])
-            yield from (((decode_namespace(row[0]), row[1]), TraitsRow(*row[3:])) for row in chunk)
-
-    catalog, item_ids = read_catalog(rows(), vocabulary)
-    ids = Column(np.int64)
-    ids.extend(item_ids)
+    # In chunks, so that the blobs are never all in memory beside the matrix.
+    while chunk := cursor.fetchmany(_CHUNK):
+        vectors.extend([row[2] for row in chunk])
+        ids.extend([row[3] for row in chunk])
+        for namespace, key, _, _, thread, position, speaker, flag, superseded, terms in chunk:
+            if superseded:
+                supersedes.append((len(names), tables.decode_ids(superseded)))
+            names.append((tables.decode_namespace(namespace), key))
+            threads.append(thread)
+            positions.append(position)
+            speakers.append(speaker)
+            flags.append(flag)
+            sizes.append(len(terms) // 8)
+            joined += terms
+    pairs = np.frombuffer(joined, np.int32).reshape(-1, 2)
+    starts = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=starts[1:])
+    running = np.zeros(len(pairs) + 1, np.int64)
+    np.cumsum(pairs[:, 1], out=running[1:])
+    # The file's numbers without gaps, so that a small namespace has a small vocabulary.
+    is_used = np.zeros(int(pairs[:, 0].max()) + 1 if len(pairs) else 0, np.bool_)
+    is_used[pairs[:, 0]] = True
+    places = np.cumsum(is_used, dtype=np.int32) - 1
+    lexical = LexicalIndex.from_counts(
+        [vocabulary.terms[number] for number in np.flatnonzero(is_used).tolist()],
+        np.diff(running[starts]).astype(np.int32),
+        starts,
+        places[pairs[:, 0]].astype(np.int32),
+        np.ascontiguousarray(pairs[:, 1]),
+    )
+    catalog = Catalog.from_columns(names, lexical, threads, positions, speakers, flags, supersedes)
     return catalog, vectors, ids, meta
 
 
-class ViewCache:
-    """Views by prefix; the longest unused go when together they take too much memory."""
+class VectorMatrix:
+    """Row r belongs to memory r: its first vector or zeros; more vectors lie in a side block."""
 
-    def __init__(self, make: Callable[[Namespace], LocalView], limit_bytes: int) -> None:
-        self._make = make
-        self._limit_bytes = limit_bytes
-        self._lock = threading.Lock()
-        # The longest unused first.
-        self._views: OrderedDict[Namespace, LocalView] = OrderedDict()
-        self._sizes: dict[Namespace, int] = {}
-        self._total = 0
+    def __init__(self, dims: int, room: int = 16) -> None:
+        self.dims = dims
+        self._main = Column(np.float32, dims, room=room)
+        self._more = Column(np.float32, dims, room=0)
+        self._owner = Column(np.int32)
+        self._has = Column(np.bool_)
 
-    def get(self, prefix: Namespace) -> LocalView:
-        """The view of a prefix, loaded and up to date."""
-        with self._lock:
-            view = self._views.pop(prefix, None) or self._make(prefix)
-            self._views[prefix] = view
-        # Not under the cache's lock: loading one namespace must not hold up the others.
-        view.refresh()
-        with self._lock:
-            # Another thread may have let it go meanwhile.
-            if prefix in self._views:
-                size = view.nbytes
-                self._total += size - self._sizes.get(prefix, 0)
-                self._sizes[prefix] = size
-            while self._total > self._limit_bytes and len(self._views) > 1:
-                oldest, _ = self._views.popitem(last=False)
-                self._total -= self._sizes.pop(oldest, 0)
-        return view
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self._main.nbytes + self._more.nbytes
+
+    def extend(self, blobs: Sequence[bytes | None]) -> None:
+        """Add memories by their stored vectors; None: no vector."""
+        size = 4 * self.dims
+        if blobs and all(blob is not None and len(blob) == size for blob in blobs):
+            joined = b"".join(blob for blob in blobs if blob)
+            self._add(np.frombuffer(joined, np.float32).reshape(-1, self.dims))
+            return
+        for blob in blobs:
+            units = normalised(np.frombuffer(blob or b"", np.float32).reshape(-1, self.dims or 1))
+            # A zero vector is no evidence, so it must not stand in for one that is.
+            units = units[units.any(axis=1)][:, : self.dims]
+            row = len(self._has.values)
+            self._add(units[:1] if len(units) else np.zeros((1, self.dims), np.float32))
+            self._more.extend(units[1:])
+            self._owner.extend(np.full(max(len(units) - 1, 0), row, np.int32))
+
+    def cosines(self, queries: Floats) -> Floats:
+        """Cosine of each unit query (rows of the result) with each memory; NaN: no vector."""
+        # One query is a plain product with a vector: no transposed copy, no gather.
+        scores = _product(self._main.values, queries)
+        if len(self._owner.values):
+            more = _product(self._more.values, queries)
+            for row, extra in zip(scores, more, strict=True):
+                np.maximum.at(row, self._owner.values, extra)
+        if not self._has.values.all():
+            scores[:, ~self._has.values] = np.nan
+        return np.clip(scores, -1.0, 1.0, out=scores)
+
+    def similarity(self, rows: Sequence[int]) -> Floats:
+        """Cosine between each two memories by their first vectors; NaN: no vector."""
+        chosen = np.asarray(rows, np.intp)
+        vectors = self._main.values[chosen]
+        alike: Floats = np.clip(vectors @ vectors.T, -1.0, 1.0)
+        without = ~self._has.values[chosen]
+        alike[without, :] = np.nan
+        alike[:, without] = np.nan
+        return alike
+
+    def _add(self, vectors: Floats) -> None:
+        units = normalised(vectors)
+        self._main.extend(units)
+        self._has.extend(np.asarray(units.any(axis=1)))
+
+
+def _product(rows: Floats, queries: Floats) -> Floats:
+    if len(queries) == 1:
+        return np.asarray(rows @ queries[0])[None, :]
+    return np.ascontiguousarray((rows @ queries.T).T)

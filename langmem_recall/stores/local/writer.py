@@ -7,9 +7,9 @@ import json
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from langgraph.store.base import PutOp
 
@@ -17,10 +17,10 @@ from langmem_recall.deadline import loading
 from langmem_recall.errors import InputError
 from langmem_recall.memory.value import check_value, read_memory
 from langmem_recall.ranking.catalog import TRAITS_VERSION, Traits, traits_of
-from langmem_recall.stores.local import rows
+from langmem_recall.stores.local import tables
 from langmem_recall.stores.local.embedder import BATCH, Embedder, IndexSetting
 from langmem_recall.stores.local.file import LocalFile
-from langmem_recall.stores.local.terms import Vocabulary, write_traits
+from langmem_recall.stores.local.tables import Vocabulary
 from langmem_recall.types import Memory, MemoryId, Namespace
 
 _MINUTE = 60_000_000
@@ -55,18 +55,9 @@ class Put:
         """Namespace and key."""
         return self.namespace, self.key
 
-    def memory(self, created_at: int) -> Memory:
+    def memory(self) -> Memory:
         """The memory as recall will read it."""
-        return read_memory(self.namespace, self.key, self.value, rows.to_datetime(created_at))
-
-
-class _Stored(NamedTuple):
-    """What the file already has of a memory."""
-
-    id: int
-    created_at: int
-    digest: bytes | None
-    """Of the texts whose vectors there are."""
+        return read_memory(*self.id, self.value, tables.to_datetime(self.created_at))
 
 
 def new_put(op: PutOp, now: int) -> Put:
@@ -75,9 +66,8 @@ def new_put(op: PutOp, now: int) -> Put:
     check_value(value)
     text = json.dumps(dict(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     index: Any = op.index
-    if isinstance(index, list | tuple) and all(isinstance(path, str) for path in index):
-        index = list(index)
-    elif index is not None and index is not False:
+    is_paths = isinstance(index, list | tuple) and all(isinstance(path, str) for path in index)
+    if not (index is None or index is False or is_paths):
         raise InputError(
             f"index must be None, False or a list of paths, got {index!r:.80}. "
             'Write index=["content"].'
@@ -118,21 +108,21 @@ class Writer:
     def commit(self, puts: Sequence[Put], deleted: Sequence[MemoryId]) -> None:
         """Embed what is new, then write everything in one transaction."""
         with self._file.reading() as connection:
-            meta = rows.read_meta(connection)
+            meta = tables.read_meta(connection)
             stored = [_find_stored(connection, put.id) for put in puts]
         unknown = []
         for put, known in zip(puts, stored, strict=True):
-            if known and not put.is_import:
-                put.created_at = known.created_at
-            memory = put.memory(put.created_at)
+            _, created_at, digest = known or (None, put.created_at, None)
+            if not put.is_import:
+                put.created_at = created_at
+            memory = put.memory()
             put.texts = self._embedder.texts(memory, put.indexed) if self._embedder else []
             put.digest = _digest(put.texts) if put.texts else None
             put.traits = _traits(memory)
             # Imported vectors of other fields than this store embeds would be found by wrong words.
             if put.vectors and len(put.vectors) != 4 * (put.dims or 0) * len(put.texts):
                 put.vectors = None
-            is_embedded = known and known.digest == put.digest
-            if put.texts and put.vectors is None and not is_embedded:
+            if put.texts and put.vectors is None and put.digest != digest:
                 unknown.append(put)
         if unknown and self._embedder:
             found = self._embedder.documents([put.texts for put in unknown], meta)
@@ -152,30 +142,29 @@ class Writer:
         """All puts and deletions, inside the caller's transaction."""
         self._vocabulary.catch_up(connection)
         gone = [_find_stored(connection, memory_id) for memory_id in deleted]
-        rows.delete_ids(connection, [stored.id for stored in gone if stored])
+        tables.delete_ids(connection, [stored[0] for stored in gone if stored])
         if not puts:
             return
         items, traits, vectors, unembedded = [], [], [], []
-        for seq, put in enumerate(puts, rows.take_seqs(connection, len(puts))):
+        for seq, put in enumerate(puts, tables.take_seqs(connection, len(puts))):
             stored = _find_stored(connection, put.id)
-            item_id = stored.id if stored else seq
+            item_id, created_at, digest = stored or (seq, put.created_at, None)
             # Since it was prepared another writer may have made or deleted the memory.
-            if stored and stored.created_at != put.created_at and not put.is_import:
-                put.created_at = stored.created_at
-                put.traits = None
-            name = (rows.encode_namespace(put.namespace), put.key)
+            if created_at != put.created_at and not put.is_import:
+                put.created_at, put.traits = created_at, None
+            name = (tables.encode_namespace(put.namespace), put.key)
             times = (put.created_at, put.updated_at, put.expires_at, put.ttl_minutes)
             indexed = json.dumps(None if put.indexed is None else put.indexed or False)
             items.append((item_id, seq, *name, *times, indexed, put.json))
-            traits.append((item_id, put.traits or _traits(put.memory(put.created_at))))
+            traits.append((item_id, put.traits or _traits(put.memory())))
             if put.digest is None:
                 unembedded.append((item_id,))
-            elif put.vectors or stored is None or stored.digest != put.digest:
+            elif put.vectors or digest != put.digest:
                 vectors.append((item_id, put.digest, put.vectors))
         connection.executemany(
             "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", items
         )
-        write_traits(connection, self._vocabulary, traits)
+        tables.write_traits(connection, self._vocabulary, traits)
         connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", vectors)
         connection.executemany("DELETE FROM vectors WHERE id = ?", unembedded)
 
@@ -183,12 +172,12 @@ class Writer:
         """Let the first vectors decide which embedder the file belongs to."""
         if not self._embedder or not dims:
             return
-        meta = rows.read_meta(connection)
+        meta = tables.read_meta(connection)
         self._embedder.check(meta, dims)
         if "dims" not in meta:
-            rows.write_meta(connection, embedder=self._embedder.identity, dims=dims)
+            tables.write_meta(connection, embedder=self._embedder.identity, dims=dims)
         if "fingerprint" not in meta and self._embedder.fingerprint:
-            rows.write_meta(connection, fingerprint=self._embedder.fingerprint)
+            tables.write_meta(connection, fingerprint=self._embedder.fingerprint)
 
     def embed_pending(self) -> None:
         """Embed a few of the texts that an embedder failed on, unless another thread does."""
@@ -210,18 +199,18 @@ class Writer:
             # The embedder is tried before the old vectors go.
             embedder.measure()
             with self._file.writing() as connection:
-                meta = rows.read_meta(connection)
+                meta = tables.read_meta(connection)
                 if meta.get("reindexing") != embedder.identity or not embedder.is_owner(meta):
                     connection.execute("DELETE FROM vectors")
                     facts = "('dims', 'embedder', 'fingerprint')"
                     connection.execute(f"DELETE FROM meta WHERE name IN {facts}")
-                    for record in rows.list_records(connection, (), None):
+                    for record in tables.list_records(connection, (), None):
                         if texts := _texts(record, embedder):
                             row = (record.id, _digest(texts), None)
                             connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", row)
                     # Views see by the number that something happened, by the embedder that all did.
-                    rows.take_seqs(connection, 1)
-                    rows.write_meta(connection, reindexing=embedder.identity)
+                    tables.take_seqs(connection, 1)
+                    tables.write_meta(connection, reindexing=embedder.identity)
                 pending = "SELECT count(*) FROM vectors WHERE vectors IS NULL"
                 (total,) = connection.execute(pending).fetchone()
             done = 0
@@ -239,16 +228,13 @@ class Writer:
     def _embed_batch(self, embedder: Embedder) -> int:
         """Embed one batch of waiting texts; returns how many memories got their vectors."""
         with self._file.reading() as connection:
-            meta = rows.read_meta(connection)
-            pending = connection.execute(
-                "SELECT id, digest FROM vectors WHERE vectors IS NULL ORDER BY id LIMIT ?",
-                (4 * BATCH,),
-            )
-            digests = dict(pending.fetchall())
+            meta = tables.read_meta(connection)
+            pending = "SELECT id, digest FROM vectors WHERE vectors IS NULL ORDER BY id LIMIT ?"
+            digests = dict(connection.execute(pending, (4 * BATCH,)).fetchall())
             self._has_pending = bool(digests)
             # Those that failed least first, so that a bad text cannot block the rest.
             ids = sorted(digests, key=lambda item_id: self._failures[item_id])
-            records = list(rows.find_records(connection, ids[: self._batch_size]).values())
+            records = list(tables.find_records(connection, ids[: self._batch_size]).values())
         if not records:
             return 0
         groups = [_texts(record, embedder) for record in records]
@@ -264,7 +250,7 @@ class Writer:
             with self._file.writing() as connection:
                 sizes = (len(blob) // (4 * len(texts)) for _, texts, blob in ready if texts)
                 self._note_embedder(connection, next(sizes, None))
-                first = rows.take_seqs(connection, len(ready))
+                first = tables.take_seqs(connection, len(ready))
                 for seq, (item_id, texts, blob) in enumerate(ready, first):
                     # A memory that was written again meanwhile has another digest.
                     changed = connection.execute(
@@ -289,18 +275,23 @@ class Writer:
                     if not _are_traits_current(connection):
                         connection.execute("DELETE FROM vocabulary")
                         connection.execute("DELETE FROM traits")
-                        write_traits(connection, Vocabulary(), _all_traits(connection))
-                        rows.take_seqs(connection, 1)
+                        records = tables.readable(tables.list_records(connection, (), None))
+                        traits = ((row.id, _traits(row.memory(value))) for row, value in records)
+                        tables.write_traits(connection, Vocabulary(), traits)
+                        tables.take_seqs(connection, 1)
         self._has_current_traits = True
 
 
-def _find_stored(connection: sqlite3.Connection, memory_id: MemoryId) -> _Stored | None:
-    found = connection.execute(
+def _find_stored(
+    connection: sqlite3.Connection, memory_id: MemoryId
+) -> tuple[int, int, bytes | None] | None:
+    """Id, time of creation, and digest of the texts whose vectors there are."""
+    found: tuple[int, int, bytes | None] | None = connection.execute(
         "SELECT i.id, i.created_at, v.digest FROM items i LEFT JOIN vectors v "
         "ON v.id = i.id AND v.vectors IS NOT NULL WHERE i.namespace = ? AND i.key = ?",
-        (rows.encode_namespace(memory_id[0]), memory_id[1]),
+        (tables.encode_namespace(memory_id[0]), memory_id[1]),
     ).fetchone()
-    return _Stored(*found) if found else None
+    return found
 
 
 def _digest(texts: Sequence[str]) -> bytes:
@@ -324,18 +315,10 @@ def _traits(memory: Memory) -> Traits:
 
 
 def _are_traits_current(connection: sqlite3.Connection) -> bool:
-    return bool(rows.read_meta(connection).get("traits", TRAITS_VERSION) == TRAITS_VERSION)
+    return bool(tables.read_meta(connection).get("traits", TRAITS_VERSION) == TRAITS_VERSION)
 
 
-def _all_traits(connection: sqlite3.Connection) -> Iterator[tuple[int, Traits]]:
-    for record, value in rows.readable(rows.list_records(connection, (), None)):
-        memory = read_memory(*record.memory_id, value, rows.to_datetime(record.created_at))
-        yield record.id, _traits(memory)
-
-
-def _texts(record: rows.Record, embedder: Embedder) -> list[str]:
-    value = rows.decode_value(record.value)
-    if value is None:
-        # Damaged: there is nothing to embed, and the rest must not wait for it.
-        return []
-    return embedder.texts(read_memory(*record.memory_id, value), json.loads(record.indexed))
+def _texts(record: tables.Record, embedder: Embedder) -> list[str]:
+    value = tables.decode_value(record.value)
+    # Damaged: there is nothing to embed, and the rest must not wait for it.
+    return [] if value is None else embedder.texts(record.memory(value), json.loads(record.indexed))

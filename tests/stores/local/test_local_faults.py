@@ -125,7 +125,7 @@ def test_full_disk_loses_no_counts(path):
 def test_failure_in_mid_write_leaves_the_words_as_they_were(path, monkeypatch):
     with LocalStore(path, embeddings=Constant()) as store:
         with monkeypatch.context() as patched:
-            patched.setattr("langmem_recall.stores.local.rows.encode_namespace", lambda _: None)
+            patched.setattr("langmem_recall.stores.local.tables.encode_namespace", lambda _: None)
             with pytest.raises(StoreError, match="NOT NULL"):
                 store.put(NS, "lost", {"content": "zebra stripes"})
         store.put(NS, "kept", {"content": "yellow submarine"})

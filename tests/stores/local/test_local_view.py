@@ -8,10 +8,10 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import PutOp
 
 from langmem_recall.errors import InputError, StoreError
-from langmem_recall.stores.local import rows as local_rows
+from langmem_recall.stores.local import tables as local_tables
 from langmem_recall.stores.local import view as local_view
 from langmem_recall.stores.local.store import LocalStore
-from langmem_recall.stores.local.vectors import VectorMatrix
+from langmem_recall.stores.local.view import VectorMatrix
 
 NS = ("users", "ann")
 
@@ -162,7 +162,7 @@ def test_dead_rows_are_cleared_away(store, monkeypatch):
 
 
 def test_view_loads_anew_when_the_log_no_longer_reaches_back(store, monkeypatch):
-    monkeypatch.setattr(local_rows, "MAX_TOMBSTONES", 2)
+    monkeypatch.setattr(local_tables, "MAX_TOMBSTONES", 2)
     fill(store, **{f"k{number}": "x" for number in range(8)})
     store.shelf(NS)
     for number in range(6):
@@ -180,9 +180,9 @@ def test_oldest_namespaces_are_let_go_and_come_back(tmp_path):
         for user in ("a", "b", "c"):
             store.put((user,), "k", {"content": "x"})
             assert len(store.search((user,), query="x")) == 1
-        assert list(store._views._views) == [("b",), ("c",)]
+        assert list(store._views) == [("b",), ("c",)]
         assert store.search(("a",), query="x")[0].score == pytest.approx(1.0)
-        assert list(store._views._views) == [("c",), ("a",)]
+        assert list(store._views) == [("c",), ("a",)]
 
 
 def test_words_threads_and_speakers_survive_a_load(tmp_path):

@@ -1,25 +1,33 @@
-"""How memories lie in the tables of a LocalStore: names, times, values, usage, the change log."""
+"""How memories lie in the tables of a LocalStore: names, times, values, words, usage, changes."""
 
 from __future__ import annotations
 
 import json
 import logging
 import sqlite3
+import threading
+from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 from langgraph.store.base import Item, SearchItem
 
 from langmem_recall.errors import StoreError
-from langmem_recall.types import MemoryId, Namespace, Usage
+from langmem_recall.memory.value import read_memory
+from langmem_recall.ranking.catalog import TRAITS_VERSION, Traits
+from langmem_recall.types import Memory, MemoryId, Namespace, Usage
 
 logger = logging.getLogger(__name__)
 
 MAX_TOMBSTONES = 50_000
 """Deletions that slow readers can still catch up on; beyond it they load anew."""
 
+BELOW = "namespace >= ? AND namespace < ?"
+"""What lies within the `bounds` of a prefix."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CHUNK = 500
 """Below the number of parameters that any SQLite takes."""
@@ -56,6 +64,10 @@ class Record(NamedTuple):
         if value is None:
             raise StoreError(_damage(self.namespace, self.key))
         return value
+
+    def memory(self, value: dict[str, Any]) -> Memory:
+        """The memory with this value."""
+        return read_memory(*self.memory_id, value, to_datetime(self.created_at))
 
     def item(self) -> Item:
         """A fresh item that the caller may change."""
@@ -173,8 +185,7 @@ def list_records(
 ) -> Iterator[Record]:
     """Records under a prefix, latest update first; without those expired by then, if given."""
     ids = connection.execute(
-        f"SELECT id FROM items WHERE namespace >= ? AND namespace < ? AND {_UNEXPIRED} "
-        "ORDER BY updated_at DESC, id",
+        f"SELECT id FROM items WHERE {BELOW} AND {_UNEXPIRED} ORDER BY updated_at DESC, id",
         (*bounds(prefix), expired_by, expired_by),
     )
     # Values are read a chunk at a time: sorting them along would drag every text through memory.
@@ -201,25 +212,23 @@ def expired_ids(connection: sqlite3.Connection, prefix: Namespace, by: int) -> l
     return [row[0] for row in rows]
 
 
-def delete_ids(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
-    """Delete items with all that belongs to them, and log it for processes that loaded them."""
+def delete_ids(connection: sqlite3.Connection, ids: Sequence[int]) -> int:
+    """Delete items with what belongs to them, log it for other processes; returns how many."""
     if not ids:
-        return
-    parameters = [(item_id,) for item_id in ids]
-    name = "SELECT namespace, key FROM items WHERE id = ?"
-    names = [connection.execute(name, item_id).fetchone() for item_id in parameters]
+        return 0
     connection.executemany(
-        "INSERT INTO tombstones VALUES (?, ?, ?)",
-        [(seq, *name) for seq, name in enumerate(names, take_seqs(connection, len(names)))],
+        "INSERT INTO tombstones SELECT ?, namespace, key FROM items WHERE id = ?",
+        enumerate(ids, take_seqs(connection, len(ids))),
     )
     for table in ("items", "traits", "vectors"):
-        connection.executemany(f"DELETE FROM {table} WHERE id = ?", parameters)
+        connection.executemany(f"DELETE FROM {table} WHERE id = ?", ((item,) for item in ids))
     surplus = connection.execute(
         "SELECT seq FROM tombstones ORDER BY seq DESC LIMIT 1 OFFSET ?", (MAX_TOMBSTONES,)
     ).fetchone()
     if surplus:
         connection.execute("DELETE FROM tombstones WHERE seq <= ?", surplus)
         write_meta(connection, pruned=surplus[0])
+    return len(ids)
 
 
 def take_seqs(connection: sqlite3.Connection, count: int) -> int:
@@ -236,3 +245,93 @@ def find_usage(connection: sqlite3.Connection, memory_id: MemoryId) -> Usage:
         (encode_namespace(memory_id[0]), memory_id[1]),
     ).fetchone()
     return Usage(*found) if found else Usage()
+
+
+class Vocabulary:
+    """The terms of the file that are committed; a term's number is its place, for good."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.terms: list[str] = []
+        self.numbers: dict[str, int] = {}
+        self._scrubs = 0
+
+    def catch_up(self, connection: sqlite3.Connection) -> None:
+        """Read the terms that were added since."""
+        with self._lock:
+            meta = read_meta(connection)
+            version = meta.get("traits", TRAITS_VERSION)
+            if version != TRAITS_VERSION:
+                raise StoreError(
+                    f"Another langmem-recall has rewritten the word index: its version is "
+                    f"{version}, this process knows {TRAITS_VERSION}. Nothing is lost; run one "
+                    "version on one file."
+                )
+            scrubs = int(meta.get("scrubs", 0))
+            terms, numbers = self.terms, self.numbers
+            # Only ever forwards: an older snapshot would bring back terms that were taken out.
+            if scrubs > self._scrubs:
+                terms, numbers = [], {}
+            new = "SELECT term FROM vocabulary WHERE id >= ? ORDER BY id"
+            for (term,) in connection.execute(new, (len(terms),)):
+                numbers[term] = len(terms)
+                terms.append(term)
+            # All at once: other threads decode without the lock.
+            self.terms, self.numbers = terms, numbers
+            self._scrubs = max(scrubs, self._scrubs)
+
+    def decode(self, *columns: Any) -> Traits:
+        """A row of traits behind its id as ranking reads it, each term as often as it occurs."""
+        thread, position, speaker, flags, supersedes, stored = columns
+        pairs = np.frombuffer(stored, np.int32).reshape(-1, 2).tolist()
+        terms = [self.terms[number] for number, count in pairs for _ in range(count)]
+        return Traits(terms, thread, position, speaker, flags, decode_ids(supersedes))
+
+
+def decode_ids(stored: str | None) -> tuple[MemoryId, ...]:
+    """The ids of memories that another one supersedes."""
+    return tuple((tuple(namespace), key) for namespace, key in json.loads(stored or "[]"))
+
+
+def write_traits(
+    connection: sqlite3.Connection, vocabulary: Vocabulary, traits: Iterable[tuple[int, Traits]]
+) -> None:
+    """Write traits by item id, terms as int32 pairs of a term's number and its count.
+
+    New terms are not in the vocabulary until they are committed.
+    """
+    new: dict[str, int] = {}
+    rows = []
+    for item_id, found in traits:
+        pairs = array("i")
+        for term, count in Counter(found.terms).items():
+            number = vocabulary.numbers.get(term)
+            if number is None:
+                number = new.setdefault(term, len(vocabulary.terms) + len(new))
+            pairs.extend((number, count))
+        supersedes = json.dumps(found.supersedes) if found.supersedes else None
+        known = (found.thread, found.position, found.speaker, found.flags, supersedes)
+        rows.append((item_id, *known, pairs.tobytes()))
+    connection.executemany("INSERT INTO vocabulary (term, id) VALUES (?, ?)", new.items())
+    connection.executemany("INSERT OR REPLACE INTO traits VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    write_meta(connection, traits=TRAITS_VERSION)
+
+
+def scrub(connection: sqlite3.Connection) -> None:
+    """Take out the terms that no memory has any more, and the names of deleted memories.
+
+    A term's number keeps its place, because other processes hold on to the numbers. They see by
+    `scrubs` that terms went, and by `pruned` that the log no longer tells them what was deleted.
+    """
+    (count,) = connection.execute("SELECT count(*) FROM vocabulary").fetchone()
+    is_used = np.zeros(count, np.bool_)
+    for (terms,) in connection.execute("SELECT terms FROM traits"):
+        is_used[np.frombuffer(terms, np.int32)[::2]] = True
+    # What begins with a space stands in for a term that went: no term has a space in it.
+    connection.executemany(
+        "UPDATE vocabulary SET term = ? WHERE id = ?",
+        [(f" {number}", number) for number in np.flatnonzero(~is_used).tolist()],
+    )
+    connection.execute("DELETE FROM tombstones")
+    meta = read_meta(connection)
+    write_meta(connection, scrubs=meta.get("scrubs", 0) + 1, pruned=meta.get("seq", 0))
