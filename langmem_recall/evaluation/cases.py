@@ -212,43 +212,6 @@ def _are_texts(given: Any) -> bool:
     return isinstance(given, list) and all(isinstance(part, str) for part in given)
 
 
-def save_cases(cases: CaseSet, path: str | Path) -> None:
-    """Write cases as the JSONL that `load_cases` reads."""
-    records: list[dict[str, Any]] = []
-    for collection in cases.collections:
-        if not collection.memories:
-            records.append({"collection": collection.name})
-        for key, value in collection.memories:
-            if taken := value.keys() & {"collection", "key", "cue"}:
-                raise InputError(
-                    f"The memory {key!r} has a field {', '.join(sorted(taken))}, which means "
-                    "something else in a file of cases. Rename the field."
-                )
-            records.append({"collection": collection.name, "key": key, **value})
-    for case in cases.cases:
-        cue = {"text": case.cue.text, "parts": list(case.cue.parts), "task": case.cue.task}
-        cue = {name: part for name, part in cue.items() if part}
-        record = {
-            "collection": case.collection,
-            "cue": case.cue.text if cue.keys() == {"text"} else cue,
-            "relevant": sorted(case.relevant),
-            "at": case.at,
-            "group": case.group,
-            "category": case.category,
-        }
-        records.append({name: entry for name, entry in record.items() if entry is not None})
-    lines = [json.dumps(record, ensure_ascii=False, default=_plain) for record in records]
-    Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    raise InputError(
-        f"A file of cases holds plain JSON, got {value!r}. Make it a text or a number."
-    )
-
-
 # --- traces ---------------------------------------------------------------------------------------
 
 

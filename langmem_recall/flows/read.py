@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import threading
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
@@ -65,9 +63,6 @@ POLICIES = (SIDECAR_ROOT, "policy")
 POLICY_KEY = "policy"
 MOST_POLICIES = 10_000
 """Namespaces whose policy is held in memory before the reading starts afresh."""
-MOST_RANKINGS = 256
-RANKING_SECONDS = 60.0
-"""How long the order behind a first page is remembered."""
 
 _quiet: ContextVar[bool] = ContextVar("langmem_recall_quiet", default=False)
 
@@ -93,33 +88,6 @@ class RankedItem(SearchItem):
     """The signals behind the score; None beyond the re-ranked head."""
 
 
-class PageKeeper:
-    """Remembers the order behind the first page asked for, so that the next one continues it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._served: OrderedDict[Hashable, tuple[list[Scored], float, list[range]]] = OrderedDict()
-        """A ranking, since when it is remembered, and the pages of it that were served."""
-
-    def continued(
-        self, key: Hashable, page: range, ranked: list[Scored], now: float
-    ) -> list[Scored]:
-        """The ranking in the order its earlier pages had; memories new since then come last."""
-        with self._lock:
-            served, since, pages = self._served.get(key, (ranked, -math.inf, []))
-            # A caller that asks for a page again wants to see what has changed.
-            overlaps = any(page.start < one.stop and one.start < page.stop for one in pages)
-            if overlaps or now - since > RANKING_SECONDS:
-                self._served[key] = (ranked, now, [page])
-                self._served.move_to_end(key)
-                while len(self._served) > MOST_RANKINGS:
-                    self._served.popitem(last=False)
-                return ranked
-            pages.append(page)
-        place = {scored.memory.id: i for i, scored in enumerate(served)}
-        return sorted(ranked, key=lambda scored: place.get(scored.memory.id, len(place)))
-
-
 @dataclass(eq=False)
 class Reader:
     """The reading half of a `RecallStore`; plans only, carried out by its owner."""
@@ -138,7 +106,6 @@ class Reader:
     def __post_init__(self) -> None:
         self._backend, self._ledger = self.keeper.backend, self.keeper.ledger
         self._clock = self.keeper.clock
-        self._pages = PageKeeper()
         self._calibrations = Calibrations()
         self._policies: dict[Namespace, tuple[RecallPolicy | None, float]] = {}
         """The policy read for a namespace, None where none is stored, and when it was read."""
@@ -184,10 +151,7 @@ class Reader:
         if degraded and degraded != self._degraded:
             logger.warning("A search went without a part: %s", "; ".join(degraded))
         self._degraded = degraded
-        key = (prefix, op.query, json.dumps(op.filter, sort_keys=True, default=repr), policy)
-        diverse = mmr_order(ranked, policy, found.likeness)
-        ordered = self._pages.continued(key, range(op.offset, end), diverse, now.timestamp())
-        places: list[Scored | Candidate] = [*ordered, *rest]
+        places: list[Scored | Candidate] = [*mmr_order(ranked, policy, found.likeness), *rest]
         page: list[SearchItem] = [
             _ranked_item(found.items[place.memory.id], place) for place in places[op.offset : end]
         ]

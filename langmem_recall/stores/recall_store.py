@@ -6,12 +6,13 @@ import logging
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import wraps
 from inspect import isawaitable
-from typing import Any, Literal, Self, TypedDict, cast
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypedDict, TypeVar, cast
 
 from langchain_core.documents import BaseDocumentCompressor
 from langgraph.store.base import (
@@ -61,6 +62,11 @@ from langmem_recall.types import (
 
 logger = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+S = TypeVar("S", bound="RecallStore")
+T = TypeVar("T")
+Awaiting = Coroutine[Any, Any, T]
+
 SECRET = (SIDECAR_ROOT, "secret")
 
 
@@ -104,6 +110,31 @@ class Caching:
     max_age: float = 30.0
     flush_interval: float = 1.0
     usage_store: BaseStore | None = None
+
+
+def _sync(plan: Callable[Concatenate[S, P], Plan[T]]) -> Callable[Concatenate[S, P], T]:
+    """A method that carries a plan out and waits for each effect."""
+    annotations = plan.__annotations__
+    annotations["return"] = annotations["return"].removeprefix("Plan[").removesuffix("]")
+
+    @wraps(plan)
+    def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run(plan(self, *args, **kwargs), self._host)
+
+    return method
+
+
+def _async(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Awaiting[T]]:
+    """The same method for the event loop: the plan that `_sync` was given, awaiting its effects."""
+    plan: Callable[Concatenate[S, P], Plan[T]] = method.__wrapped__  # type: ignore[attr-defined]
+
+    @wraps(method)
+    async def amethod(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await arun(plan(self, *args, **kwargs), self._host)
+
+    amethod.__name__ = f"a{plan.__name__}"
+    amethod.__qualname__ = f"RecallStore.a{plan.__name__}"
+    return amethod
 
 
 class RecallStore(BaseStore):
@@ -189,6 +220,7 @@ class RecallStore(BaseStore):
 
     # --- the store interface ----------------------------------------------------------------
 
+    @_sync
     def put(
         self,
         namespace: Namespace,
@@ -197,30 +229,28 @@ class RecallStore(BaseStore):
         index: Literal[False] | list[str] | None = None,
         *,
         ttl: float | NotProvided | None = NOT_PROVIDED,
-    ) -> None:
+    ) -> Plan[None]:
         """Store an item, as the inner store does."""
-        run(self._put(PutOp(namespace, key, cast(Any, value), index), ttl), self._host)
+        op = PutOp(namespace, key, cast(Any, value), index)
+        yield from self._before_puts([op])
+        put: Any = op[:4]
+        yield Call(lambda: self._inner.put(*put, ttl=ttl), lambda: self._inner.aput(*put, ttl=ttl))
+        self._backend.note_put(op.namespace, str(op.key), cast(Any, op.value), self._clock())
 
-    async def aput(
-        self,
-        namespace: Namespace,
-        key: str,
-        value: Mapping[str, Any],
-        index: Literal[False] | list[str] | None = None,
-        *,
-        ttl: float | NotProvided | None = NOT_PROVIDED,
-    ) -> None:
-        """Store an item, as the inner store does."""
-        await arun(self._put(PutOp(namespace, key, cast(Any, value), index), ttl), self._host)
+    aput = _async(put)
 
-    def delete(self, namespace: Namespace, key: str) -> None:
+    @_sync
+    def delete(self, namespace: Namespace, key: str) -> Plan[None]:
         """Delete an item; its usage stays until `forget`."""
-        run(self._delete(namespace, key), self._host)
+        yield from self._writer.forget_stand_ins([(namespace, key)])
+        yield Call(
+            lambda: self._inner.delete(namespace, key), lambda: self._inner.adelete(namespace, key)
+        )
+        self._backend.note_delete(namespace, key)
 
-    async def adelete(self, namespace: Namespace, key: str) -> None:
-        """Delete an item; its usage stays until `forget`."""
-        await arun(self._delete(namespace, key), self._host)
+    adelete = _async(delete)
 
+    @_sync
     def search(
         self,
         namespace_prefix: Namespace,
@@ -233,7 +263,7 @@ class RecallStore(BaseStore):
         refresh_ttl: bool | None = None,
         policy: RecallPolicy | None = None,
         include: Collection[str] | str = (),
-    ) -> list[SearchItem]:
+    ) -> Plan[list[SearchItem]]:
         """Ranked memories for a query, or a plain listing without one.
 
         Limit, offset and filter mean what they mean in any store. Results carry `.score`,
@@ -241,35 +271,51 @@ class RecallStore(BaseStore):
         out unless `include` names it: "quarantined", "superseded" or both.
         """
         op = SearchOp(namespace_prefix, filter, limit, offset, query)
-        return run(self._search(op, refresh_ttl, policy, include), self._host)
+        validate_op_namespace(op)
+        if refresh_ttl is None:
+            refresh_ttl = (self._inner.ttl_config or {}).get("refresh_on_read", True)
+        return self._reader.search(op._replace(refresh_ttl=refresh_ttl), policy, include)
 
-    async def asearch(
-        self,
-        namespace_prefix: Namespace,
-        /,
-        *,
-        query: str | None = None,
-        filter: dict[str, Any] | None = None,
-        limit: int = 10,
-        offset: int = 0,
-        refresh_ttl: bool | None = None,
-        policy: RecallPolicy | None = None,
-        include: Collection[str] | str = (),
-    ) -> list[SearchItem]:
-        """The async twin of `search`."""
-        op = SearchOp(namespace_prefix, filter, limit, offset, query)
-        return await arun(self._search(op, refresh_ttl, policy, include), self._host)
+    asearch = _async(search)
 
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
+    @_sync
+    def batch(self, ops: Iterable[Op]) -> Plan[list[Result]]:
         """Several operations; reads come before writes, as in the stores this one wraps.
 
         Lists of namespaces, here and from `list_namespaces`, leave our side-car out.
         """
-        return run(self._batch(list(ops)), self._host)
+        ops = list(ops)
+        for op in ops:
+            if not isinstance(op, GetOp | PutOp | SearchOp | ListNamespacesOp):
+                raise InputError(
+                    f"Unknown operation {op!r}. Use GetOp, PutOp, SearchOp or ListNamespacesOp."
+                )
+            # Some stores check it only in `put`, and a dotted label in a batch aliased another
+            # namespace.
+            validate_op_namespace(op)
+        results: list[Any] = [None] * len(ops)
+        rest = []
+        for i, op in enumerate(ops):
+            if isinstance(op, SearchOp):
+                results[i] = yield from self._reader.search(op, None)
+            elif isinstance(op, ListNamespacesOp):
+                results[i] = yield from self._reader.namespaces(op)
+            else:
+                rest.append(i)
+        if rest:
+            puts = [op for op in ops if isinstance(op, PutOp)]
+            yield from self._before_puts(puts)
+            answers = yield Ops([ops[i] for i in rest], as_batch=True)
+            for i, answer in zip(rest, answers, strict=True):
+                results[i] = answer
+            for put in puts:
+                if put.value is None:
+                    self._backend.note_delete(put.namespace, put.key)
+                else:
+                    self._backend.note_put(put.namespace, put.key, put.value, self._clock())
+        return results
 
-    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """The async twin of `batch`."""
-        return await arun(self._batch(list(ops)), self._host)
+    abatch = _async(batch)
 
     @staticmethod
     def quiet() -> AbstractContextManager[None]:
@@ -335,6 +381,7 @@ class RecallStore(BaseStore):
 
     # --- recall -------------------------------------------------------------------------------
 
+    @_sync
     def recall(
         self,
         namespace: Namespaces,
@@ -343,7 +390,7 @@ class RecallStore(BaseStore):
         policy: RecallPolicy | None = None,
         view: View | None = None,
         record: bool = True,
-    ) -> Recall:
+    ) -> Plan[Recall]:
         """The memories that belong in front of the model now, or none, with reasons.
 
         Args:
@@ -356,66 +403,66 @@ class RecallStore(BaseStore):
         Returns:
             What was chosen, what was dropped and why, and the trace.
         """
-        return run(self._reader.recall(namespace, cue, policy, view, record), self._host)
+        return self._reader.recall(namespace, cue, policy, view, record)
 
-    async def arecall(
-        self,
-        namespace: Namespaces,
-        cue: Cue | str,
-        *,
-        policy: RecallPolicy | None = None,
-        view: View | None = None,
-        record: bool = True,
-    ) -> Recall:
-        """The async twin of `recall`."""
-        return await arun(self._reader.recall(namespace, cue, policy, view, record), self._host)
+    arecall = _async(recall)
 
-    def set_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> None:
+    @_sync
+    def set_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> Plan[None]:
         """Store a policy for a namespace and all below it; None takes it away.
 
         Stores made with `stored_policies=True` rank by it.
         """
-        run(self._reader.set_policy(namespace, policy), self._host)
+        return self._reader.set_policy(namespace, policy)
 
-    async def aset_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> None:
-        """The async twin of `set_policy`."""
-        await arun(self._reader.set_policy(namespace, policy), self._host)
+    aset_policy = _async(set_policy)
 
-    def policy_for(self, namespace: Namespace) -> RecallPolicy:
+    @_sync
+    def policy_for(self, namespace: Namespace) -> Plan[RecallPolicy]:
         """The policy in force for a namespace when a call names none."""
-        return run(self._reader.policy_at(namespace, None), self._host)
+        return self._reader.policy_at(namespace, None)
 
-    async def apolicy_for(self, namespace: Namespace) -> RecallPolicy:
-        """The async twin of `policy_for`."""
-        return await arun(self._reader.policy_at(namespace, None), self._host)
+    apolicy_for = _async(policy_for)
 
-    def memories(self, ids: Sequence[MemoryId]) -> list[Memory | None]:
+    @_sync
+    def memories(self, ids: Sequence[MemoryId]) -> Plan[list[Memory | None]]:
         """Memories by namespace and key, None for one that is gone or barred; leaves no trace."""
-        return run(self._reader.memories(ids), self._host)
+        return self._reader.memories(ids)
 
-    async def amemories(self, ids: Sequence[MemoryId]) -> list[Memory | None]:
-        """The async twin of `memories`."""
-        return await arun(self._reader.memories(ids), self._host)
+    amemories = _async(memories)
 
-    def secret(self) -> bytes:
+    @_sync
+    def secret(self) -> Plan[bytes]:
         """Random bytes that the side-car keeps, for nonces that no writer of memories can know."""
-        return run(self._kept_secret(), self._host)
+        if self._secret is not None:
+            return self._secret
+        get = GetOp(SECRET, "nonce", refresh_ttl=False)
+        value = {"hex": secrets.token_hex(32)}
+        for _ in range(2):
+            (item,) = yield Ops([get], sidecar=True)
+            if item is not None:
+                value = item.value
+                break
+            try:
+                yield Ops([PutOp(SECRET, "nonce", value, index=False)], sidecar=True)
+            except Exception as fault:
+                # What cannot be written can still be read; the secret is then this process's own.
+                reason = described(fault)
+                logger.warning("The nonces' secret could not be kept in the store: %s", reason)
+                break
+        self._secret = bytes.fromhex(value["hex"])
+        return self._secret
 
-    async def asecret(self) -> bytes:
-        """The async twin of `secret`."""
-        return await arun(self._kept_secret(), self._host)
+    asecret = _async(secret)
 
+    @_sync
     def explain(
         self, namespace: Namespace, key: str, cue: Cue | str, *, policy: RecallPolicy | None = None
-    ) -> Explanation:
+    ) -> Plan[Explanation]:
         """Why a memory is, or is not, recalled for a cue; leaves no trace."""
-        return run(self._reader.explain((namespace, key), cue, policy), self._host)
+        return self._reader.explain((namespace, key), cue, policy)
 
-    async def aexplain(
-        self, namespace: Namespace, key: str, cue: Cue | str, *, policy: RecallPolicy | None = None
-    ) -> Explanation:
-        """The async twin of `explain`."""
-        return await arun(self._reader.explain((namespace, key), cue, policy), self._host)
+    aexplain = _async(explain)
 
     def record_recall(self, recall: Recall, policy: RecallPolicy | None = None) -> None:
         """Count what a recall chose as used, and hand the recall to `traces`."""
@@ -423,6 +470,7 @@ class RecallStore(BaseStore):
 
     # --- memories -----------------------------------------------------------------------------
 
+    @_sync
     def remember(
         self,
         namespace: Namespace,
@@ -432,7 +480,7 @@ class RecallStore(BaseStore):
         ttl: timedelta | None = None,
         observation: str | None = None,
         **fields: Unpack[MemoryFields],
-    ) -> Memory:
+    ) -> Plan[Memory]:
         """Store a memory with its provenance, or reinforce the one that says the same.
 
         NUL and lone surrogates in text and names are cleaned away; text beyond the store's
@@ -457,51 +505,35 @@ class RecallStore(BaseStore):
             RecallError: The guard rejects the text, which is then in the error's `text`; or the
                 write policy rejects the observation.
         """
-        plan = self._writer.remember(namespace, text, key, ttl, observation, fields)
-        return run(plan, self._host)
+        return self._writer.remember(namespace, text, key, ttl, observation, fields)
 
-    async def aremember(
-        self,
-        namespace: Namespace,
-        text: str,
-        *,
-        key: str | None = None,
-        ttl: timedelta | None = None,
-        observation: str | None = None,
-        **fields: Unpack[MemoryFields],
-    ) -> Memory:
-        """The async twin of `remember`."""
-        plan = self._writer.remember(namespace, text, key, ttl, observation, fields)
-        return await arun(plan, self._host)
+    aremember = _async(remember)
 
+    @_sync
     def correct(
         self, namespace: Namespace, key: str, text: str, *, source: Source = "user_correction"
-    ) -> Memory:
+    ) -> Plan[Memory]:
         """Put a corrected text in a memory's place; the former one is kept as history.
 
         A source that is less trusted than the memory only proposes it: what is returned then has
         the status "quarantined" and a key of its own, and `confirm` carries it out.
         """
-        return run(self._writer.correct(namespace, key, text, source), self._host)
+        return self._writer.correct(namespace, key, text, source)
 
-    async def acorrect(
-        self, namespace: Namespace, key: str, text: str, *, source: Source = "user_correction"
-    ) -> Memory:
-        """The async twin of `correct`."""
-        return await arun(self._writer.correct(namespace, key, text, source), self._host)
+    acorrect = _async(correct)
 
-    def confirm(self, namespace: Namespace, key: str) -> Memory:
+    @_sync
+    def confirm(self, namespace: Namespace, key: str) -> Plan[Memory]:
         """Vouch for a memory: full confidence, and it no longer needs verification.
 
         What a less trusted source proposed (`quarantined` lists it) is carried out with this.
         """
-        return run(self._writer.confirm(namespace, key), self._host)
+        return self._writer.confirm(namespace, key)
 
-    async def aconfirm(self, namespace: Namespace, key: str) -> Memory:
-        """The async twin of `confirm`."""
-        return await arun(self._writer.confirm(namespace, key), self._host)
+    aconfirm = _async(confirm)
 
-    def approve(self, namespace: Namespace, key: str, *, text: str | None = None) -> Memory:
+    @_sync
+    def approve(self, namespace: Namespace, key: str, *, text: str | None = None) -> Plan[Memory]:
         """Let a quarantined memory be recalled, in the place of the one it waited beside.
 
         Args:
@@ -510,22 +542,19 @@ class RecallStore(BaseStore):
             text: The words that were reviewed, where that happened in another process: others are
                 not approved. What this process has listed it compares by itself.
         """
-        return run(self._writer.approve(namespace, key, text), self._host)
+        return self._writer.approve(namespace, key, text)
 
-    async def aapprove(self, namespace: Namespace, key: str, *, text: str | None = None) -> Memory:
-        """The async twin of `approve`."""
-        return await arun(self._writer.approve(namespace, key, text), self._host)
+    aapprove = _async(approve)
 
-    def quarantined(self, namespace: Namespace) -> list[Memory]:
+    @_sync
+    def quarantined(self, namespace: Namespace) -> Plan[list[Memory]]:
         """Memories at or below a namespace that wait for approval.
 
         The guard's reasons are in `memory.value["quarantine"]["reasons"]`.
         """
-        return run(self._writer.quarantined(namespace), self._host)
+        return self._writer.quarantined(namespace)
 
-    async def aquarantined(self, namespace: Namespace) -> list[Memory]:
-        """The async twin of `quarantined`."""
-        return await arun(self._writer.quarantined(namespace), self._host)
+    aquarantined = _async(quarantined)
 
     def feedback(self, namespace: Namespace, key: str | Sequence[str], good: bool = True) -> None:
         """Tell what came of using a memory, or several: each step moves its score a little.
@@ -551,7 +580,10 @@ class RecallStore(BaseStore):
         """The async twin of `feedback`."""
         self.feedback(namespace, key, good)
 
-    def forget(self, namespace: Namespace, key: str, *, source: Source = "user_stated") -> bool:
+    @_sync
+    def forget(
+        self, namespace: Namespace, key: str, *, source: Source = "user_stated"
+    ) -> Plan[bool]:
         """Delete a memory with its history, vectors, words and usage.
 
         A store's file may keep deleted bytes until it is rewritten: `compact()` of a LocalStore.
@@ -565,22 +597,21 @@ class RecallStore(BaseStore):
         Returns:
             Whether it was deleted: False when there was none, or it was only proposed.
         """
-        return run(self._forget(namespace, key, source), self._host)
+        gone = yield from self._writer.forget(namespace, key, source)
+        if gone is not None:
+            yield from self._erase_traces(namespace, key)
+        return bool(gone)
 
-    async def aforget(
-        self, namespace: Namespace, key: str, *, source: Source = "user_stated"
-    ) -> bool:
-        """The async twin of `forget`."""
-        return await arun(self._forget(namespace, key, source), self._host)
+    aforget = _async(forget)
 
-    def history(self, namespace: Namespace, key: str) -> list[Memory]:
+    @_sync
+    def history(self, namespace: Namespace, key: str) -> Plan[list[Memory]]:
         """A memory and the values it had before, newest first, each with its time and source."""
-        return run(self._writer.history(namespace, key), self._host)
+        return self._writer.history(namespace, key)
 
-    async def ahistory(self, namespace: Namespace, key: str) -> list[Memory]:
-        """The async twin of `history`."""
-        return await arun(self._writer.history(namespace, key), self._host)
+    ahistory = _async(history)
 
+    @_sync
     def sweep(
         self,
         namespace: Namespace,
@@ -591,7 +622,7 @@ class RecallStore(BaseStore):
         purge_history_before: datetime | None = None,
         limit: int = 1_000,
         after: int | None = None,
-    ) -> SweepReport:
+    ) -> Plan[SweepReport]:
         """Say what is to become of the memories at or below a namespace, and do it if asked to.
 
         Args:
@@ -610,34 +641,24 @@ class RecallStore(BaseStore):
             What was done, or would be, to which memory and why.
         """
         ask = SweepRequest(namespace, apply, steps, cold_after, purge_history_before, limit, after)
-        return run(self._sweep(ask), self._host)
+        ask.check()
+        policy = yield from self._reader.policy_at(ask.namespace, None)
+        return (yield from self._upkeep.sweep(ask, policy))
 
-    async def asweep(
-        self,
-        namespace: Namespace,
-        *,
-        apply: bool = False,
-        steps: Sequence[Step] = STEPS,
-        cold_after: timedelta | None = None,
-        purge_history_before: datetime | None = None,
-        limit: int = 1_000,
-        after: int | None = None,
-    ) -> SweepReport:
-        """The async twin of `sweep`."""
-        ask = SweepRequest(namespace, apply, steps, cold_after, purge_history_before, limit, after)
-        return await arun(self._sweep(ask), self._host)
+    asweep = _async(sweep)
 
-    def forget_namespace(self, namespace: Namespace) -> Forgotten:
+    @_sync
+    def forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
         """Delete everything at or below a namespace: memories, history, vectors, usage, verdicts.
 
         Whatever the side-car holds about it goes too. A LocalStore is then compacted, so that no
         byte of it is left in the file.
         """
-        return run(self._forget_namespace(namespace), self._host)
+        forgotten = yield from self._upkeep.forget_namespace(namespace)
+        yield from self._erase_traces(namespace)
+        return forgotten
 
-    async def aforget_namespace(self, namespace: Namespace) -> Forgotten:
-        """The async twin of `forget_namespace`."""
-        return await arun(self._forget_namespace(namespace), self._host)
+    aforget_namespace = _async(forget_namespace)
 
     # --- life cycle -------------------------------------------------------------------------
 
@@ -671,74 +692,26 @@ class RecallStore(BaseStore):
         """Whether usage can only be written while the store's event loop runs: then `aclose`."""
         return self._sidecar.needs_loop
 
-    def flush(self) -> int:
+    @_sync
+    def flush(self) -> Plan[int]:
         """Write pending usage now; returns how many memories it concerned."""
-        return run(self._ledger.flush(), self._host) if self._ledger.has_pending else 0
+        return (yield from self._ledger.flush()) if self._ledger.has_pending else 0
 
-    async def aflush(self) -> int:
-        """The async twin of `flush`."""
-        return await arun(self._ledger.flush(), self._host) if self._ledger.has_pending else 0
+    aflush = _async(flush)
 
-    def close(self) -> None:
+    @_sync
+    def close(self) -> Plan[None]:
         """Write what is pending and stop writing behind; the inner store stays open."""
         self._flusher.stop()
-        self.flush()
+        if self._ledger.has_pending:
+            yield from self._ledger.flush()
 
-    async def aclose(self) -> None:
-        """The async twin of `close`."""
-        self._flusher.stop()
-        await self.aflush()
-
-    # --- plans ------------------------------------------------------------------------------
-
-    def _put(self, op: PutOp, ttl: float | NotProvided | None) -> Plan[None]:
-        yield from self._before_puts([op])
-        put: Any = op[:4]
-        yield Call(lambda: self._inner.put(*put, ttl=ttl), lambda: self._inner.aput(*put, ttl=ttl))
-        self._backend.note_put(op.namespace, str(op.key), cast(Any, op.value), self._clock())
-
-    def _delete(self, namespace: Namespace, key: str) -> Plan[None]:
-        yield from self._writer.forget_stand_ins([(namespace, key)])
-        yield Call(
-            lambda: self._inner.delete(namespace, key), lambda: self._inner.adelete(namespace, key)
-        )
-        self._backend.note_delete(namespace, key)
+    aclose = _async(close)
 
     def _make_tables(self) -> Plan[None]:
         """What we keep in a database: usage, and whose vectors the memories have."""
         yield from self._sidecar.usage.set_up()
         yield from self._backend.set_up()
-
-    def _batch(self, ops: Sequence[Op]) -> Plan[list[Result]]:
-        for op in ops:
-            if not isinstance(op, GetOp | PutOp | SearchOp | ListNamespacesOp):
-                raise InputError(
-                    f"Unknown operation {op!r}. Use GetOp, PutOp, SearchOp or ListNamespacesOp."
-                )
-            # Some stores check it only in `put`, and a dotted label in a batch aliased another
-            # namespace.
-            validate_op_namespace(op)
-        results: list[Any] = [None] * len(ops)
-        rest = []
-        for i, op in enumerate(ops):
-            if isinstance(op, SearchOp):
-                results[i] = yield from self._reader.search(op, None)
-            elif isinstance(op, ListNamespacesOp):
-                results[i] = yield from self._reader.namespaces(op)
-            else:
-                rest.append(i)
-        if rest:
-            puts = [op for op in ops if isinstance(op, PutOp)]
-            yield from self._before_puts(puts)
-            answers = yield Ops([ops[i] for i in rest], as_batch=True)
-            for i, answer in zip(rest, answers, strict=True):
-                results[i] = answer
-            for put in puts:
-                if put.value is None:
-                    self._backend.note_delete(put.namespace, put.key)
-                else:
-                    self._backend.note_put(put.namespace, put.key, put.value, self._clock())
-        return results
 
     def _before_puts(self, puts: Sequence[PutOp]) -> Plan[None]:
         for op in puts:
@@ -751,53 +724,8 @@ class RecallStore(BaseStore):
         if deleted:
             yield from self._writer.forget_stand_ins(deleted)
 
-    def _search(
-        self, op: SearchOp, refresh_ttl: bool | None, policy: RecallPolicy | None, include: Any
-    ) -> Plan[list[SearchItem]]:
-        validate_op_namespace(op)
-        if refresh_ttl is None:
-            refresh_ttl = (self._inner.ttl_config or {}).get("refresh_on_read", True)
-        return self._reader.search(op._replace(refresh_ttl=refresh_ttl), policy, include)
-
-    def _forget(self, namespace: Namespace, key: str, source: Source) -> Plan[bool]:
-        gone = yield from self._writer.forget(namespace, key, source)
-        if gone is not None:
-            yield from self._erase_traces(namespace, key)
-        return bool(gone)
-
-    def _sweep(self, ask: SweepRequest) -> Plan[SweepReport]:
-        ask.check()
-        policy = yield from self._reader.policy_at(ask.namespace, None)
-        return (yield from self._upkeep.sweep(ask, policy))
-
-    def _forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
-        forgotten = yield from self._upkeep.forget_namespace(namespace)
-        yield from self._erase_traces(namespace)
-        return forgotten
-
     def _erase_traces(self, *what: Any) -> Plan[None]:
         """Recorded traces forget too, where they can."""
         erase = getattr(self._traces, "erase", None)
         if erase is not None:
             yield Call(lambda: erase(*what))
-
-    def _kept_secret(self) -> Plan[bytes]:
-        """The secret of the side-car, made when there is none; of two makers the last one wins."""
-        if self._secret is not None:
-            return self._secret
-        get = GetOp(SECRET, "nonce", refresh_ttl=False)
-        value = {"hex": secrets.token_hex(32)}
-        for _ in range(2):
-            (item,) = yield Ops([get], sidecar=True)
-            if item is not None:
-                value = item.value
-                break
-            try:
-                yield Ops([PutOp(SECRET, "nonce", value, index=False)], sidecar=True)
-            except Exception as fault:
-                # What cannot be written can still be read; the secret is then this process's own.
-                reason = described(fault)
-                logger.warning("The nonces' secret could not be kept in the store: %s", reason)
-                break
-        self._secret = bytes.fromhex(value["hex"])
-        return self._secret

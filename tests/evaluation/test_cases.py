@@ -11,10 +11,8 @@ from locomo_cases import load_locomo
 from langmem_recall.errors import InputError
 from langmem_recall.evaluation.cases import (
     Case,
-    CaseSet,
     Collection,
     load_cases,
-    save_cases,
 )
 from langmem_recall.types import Cue
 
@@ -101,30 +99,10 @@ def test_a_missing_file_is_an_input_error(tmp_path: Path) -> None:
         load_cases(tmp_path / "absent.jsonl")
 
 
-def test_what_is_saved_is_read_back_the_same(tmp_path: Path) -> None:
-    at = datetime(2026, 3, 4, tzinfo=UTC)
-    cases = CaseSet(
-        "round",
-        (Collection("a", (("k", {"content": "é", "turn": 3}),)), Collection("none", ())),
-        (
-            Case("a", Cue("one"), frozenset({"k"}), at, category="c"),
-            Case("a", Cue("two", ("part", "other"), "task"), frozenset({"k"})),
-            Case("none", Cue("three"), group="far"),
-        ),
-    )
-    save_cases(cases, tmp_path / "round.jsonl")
-    assert load_cases(tmp_path / "round.jsonl") == cases
-
-
-def test_a_memory_whose_field_would_read_as_a_case_is_not_saved(tmp_path: Path) -> None:
-    cases = CaseSet(
-        "odd",
-        (Collection("a", (("k", {"content": "x", "cue": "y"}),)),),
-        (Case("a", Cue("x"), {"k"}),),
-    )
-    with pytest.raises(InputError, match="field cue"):
-        save_cases(cases, tmp_path / "odd.jsonl")
-    assert not (tmp_path / "odd.jsonl").exists()
+def test_a_cue_may_be_given_with_parts_and_a_task(write: Any) -> None:
+    cue = {"text": "What to drink?", "parts": ["Ann", "tea"], "task": "order"}
+    (case,) = load_cases(write(TEA, {**ASKED, "cue": cue})).cases
+    assert case.cue == Cue("What to drink?", ("Ann", "tea"), "order")
 
 
 def test_a_text_is_taken_as_a_cue() -> None:

@@ -49,7 +49,8 @@ def test_sqlite_store_recalls_pages_and_counts(
         store.flush()
         assert inner.get((*USAGE, *NS), "ssl").value["uses"] == 1
         assert store.list_namespaces() == [NS]
-        pages = [store.search(NS, query="jazz", limit=7, offset=o) for o in range(0, 35, 7)]
+        with store.quiet():
+            pages = [store.search(NS, query="jazz", limit=7, offset=o) for o in range(0, 35, 7)]
         found = [item.key for page in pages for item in page]
         assert sorted(found) == sorted(["ssl", *(f"n{i}" for i in range(30))])
         store.close()

@@ -178,28 +178,29 @@ def test_results_cannot_corrupt_the_store(store: RecallStore, call: Call) -> Non
 # --- paging -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("record", [True, False])
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     data=st.data(), count=st.integers(0, 70), limit=st.integers(1, 9), unindexed=st.integers(0, 3)
 )
-def test_paging_returns_every_item_once(
-    call: Call, record: bool, data: st.DataObject, count: int, limit: int, unindexed: int
+def test_quiet_paging_returns_every_item_once(
+    call: Call, data: st.DataObject, count: int, limit: int, unindexed: int
 ) -> None:
     inner = InMemoryStore(index={"dims": 256, "embed": CountingEmbeddings(), "fields": ["content"]})
-    store = RecallStore(inner, record=record, policy=RecallPolicy.default(pool=10, rescues=5))
+    store = RecallStore(inner, policy=RecallPolicy.default(pool=10, rescues=5))
     fill(store, count)
     for i in range(unindexed):
         store.put(NS, f"u{i}", {"content": f"unindexed {i} jazz"}, index=False)
     offsets = list(range(0, count + unindexed + limit, limit))
     pages = data.draw(st.permutations(offsets))
-    found = [
-        item.key
-        for offset in pages
-        for item in call(store, "search", NS, query="jazz records", limit=limit, offset=offset)
-    ]
+    # Each use counts at once, so a read that is recorded may move what a later page would show.
+    with store.quiet():
+        found = [
+            item.key
+            for offset in pages
+            for item in call(store, "search", NS, query="jazz records", limit=limit, offset=offset)
+        ]
     assert sorted(found) == sorted(item.key for item in inner.search(NS, limit=1_000))
 
 

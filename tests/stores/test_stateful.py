@@ -561,21 +561,19 @@ class Machine(RuleBasedStateMachine):
 
     @rule(mode=modes, prefix=spaces, query=st.none() | queries, size=st.integers(1, 4))
     def read_pages(self, mode: str, prefix: Namespace, query: str | None, size: int) -> None:
+        pages: list[SearchItem] = []
         with self.store.quiet():
             whole = self.check_items(self.store.search(prefix, query=query, limit=100))
-        pages: list[SearchItem] = []
-        while True:
-            page = self.call(mode, "search", prefix, query=query, limit=size, offset=len(pages))
-            assert len(page) <= size
-            pages += page
-            if not page:
-                break
+            while True:
+                page = self.call(mode, "search", prefix, query=query, limit=size, offset=len(pages))
+                assert len(page) <= size
+                pages += page
+                if not page:
+                    break
         ids = self.check_items(pages)
         assert ids == whole
         if query is None:
             assert ids == self.in_force(self.model.below(prefix))
-        else:
-            self.model.use(ids, self.now)
 
     @rule(mode=modes, prefix=st.just(()) | spaces, depth=st.none() | st.integers(1, 3))
     def list_namespaces(self, mode: str, prefix: Namespace, depth: int | None) -> None:
