@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
+from importlib.resources import files
 from io import TextIOWrapper
 from typing import Annotated, Any
 
@@ -34,35 +35,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "reindex": reindex_command,
 }
 """In the order of `--help`."""
-EXAMPLES = """
-demo
-demo --json
-eval cases.jsonl --policy default --policy tuned.toml
-eval traces.jsonl --policy default --policy similarity -o report.json
-eval cases.jsonl --by category -e langchain_openai:OpenAIEmbeddings
-tune cases.jsonl -o policy.toml
-tune cases.jsonl --injection-rate 0.45 -o policy.toml
-tune cases.jsonl --store memory.db --namespace memories/ada
-inspect traces.jsonl -o page.html
-inspect traces.jsonl memory.db --serve
-inspect memory.db -n memories/ada -o page.html
-doctor
-doctor memory.db --namespace memories/ada --cues cues.txt
-doctor memory.db --cues traces.jsonl --target-rate 0.45 -o policy.toml
-stats memory.db
-stats memory.db -n memories/ada --json
-export memory.db -o memories.jsonl
-export memory.db -n memories/ada | grep peanuts
-export postgresql://localhost/agent -o memories.jsonl
-import memories.jsonl memory.db
-import memories.jsonl new.db --create
-import memories.jsonl postgresql://localhost/agent --embeddings wordllama
-sweep memory.db -n memories/ada
-sweep memory.db -n memories/ada --all --apply
-sweep memory.db -n memories --steps expire --cold-after 90 --json
-reindex memory.db -e wordllama
-reindex postgresql://localhost/agent -e langchain_openai:OpenAIEmbeddings
-"""
+EXAMPLES = files(__package__).joinpath("examples.txt").read_text("utf-8")
 """Shown below the help of the command that each begins with."""
 
 

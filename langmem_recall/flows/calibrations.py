@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.resources import files
 from time import perf_counter
 
 from langchain_core.embeddings import Embeddings
@@ -36,20 +37,8 @@ _SCRIPTS = (
 """Kana before Han: Japanese uses both, Chinese only the latter."""
 
 _WORD = re.compile(r"[^\W\d_]+")
-_FUNCTION_WORDS = {
-    "en": "the a an is are was were do does did what which who where when how why my your his "
-    "her their of to in on for with and or that this it i you he she we they have has should "
-    "can not",
-    "de": "der die das ein eine einen ist sind war waren was welche welcher welches wer wo wann "
-    "wie warum mein meine dein seine ihr und oder mit für von zu im am ich du er sie wir nicht "
-    "soll kann hat habe auf bei",
-    "fr": "le la les un une des est sont était que quel quelle qui où quand comment pourquoi mon "
-    "ma mes ton ta son sa et ou avec pour de du au aux je tu il elle nous vous ne pas dans sur "
-    "ai dois peut ce cette",
-    "es": "el la los las un una es son era qué cuál quién dónde cuándo cómo por mi mis tu su y o "
-    "con para de del al yo él ella nosotros no en que se debo puede tengo tiene este esta lo",
-}
-_LANGUAGES = {name: frozenset(words.split()) for name, words in _FUNCTION_WORDS.items()}
+_LINES = files(__package__).joinpath("function_words.txt").read_text("utf-8").splitlines()
+_LANGUAGES = {line[:2]: frozenset(line[3:].split()) for line in _LINES}
 
 
 class Calibrations:

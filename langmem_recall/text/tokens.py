@@ -5,30 +5,14 @@ import threading
 import unicodedata
 from collections.abc import Iterator
 from functools import cache, lru_cache
+from importlib.resources import files
 from itertools import chain, pairwise
 from typing import NamedTuple
 
 from snowballstemmer.english_stemmer import EnglishStemmer
 
-_STOP_LINES = """
-a an the and or but nor so yet if then else than because as until while though although
-of at by for with without about against between into through during before after above below
-to from up down in out on off over under upon onto within across toward towards per via
-i me my mine myself we us our ours ourselves you your yours yourself yourselves
-he him his himself she her hers herself it its itself they them their theirs themselves
-this that these those here there such same own other another each every both either neither
-all any some few more most many much several
-am is are was were be been being do does did doing done have has had having
-can could will would shall should might must ought
-who whom whose which what when where why how whether
-not no none only just also too very really quite rather again further once now ever still
-s t d m ll ve re n don didn doesn isn aren wasn weren hasn haven hadn wouldn couldn shouldn
-mustn needn ain won't shan't let's dont didnt doesnt isnt arent wasnt cant couldnt wouldnt
-shouldnt im ive youre thats whats
-nd rd th e.g i.e eg ie a.m p.m and/or he/she she/he his/her him/her
-please thanks thank hi hello hey ok okay yes yeah
-"""
-STOP_WORDS = frozenset(_STOP_LINES.split())
+# Read with the module, not at first use: that would be a file opened on the event loop.
+STOP_WORDS = frozenset(files(__package__).joinpath("stop_words.txt").read_text("utf-8").split())
 
 # A word this long is a blob, and neither the stemmer nor the cache may pay for it.
 LONGEST_WORD = 64
