@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 from langchain_core.messages import (
@@ -261,36 +262,10 @@ def identifiers(text: str) -> list[str]:
 
 # --- Vague follow-ups: words that mean something only after other words ---
 
-_VAGUE_LINES = """
-yes yeah yep yup ya yea sure ok okay okey k kk alright right correct exactly absolutely definitely
-fine good great perfect nice cool sounds looks no nope nah not never mind go ahead on continue
-proceed do did does done doing it that this these those them they one ones both all either neither
-first second third last next other another same again retry try more else also too then and or but
-so why how what when where which who whom whose come mean is are was were be will would can could
-should shall might must have has had you your we our i i'll i'd let's let lets me to the a an of for
-with about in at by from up out off over now yet still just only really please keep going tell show
-give explain elaborate detail details expand further wait stop cancel undo skip start finish run fix
-use make send take pick choose option see say said if maybe perhaps think agree agreed approved
-approve confirm confirmed deal understood there here some any than instead like way
-ja jawohl genau klar gut gerne bitte nein doch mach mache machen weiter tu das es dies und dann
-warum wieso weshalb wie noch mehr mal nochmal los einverstanden passt stimmt jetzt den der
-oui ouais d'accord non vas-y vas y fais-le fais le la les et puis alors pourquoi comment quoi encore
-continuez continuer bien si sì sí claro vale sigue adelante hazlo eso entonces por qué que porque
-más otra vez otro va bene vai avanti fallo perché e poi ancora sim isso faça continua então tá
-jep joo kyllä tak igen nem jo inte då fortsätt varför gör det hvorfor nei nej hvad med
-da ne nu hai bine continuă și apoi de ce nastavi zašto uradi nie dobrze dlaczego dalej ano proč
-waarom doe maar tamam evet hayır devam neden sonra peki vâng có không tiếp tục tại sao
-да нет ага хорошо давай ладно дальше продолжай почему а и потом что ещё еще так сделай это
-ні чому далі ναι όχι γιατί και μετά συνέχισε
-نعم لا أجل حسنا تمام أكمل لماذا ثم بله آره نه باشه ادامه بده چرا بعد כן לא למה המשך בסדר
-हाँ हां नहीं ठीक है जी क्यों और फिर ใช่ ไม่ ทำไม ตกลง
-"""  # noqa: RUF001
-_POLITE_LINES = """
-thanks thank thx cheers hi hello hey bye danke merci gracias grazie obrigado obrigada спасибо
-ありがとう ありがとうございます 谢谢 謝謝 감사합니다 고마워
-"""
-_VAGUE = frozenset(_VAGUE_LINES.casefold().split())
-_POLITE = frozenset(_POLITE_LINES.casefold().split())
+_VAGUE, _POLITE = (
+    frozenset(files("langmem_recall.text").joinpath(name).read_text("utf-8").casefold().split())
+    for name in ("vague_words.txt", "polite_words.txt")
+)
 # Written without spaces, so they are told by being nothing but such words.
 _VAGUE_UNSPACED = re.compile(
     "(?:はい|うん|ええ|いいえ|いいよ|お願い|します|して|続けて|ください|それで|なぜ|どうして|もっと|"
