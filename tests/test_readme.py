@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -19,6 +20,9 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(#[^)]+)?\)")
+CODE = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(r"(?<![\w./])(?:[\w.]+/)*\w+\.(?:py|js)\b|(?<![\w./:])(?:[a-z_]+/)+(?!\S)")
+DOTTED = re.compile(r"\blangmem_recall(?:\.\w+)+")
 EXAMPLES = [
     pytest.param(code, printed, id=f"{page.name}-{place}")
     for page in PAGES
@@ -105,6 +109,34 @@ def test_every_link_within_the_project_leads_somewhere(page: Path) -> None:
         assert linked.exists(), target
         if anchor and linked.suffix == ".md":
             assert anchor[1:] in anchors(linked), f"{target}{anchor}"
+
+
+TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
+def test_every_module_and_folder_that_a_page_names_exists(page: Path) -> None:
+    bases = (ROOT, ROOT / "langmem_recall", page.parent)
+    for code in CODE.findall(page.read_text()):
+        for path in PATH.findall(code):
+            assert any((base / path).exists() for base in bases), path
+        for dotted in DOTTED.findall(code):
+            assert resolve_name(dotted) is not None
+
+
+def test_the_house_in_contributing_has_the_rooms_that_are_there() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    tree = page.partition("langmem_recall/\n")[2].partition("benchmarks/")[0]
+    rooms = set(re.findall(r"^ +(\w+)/ ", tree, re.MULTILINE))
+    top = {
+        word for line in re.findall(r"^  (\w.*?)   ", tree, re.MULTILINE) for word in line.split()
+    }
+    package = ROOT / "langmem_recall"
+    folders = {*package.glob("*/__init__.py"), *package.glob("stores/*/__init__.py")}
+    assert rooms == {folder.parent.name for folder in folders}
+    assert top - {f"{room}/" for room in rooms} == {
+        module.stem for module in package.glob("[!_]*.py")
+    }
 
 
 def test_every_line_of_the_security_model_names_a_test_that_exists() -> None:
