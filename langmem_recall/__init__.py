@@ -39,35 +39,31 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Caching": "langmem_recall.stores.recall_store",
-    "Cue": "langmem_recall.types",
-    "Guard": "langmem_recall.guard.judge",
-    "LocalEmbeddings": "langmem_recall.embeddings",
-    "LocalStore": "langmem_recall.stores.local.store",
-    "Memory": "langmem_recall.types",
-    "Monitor": "langmem_recall.observe.monitor",
-    "Recall": "langmem_recall.types",
-    "RecallError": "langmem_recall.errors",
-    "RecallMiddleware": "langmem_recall.agents.middleware",
-    "RecallPolicy": "langmem_recall.policy",
-    "RecallState": "langmem_recall.agents.turn",
-    "RecallStore": "langmem_recall.stores.recall_store",
-    "Reranker": "langmem_recall.flows.rerank",
-    "TraceLog": "langmem_recall.observe.log",
-    "Verdict": "langmem_recall.guard.judge",
-    "WritePolicy": "langmem_recall.write_policy",
-    "Writing": "langmem_recall.flows.write",
-    "build_cue": "langmem_recall.cue",
-    "evaluate": "langmem_recall.evaluation.evaluate",
-    "export_jsonl": "langmem_recall.stores.transfer",
-    "import_jsonl": "langmem_recall.stores.transfer",
-    "load_cases": "langmem_recall.evaluation.cases",
-    "memory_tools": "langmem_recall.agents.tools",
-    "recall_node": "langmem_recall.agents.node",
-    "render": "langmem_recall.rendering",
-    "tune": "langmem_recall.evaluation.tune",
+_NAMES = {
+    "agents.middleware": "RecallMiddleware",
+    "agents.node": "recall_node",
+    "agents.tools": "memory_tools",
+    "agents.turn": "RecallState",
+    "cue": "build_cue",
+    "embeddings": "LocalEmbeddings",
+    "errors": "RecallError",
+    "evaluation.cases": "load_cases",
+    "evaluation.evaluate": "evaluate",
+    "evaluation.tune": "tune",
+    "flows.rerank": "Reranker",
+    "flows.write": "Writing",
+    "guard.judge": "Guard Verdict",
+    "observe.log": "TraceLog",
+    "observe.monitor": "Monitor",
+    "policy": "RecallPolicy",
+    "rendering": "render",
+    "stores.local.store": "LocalStore",
+    "stores.recall_store": "Caching RecallStore",
+    "stores.transfer": "export_jsonl import_jsonl",
+    "types": "Cue Memory Recall",
+    "write_policy": "WritePolicy",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_HOMES)
 
@@ -78,7 +74,7 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module 'langmem_recall' has no attribute {name!r}")
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(import_module(f"langmem_recall.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -51,7 +51,7 @@ MENTION_WORDS = 16
 MENTIONED = 0.4
 """What is left of a finding that is only talked about."""
 DISGUISED, CONCEALED = 1.0, 0.5
-"""What an encoding, or hidden characters, add to findings: nobody disguises a preference."""
+"""What an encoding, or hidden characters, add to findings: a preference needs no disguise."""
 REPEATED = 0.5
 """What a second sign of the same kind counts."""
 PHRASE_CHARS = 60
@@ -81,12 +81,12 @@ class RuleGuard:
     """Judges by rules over normalised words: no model, no network, below a millisecond."""
 
     quarantine_at: float = 1.0
-    """Score from which a text is stored but not shown until someone approves it."""
+    """Score from which a text is stored but not shown until it is approved."""
     reject_at: float = 2.0
     """Score from which a text is not stored: several signs of an attack, or one in disguise."""
     longest_chars: int = 32_768
     """A longer text is not read, so that an attack can neither hide in it nor take up time: it is
-    stored but not shown until someone approves it."""
+    stored but not shown until it is approved."""
 
     def __post_init__(self) -> None:
         """Check the knobs."""
@@ -146,7 +146,7 @@ class _Case(NamedTuple):
 def _worst_case(hidden: Hidden, enough: float) -> _Case:
     """The strongest case that any part of the text makes, in plain or under a disguise."""
     worst, plain = _Case(), 0.0
-    # Nobody spells words in characters that cannot be seen, or backwards, by mistake.
+    # Words in characters that cannot be seen, or backwards, are no mistake.
     if hidden.message:
         worst = _Case(1.0, disguise=f"hidden characters: {_shortened(hidden.message)}")
     elif hidden.reversed:

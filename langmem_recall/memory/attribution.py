@@ -24,7 +24,7 @@ MOST = 100_000
 LONG_WORD = 5
 """Longer words than this are never part of a contraction."""
 MOST_SENTENCES = 20
-"""Sentences of a text that is one memory; a longer one is nobody's statement."""
+"""Sentences of a text that is one memory; a longer one is no statement."""
 REACH = 24
 """Clauses that one statement may run through."""
 
@@ -73,7 +73,7 @@ def source_of(text: str, human_texts: Sequence[str | Parts], untrusted_output: b
         text: What is to be remembered.
         human_texts: What humans wrote in the thread, without blocks of recalled memories: texts,
             or the parts of messages that have several blocks.
-        untrusted_output: Whether words that nobody vouches for were seen in this turn.
+        untrusted_output: Whether unvouched words were seen in this turn.
     """
     messages: list[Parts] = []
     left = MOST

@@ -196,7 +196,7 @@ def _first_mark(sentences: Sequence[_Sentence]) -> _Mark:
             before = _clauses_before(each.text, report.start())
             return _Mark(place, before, after or each.text[report.end() :])
         if colon:
-            # A line of a list may be "key: value" where nobody speaks in it.
+            # A line of a list may be "key: value" without a speaker.
             rest = each.folded[colon.end() :]
             is_field = in_list and _has("field", each.folded) and not _has("speaks_of_self", rest)
             if not is_field and not _is_own_lead(each.folded[: colon.start()]):
@@ -234,7 +234,7 @@ def _heads_a_text(sentences: Sequence[_Sentence], place: int) -> bool:
     """Whether a letter begins with this sentence, or it stands as a title over other lines."""
     each, below = sentences[place], sentences[place + 1 : place + 2]
     greets = _has("greeting_line", each.folded)
-    # In its first line a message greets who is to read it.
+    # In its first line a message greets its reader.
     if place == each.line > 0 and greets:
         return True
     is_line = each.line == place and all(following.line > place for following in below)
@@ -243,7 +243,7 @@ def _heads_a_text(sentences: Sequence[_Sentence], place: int) -> bool:
     is_sentence = greets or _has("sentence_end", each.folded) or _has("list_item", each.folded)
     if is_sentence or _is_own_lead(each.folded):
         return False
-    # Who writes no full stops writes none at the end either.
+    # A text without full stops has none at its end either.
     return _has("mentions_text", each.folded) or bool(_FULL_STOP.search(sentences[-1].text))
 
 

@@ -383,7 +383,7 @@ def erase(path: str | Path, namespace: Namespace, key: str | None = None) -> int
 
     Of a namespace every trace that looked into it goes. Of one memory only what the traces say of
     it goes, and the blocks it may be in. Each file is replaced as a whole. Lines that cannot be
-    read go too: nobody can say what is in them.
+    read go too: what is in them is unknown.
 
     Returns:
         How many records were removed or changed.

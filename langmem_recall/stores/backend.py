@@ -82,7 +82,7 @@ def backend_of(
 
     if isinstance(store, LocalStore):
         return LocalBackend(store, clock, index_limit, max_age_s)
-    # Not imported for those who do not use it: without it there is no such store.
+    # Not imported where it is not used: without it there is no such store.
     postgres = sys.modules.get("langgraph.store.postgres.base")
     if postgres is not None and isinstance(store, postgres.BasePostgresStore):
         from langmem_recall.stores.postgres.backend import PostgresBackend

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from importlib.resources import files
+
 from langmem_recall.flows.effects import Plan
 from langmem_recall.stores.postgres.database import Database, Statement
 from langmem_recall.types import SIDECAR_ROOT
@@ -11,33 +14,6 @@ LOCK = 0x6C6D7265
 USAGE_TABLE = f"{SIDECAR_ROOT}_usage"
 LOTS_TABLE = f"{SIDECAR_ROOT}_lots"
 VERSIONS_TABLE = f"{SIDECAR_ROOT}_versions"
-
-_MAKE_USAGE = f"""
-CREATE TABLE {USAGE_TABLE} (
-    prefix text COLLATE "C" NOT NULL,
-    key text COLLATE "C" NOT NULL,
-    uses bigint NOT NULL,
-    decayed double precision NOT NULL,
-    last_used double precision,
-    before double precision,
-    merit integer NOT NULL,
-    PRIMARY KEY (prefix, key)
-);"""
-
-_ROOT = f"{SIDECAR_ROOT}.usage"
-_TAKE_OVER = f"""
-IF to_regclass('store') IS NOT NULL THEN
-    WITH moved AS (
-        DELETE FROM store
-        WHERE prefix ~>=~ '{_ROOT}.' AND prefix ~<~ '{_ROOT}/'
-        RETURNING prefix, key, value
-    )
-    INSERT INTO {USAGE_TABLE}
-    SELECT substr(prefix, {len(_ROOT) + 2}), key, (value->>'uses')::bigint,
-        (value->>'decayed')::double precision, (value->>'last_used')::double precision,
-        (value->>'before')::double precision, coalesce((value->>'merit')::integer, 0)
-    FROM moved WHERE value ? 'uses';
-END IF;"""
 
 WORDS_INDEX = f"{SIDECAR_ROOT}_first_words"
 WORDS_REACH = 100_000
@@ -49,24 +25,9 @@ positions, takes eight for each of its characters, and nothing takes more.
 _TEXT = "coalesce(value->>'content', value->>'text', value->>'memory', '')"
 WORDS = f"to_tsvector('simple', left({_TEXT}, {WORDS_REACH}))"
 """The words of an item, as the index has them."""
-_INDEX_WORDS = f"""
-IF to_regclass('store') IS NOT NULL THEN
-    CREATE INDEX IF NOT EXISTS {WORDS_INDEX} ON store USING gin (({WORDS}));
-END IF;"""
-
-# Made by an earlier version over whole texts, so that the table refused large ones.
-_DROP_FORMER_INDEX = f"DROP INDEX IF EXISTS {SIDECAR_ROOT}_words;"
-_NOTHING = "NULL;"
-
-_MAKE_LOTS = f"""
-CREATE TABLE {LOTS_TABLE} (
-    ledger text PRIMARY KEY,
-    number bigint NOT NULL,
-    written_at timestamptz NOT NULL DEFAULT now()
-);"""
-
-VERSIONS = (_MAKE_USAGE, _TAKE_OVER, _NOTHING, _MAKE_LOTS, _INDEX_WORDS, _DROP_FORMER_INDEX)
-"""Applied in order, each once and as a whole; only ever added to."""
+_SCHEMA = files(__package__).joinpath("schema.sql").read_text("utf-8").replace("{WORDS}", WORDS)
+VERSIONS = tuple(re.split(r"^-- version \d+\n", _SCHEMA, flags=re.MULTILINE)[1:])
+"""What is made, step by step."""
 
 
 def set_up(database: Database) -> Plan[None]:

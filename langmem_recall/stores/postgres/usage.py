@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from importlib.resources import files
 from typing import TypeVar
 
 from langmem_recall.errors import StoreError
@@ -50,8 +51,8 @@ def _drop_where(condition: str) -> str:
 WITH gone AS (
     SELECT prefix, key FROM {USAGE_TABLE} WHERE {condition} ORDER BY prefix, key FOR UPDATE
 ), dropped AS (
-    DELETE FROM {USAGE_TABLE} AS held USING gone
-    WHERE held.prefix = gone.prefix AND held.key = gone.key RETURNING 1
+    DELETE FROM {USAGE_TABLE} AS stored USING gone
+    WHERE stored.prefix = gone.prefix AND stored.key = gone.key RETURNING 1
 )
 SELECT count(*) FROM dropped"""
 
@@ -61,41 +62,24 @@ _DROP_BELOW = _drop_where(below("prefix"))
 
 
 def _faded(row: str) -> str:
-    """`reinforcement.faded` of a row's count, from its last use to the latest of both rows."""
-    days = f"((greatest(held.last_used, excluded.last_used) - {row}.last_used) / {SECONDS_PER_DAY})"
+    """`memory.upkeep.faded` of a row's count, from its last use to the latest of both rows."""
+    days = (
+        f"((greatest(stored.last_used, excluded.last_used) - {row}.last_used) / {SECONDS_PER_DAY})"
+    )
     return f"""CASE WHEN {row}.decayed < {VANISHED} OR {days} > %s::double precision THEN 0
         ELSE {row}.decayed * power(%s::double precision, {days}) END"""
 
 
 # One statement, so that a second try of a batch waits for the first try and then adds nothing.
-_ADD = f"""
-WITH fresh AS (
-    INSERT INTO {LOTS_TABLE} AS held (ledger, number) VALUES (%s, %s)
-    ON CONFLICT (ledger) DO UPDATE SET number = excluded.number, written_at = now()
-    WHERE held.number < excluded.number RETURNING 1
+_ADD = files(__package__).joinpath("add_usage.sql").read_text("utf-8")
+_ADD = _ADD.format(
+    batches=LOTS_TABLE,
+    usage=USAGE_TABLE,
+    record=_RECORD,
+    faded_stored=_faded("stored"),
+    faded_added=_faded("excluded"),
+    most_merit=MOST_MERIT,
 )
-INSERT INTO {USAGE_TABLE} AS held (prefix, key, {_RECORD})
-SELECT prefix, key, uses, uses, last_used, before, merit
-FROM unnest(
-    %s::text[], %s::text[], %s::bigint[], %s::double precision[], %s::double precision[],
-    %s::integer[]
-) AS touch (prefix, key, uses, last_used, before, merit)
-WHERE EXISTS (SELECT 1 FROM fresh)
-ORDER BY prefix COLLATE "C", key COLLATE "C"
-ON CONFLICT (prefix, key) DO UPDATE SET
-    uses = held.uses + excluded.uses,
-    decayed = CASE
-        WHEN excluded.last_used IS NULL THEN held.decayed
-        WHEN held.last_used IS NULL THEN excluded.decayed
-        ELSE {_faded("held")} + {_faded("excluded")} END,
-    last_used = greatest(held.last_used, excluded.last_used),
-    before = CASE
-        WHEN excluded.last_used IS NULL THEN held.before
-        WHEN held.last_used IS NULL THEN excluded.before
-        ELSE greatest(
-            excluded.before, least(held.last_used, excluded.last_used), held.before
-        ) END,
-    merit = greatest(-{MOST_MERIT}, least(held.merit + excluded.merit, {MOST_MERIT}))"""
 _READ_AFTER = f"""
 SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE (prefix, key) IN (SELECT * FROM {_IDS})"""
 _BOUND_MERIT = f"""
