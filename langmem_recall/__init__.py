@@ -63,7 +63,7 @@ _NAMES = {
     "types": "Cue Memory Recall",
     "write_policy": "WritePolicy",
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+_HOMES = {n: f"langmem_recall.{home}" for home, names in _NAMES.items() for n in names.split()}
 
 __all__ = sorted(_HOMES)
 
@@ -74,7 +74,7 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module 'langmem_recall' has no attribute {name!r}")
-        return getattr(import_module(f"langmem_recall.{_HOMES[name]}"), name)
+        return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
