@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
-WHEEL_BYTES := 400000
+WHEEL_BYTES := 425000
 
 .PHONY: demo test lowest coverage lint build bench soak docs clean
 
