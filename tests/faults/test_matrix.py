@@ -1,17 +1,19 @@
 """Whoever fails and however: the turn ends in time, nothing is lost, and it is said what failed.
 
-One cell for each part, each way of failing, each driver and each way to reach the store.
+One cell for each part, way of failing, driver, way to reach the store, and store. A soak tries them
+all, any other run a cover: every pair of two of these that occurs in all of them.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import product
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import pytest
@@ -37,6 +39,7 @@ MODES = ("sync", "async")
 SURFACES = ("middleware", "node", "tool", "store")
 ANY = None
 PASSPORT = "My passport expires in May"
+Cell = tuple[str, ...]
 
 
 class Left(NamedTuple):
@@ -71,6 +74,9 @@ LEFT_OUT = (
 )
 ALL = list(product(PARTS, KINDS, MODES, SURFACES))
 CELLS = [cell for cell in ALL if not any(left.covers(cell) for left in LEFT_OUT)]
+IS_SOAK = os.environ.get("SOAK") == "1"
+COVERS: list[tuple[list[Cell], list[Cell]]] = []
+"""For each test all its cells, and those that hold every pair."""
 
 
 def inners(part: str, kind: str) -> tuple[str, ...]:
@@ -82,13 +88,29 @@ def inners(part: str, kind: str) -> tuple[str, ...]:
     return ("in memory",) if is_strange else ("local", "in memory")
 
 
+def covering(cells: list[Cell]) -> list[Cell]:
+    """Cells with every pair of values that occurs in all: always the one that adds the most."""
+    pairs = {cell: set(combinations(enumerate(cell), 2)) for cell in cells}
+    missing, chosen = set().union(*pairs.values()), []
+    while missing:
+        chosen.append(max(cells, key=lambda cell: len(pairs[cell] & missing)))
+        missing -= pairs[chosen[-1]]
+    return chosen
+
+
 def cells(*parts: str, surfaces: tuple[str, ...] = SURFACES) -> Any:
-    """Every cell of these parts, on every store it is tried on."""
-    found = [
-        pytest.param(*cell, inner, id="-".join((*cell, inner.replace(" ", "_"))))
+    """The cells of these parts, on every store they are tried on: all in a soak, else a cover."""
+    whole = [
+        (*cell, inner)
         for cell in CELLS
         if cell[0] in parts and cell[3] in surfaces
         for inner in inners(cell[0], cell[1])
+    ]
+    cover = covering(whole)
+    COVERS.append((whole, cover))
+    found = [
+        pytest.param(*cell, id="-".join(cell).replace(" ", "_"))
+        for cell in (whole if IS_SOAK else cover)
     ]
     return pytest.mark.parametrize(("part", "kind", "mode", "surface", "inner"), found)
 
@@ -348,3 +370,14 @@ def test_every_cell_is_tried_or_left_out_for_a_reason() -> None:
     for one in LEFT_OUT:
         assert one.reason
         assert any(one.covers(cell) for cell in ALL)
+
+
+def test_what_is_tried_without_a_soak_holds_every_pair_of_the_whole() -> None:
+    # No fewer can do: 5 parts by 7 kinds but one, 7 kinds by 2 stores, twice 5 kinds by 4 surfaces.
+    assert [len(cover) for _, cover in COVERS] == [34, 14, 20, 20]
+    assert [len(whole) for whole, _ in COVERS] == [440, 54, 78, 40]
+    for whole, cover in COVERS:
+        assert set(cover) < set(whole)
+        for left, right in combinations(range(5), 2):
+            tried = {(cell[left], cell[right]) for cell in cover}
+            assert tried == {(cell[left], cell[right]) for cell in whole}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.embeddings import Embeddings
 
-from langmem_recall import Caching
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
-from langmem_recall.types import Usage
 
 NS = ("memories", "ada")
 
@@ -88,39 +85,6 @@ def test_reads_leave_items_as_they_were(
     assert local.list_namespaces() == [NS]
 
 
-def test_use_counts_are_exact_under_threads_and_two_wrappers(
-    local: LocalStore, clock: Clock
-) -> None:
-    policy = RecallPolicy.default(refresh_floor=0)
-    stores = [
-        RecallStore(local, policy=policy, clock=clock, caching=Caching(flush_interval=0.01))
-        for _ in range(2)
-    ]
-    stores[0].put(NS, "seat", {"content": "I prefer aisle seats"})
-
-    def recall(reader: RecallStore) -> None:
-        for _ in range(50):
-            assert reader.recall(NS, "which seats do I prefer?").chosen
-
-    threads = [threading.Thread(target=recall, args=(stores[i % 2],)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for store in stores:
-        store.close()
-    assert local.read_usage([(NS, "seat")])[0].uses == 400
-
-
-def test_forget_drops_the_usage_row(store: RecallStore, local: LocalStore, call: Call) -> None:
-    store.remember(NS, "I prefer aisle seats", key="seat")
-    call(store, "search", NS, query="seats")
-    call(store, "flush")
-    assert local.read_usage([(NS, "seat")])[0].uses == 1
-    assert call(store, "forget", NS, "seat")
-    assert local.read_usage([(NS, "seat")]) == [Usage()]
-
-
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -141,16 +105,6 @@ def test_quiet_paging_of_a_local_store_returns_every_item_once(
     assert sorted(found) == sorted(["unindexed", *(f"n{i}" for i in range(count))])
 
 
-def test_filters_and_prefixes_hold(store: RecallStore, call: Call) -> None:
-    for user in ("ada", "adam"):
-        for i in range(3):
-            value = {"content": f"{user} likes jazz record {i}", "stars": i}
-            store.put(("memories", user), str(i), value)
-    found = call(store, "search", ("memories", "ada"), query="jazz", filter={"stars": {"$gte": 1}})
-    assert {(item.namespace[1], item.key) for item in found} == {("ada", "1"), ("ada", "2")}
-    assert len(call(store, "search", ("memories",), query="jazz")) == 6
-
-
 def test_an_embedder_that_fails_leaves_the_words_here_too(
     store: RecallStore, embeddings: CountingEmbeddings, call: Call
 ) -> None:
@@ -160,17 +114,6 @@ def test_an_embedder_that_fails_leaves_the_words_here_too(
     recall = call(store, "recall", NS, "which seats on flights?")
     assert recall.memories[0].key == "seat"
     assert recall.trace.degraded == ("the embedder failed (TimeoutError); lexical only",)
-
-
-def test_explain_and_correct_work_here_too(store: RecallStore, call: Call) -> None:
-    fill(store, 80)
-    store.remember(NS, "My sister lives in Oslo", key="sister")
-    call(store, "correct", NS, "sister", "My sister lives in Bergen")
-    cue = "where does my sister live?"
-    assert call(store, "explain", NS, "sister", cue).recalled
-    assert call(store, "explain", NS, "sister@1", cue).reason == "status: superseded"
-    assert call(store, "explain", NS, "n7", cue).reason.startswith("floor: relevance 0.")
-    assert call(store, "explain", NS, "nobody", cue).reason == "no such memory in this namespace"
 
 
 class TightBand(Embeddings):
