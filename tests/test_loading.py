@@ -103,11 +103,10 @@ def test_time_spent_loading_counts_overlapping_loads_once(monotonic):
 def test_the_first_use_of_the_model_is_a_load_and_the_second_is_not(monkeypatch):
     progress = watch()
     seen = []
-    load = embeddings_module._load
-    monkeypatch.setattr(embeddings_module, "_model", None)
-    monkeypatch.setattr(
-        embeddings_module, "_load", lambda: seen.append(progress.is_loading) or load()
-    )
+    model = embeddings_module._MODELS["wordllama"]
+    marked = model._replace(load=lambda path: seen.append(progress.is_loading) or model.load(path))
+    monkeypatch.setattr(embeddings_module, "_loaded", {})
+    monkeypatch.setitem(embeddings_module._MODELS, "wordllama", marked)
     LocalEmbeddings().embed_query("tea")
     spent = progress.load_seconds
     LocalEmbeddings().embed_query("tea")

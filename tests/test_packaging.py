@@ -101,8 +101,8 @@ def test_all_but_the_command_line_is_imported_where_no_extra_is_installed() -> N
     code = (
         "import sys\n"
         "from importlib import import_module\n"
-        "absent = ('typer', 'rich', 'wordllama', 'opentelemetry', 'psycopg', 'psycopg_pool',"
-        " 'langgraph.store.postgres')\n"
+        "absent = ('typer', 'rich', 'wordllama', 'fastembed', 'opentelemetry', 'psycopg',"
+        " 'psycopg_pool', 'langgraph.store.postgres')\n"
         "sys.modules.update(dict.fromkeys(absent))\n"
         f"for name in {modules!r}: import_module(name)\n"
     )

@@ -64,7 +64,7 @@ def test_importing_the_package_loads_no_heavy_library() -> None:
     code = (
         "import sys, langmem_recall; "
         "heavy = {'langchain', 'langchain_openai', 'wordllama', 'psycopg', 'numpy', 'langgraph', "
-        "'typer', 'rich', 'opentelemetry'}; "
+        "'typer', 'rich', 'opentelemetry', 'fastembed'}; "
         "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 EVERYTHING = 2**31 - 1
 """One page: stores that sort by time alone lose and repeat memories between pages."""
 _USAGES_PER_READ = 1_000
-EMBEDDINGS_HELP = "wordllama, none, or module:name of a LangChain embedder or of what makes one."
+EMBEDDINGS_HELP = (
+    "wordllama, minilm, none, or module:name of a LangChain embedder or of what makes one."
+)
 _POLICY_HELP = "A policy file or a preset: default, weighted, coding, similarity and others."
 
 Target = Annotated[
@@ -197,16 +199,16 @@ def load_embedder(name: str | None) -> EmbedderChoice:
     """The embedder of that name; False for none at all, None when nothing was named."""
     if name is None or name == "none":
         return None if name is None else False
-    if name == "wordllama":
+    if name in ("wordllama", "minilm"):
         from langmem_recall.embeddings import LocalEmbeddings
 
-        return LocalEmbeddings()
+        return LocalEmbeddings(name)
     from langchain_core.embeddings import Embeddings
 
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise InputError(
-            f"--embeddings must be wordllama, none or module:name, got {name!r}. Write "
+            f"--embeddings must be wordllama, minilm, none or module:name, got {name!r}. Write "
             "langchain_openai:OpenAIEmbeddings."
         )
     # A script in the current folder can be named too, after everything that is installed.

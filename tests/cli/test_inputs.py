@@ -29,7 +29,10 @@ from langmem_recall.types import Cue
 def test_embedders_by_name() -> None:
     assert load_embedder(None) is None
     assert load_embedder("none") is False
-    assert isinstance(load_embedder("wordllama"), LocalEmbeddings)
+    for name, dims in (("wordllama", 256), ("minilm", 384)):
+        named = load_embedder(name)
+        assert isinstance(named, LocalEmbeddings)
+        assert named.dims == dims
     made = load_embedder("langmem_recall.embeddings:LocalEmbeddings")
     assert isinstance(made, LocalEmbeddings)
 

