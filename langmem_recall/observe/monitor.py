@@ -405,9 +405,9 @@ def _cue_warnings(cue: str, count: int) -> Warnings:
         yield warn(
             "drift",
             f"The cue does not follow the conversation: {count} of the latest {LATEST_CUES} "
-            f"recalls of a namespace searched by {cue[:LONGEST_NOTE]!r}. Build it from the state of each "
-            "model call, as build_cue does, not once for the task; if every turn asks the same, all "
-            "is well.",
+            f"recalls of a namespace searched by {cue[:LONGEST_NOTE]!r}. Build it from the state "
+            "of each model call, as build_cue does, not once for the task; if every turn asks "
+            "the same, all is well.",
         )
 
 
