@@ -33,8 +33,8 @@ CHANGES = (("Actually,", "correct"), ("Forget", "forget"))
 """How a message begins that changes a memory, and the tool for it."""
 HANDLE = re.compile(r"m\d+")
 """What a block calls a memory; the `recall` tool tells its key."""
-OUTDATED = "which may contradict it"
-"""What the label of a memory says that a newer one contradicts."""
+UNFIT = ("which may contradict it", "weak match")
+"""What the label of a memory says that a newer one contradicts, or that hardly fits."""
 DONE = {"remember": "Noted.", "correct": "Corrected.", "forget": "Forgotten."}
 
 
@@ -127,7 +127,8 @@ class Turn(NamedTuple):
     def answer(self) -> str:
         """What was done, else what is remembered about it."""
         done = next((DONE[name] for name in reversed(self.called) if name in DONE), "")
-        told = " ".join(_spoken(one) for one in self.memories if OUTDATED not in one["label"])
+        fit = (one for one in self.memories if not any(word in one["label"] for word in UNFIT))
+        told = " ".join(map(_spoken, fit))
         return done or told or ("I remember nothing about that." if self.is_question else "Done.")
 
 

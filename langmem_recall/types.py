@@ -285,6 +285,10 @@ GATE_WORDS: Mapping[str, str] = {
 """How a line of trace says that a gate dropped something; other gates by their own name."""
 
 
+ASKED = "asked of "
+"""How the name of a policy begins under which a model asked by tool: what comes is no injection."""
+
+
 class Drop(NamedTuple):
     """A rejected candidate, the gate that rejected it and the reason."""
 
@@ -354,11 +358,14 @@ class Recall:
                 return self.trace.degraded[0]
             return "nothing stored" if not self.trace.searched else "no candidate found"
 
-        def nearness(drop: Drop) -> tuple[bool, float]:
-            # What a relevance gate dropped was otherwise fit.
-            return drop.gate in RELEVANCE_GATES, drop.scored.signals.relevance
+        def nearness(drop: Drop) -> tuple[bool, bool, float]:
+            # What is in the prompt was found; what a relevance gate dropped was otherwise fit.
+            in_prompt, is_far = drop.gate == "visible", drop.gate in RELEVANCE_GATES
+            return in_prompt, is_far, drop.scored.signals.relevance
 
-        return max(self.dropped, key=nearness).reason
+        nearest = max(self.dropped, key=nearness)
+        in_prompt = nearest.gate == "visible"
+        return f"already in the prompt: {nearest.reason}" if in_prompt else nearest.reason
 
     def drop_counts(self) -> dict[str, int]:
         """How many candidates each gate dropped, in the order of the gates."""

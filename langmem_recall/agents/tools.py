@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -27,7 +28,7 @@ from langmem_recall.flows.effects import CALLS, Call, arun, run
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, line_of
 from langmem_recall.stores.recall_store import RecallStore
-from langmem_recall.types import RELEVANCE_GATES, Kind, MemoryId, Recall
+from langmem_recall.types import ASKED, RELEVANCE_GATES, Kind, MemoryId, Recall
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,10 @@ LONGEST_TEXT = 4_000
 """Characters of one memory; what is longer is a document."""
 LONGEST_QUERY = 1_000
 LONGEST_KEY = 512
-MOST_RECALLED = 20
+MOST_RECALLED, BEST_FEW = 20, 5
+"""Memories that a recall may answer with, and that it does where the model names no number."""
+LIKELY, POSSIBLE, PLAUSIBLE = 0.5, 0.2, 0.05
+"""Relevance from which a memory is a likely, a possible and a weak match; below it is none."""
 
 
 def _bounded(longest: int) -> AfterValidator:
@@ -103,16 +107,20 @@ class RecallArgs(MemoryArgs):
         "Search long-term memory for what earlier conversations established. Use it before you "
         "ask the user for something they may have told you, when they refer to the past, or to "
         "find the key of a memory to correct or forget. Do not use it for what this "
-        "conversation already shows or for general knowledge. Returns one memory a line, as "
-        "JSON with its key, where it comes from and its text; then how many near misses there "
-        "were. An empty result says whether nothing is stored or nothing was relevant."
+        "conversation already shows or for general knowledge. Returns the best few, one memory "
+        "a line, as JSON with its key, where it comes from, how surely it is what you want "
+        "(likely, possible, weak match) and its text. An empty result says whether nothing is "
+        "stored or nothing stored is plausible."
     )
 
     query: Annotated[str, _bounded(LONGEST_QUERY)] = Field(
         description="What you want to know, in a few words, with exact names and identifiers."
     )
     limit: int | None = Field(
-        default=None, ge=1, le=MOST_RECALLED, description="Most memories to return."
+        default=None,
+        ge=1,
+        le=MOST_RECALLED,
+        description=f"Most memories to return; {BEST_FEW} when left out.",
     )
 
 
@@ -155,6 +163,8 @@ _UNCHANGED = (
     "Tell the user; if they state it in their own words, try again."
 )
 WIDEN = "To widen the search, ask with the exact name or identifier, or with fewer words."
+UNSURE = "None is a likely match: check before you rely on it."
+SAME = "This is the same as an earlier recall in this conversation: go on with it."
 
 
 def memory_tools(
@@ -176,7 +186,8 @@ def memory_tools(
         namespace: Where memories live, such as `("memories", "{user_id}")`. Of several namespaces
             all are searched, and the first alone is written to.
         store: Where to keep them; the store of the run when absent.
-        policy: How `recall` ranks and gates; the store's own when absent.
+        policy: How `recall` ranks; the store's own when absent. Trigger and floor do not apply: a
+            model that asks gets the best few, and how sure they are.
         names: Which of the four tools to make.
         trusted_tools: Tools whose output leaves what is remembered after it trustworthy.
         deadline: Seconds a call may take before the model is told so; None: as long as it takes.
@@ -258,37 +269,65 @@ def _remember(call: _ToolCall, text: str, kind: Kind, importance: int | None) ->
 
 
 def _recall(call: _ToolCall, query: str, limit: int | None) -> _Steps:
-    policy = call.policy
-    if limit is not None:
-        policy = (policy or call.store.policy).replace(top_k=limit)
-    recall: Recall = yield call.ask("recall", call.namespaces, query, policy=policy, record=False)
+    policy = call.policy or (yield call.ask("policy_for", call.namespaces[0]))
+    most = limit or min(policy.top_k, BEST_FEW)
+    # What is asked for is answered, with how sure that is; only what is injected must be certain.
+    gates = {"trigger": 0.0, "floor": PLAUSIBLE, "composite_floor": 0.0}
+    if most == 1 and policy.unverified_share:
+        # No part of a single place is a place.
+        gates["unverified_share"] = 1.0
+    lenient = policy.replace(name=f"{ASKED}{policy.name}", top_k=most, **gates)
+    recall: Recall = yield call.ask("recall", call.namespaces, query, policy=lenient, record=False)
+    # Pinned memories come whatever is asked, and must not take the places of the answer.
+    pinned = min(sum(memory.pinned for memory in recall.memories), most)
+    answers = [drop for drop in recall.dropped if drop.gate == "top_k"][:pinned]
+    recall = replace(
+        recall,
+        chosen=(*recall.chosen, *(drop.scored for drop in answers)),
+        dropped=tuple(drop for drop in recall.dropped if not any(drop is one for one in answers)),
+    )
     call.recall = recall
     lines = [EVIDENCE] if recall.chosen else []
-    for memory in recall.memories:
-        entry = Entry(memory, memory.key)
+    for memory, relevance in ((one.memory, one.signals.relevance) for one in recall.chosen):
+        entry = Entry(memory, memory.key, notes=(sureness(relevance),))
         if len(memory.text) > SHOWN_CHARS:
-            entry = entry._replace(text=memory.text[:SHOWN_CHARS] + "…", notes=("shortened",))
+            notes = (*entry.notes, "shortened")
+            entry = entry._replace(text=memory.text[:SHOWN_CHARS] + "…", notes=notes)
         lines.append(line_of(entry, recall.trace.at, shared=len(call.namespaces) > 1))
-    return "\n".join([*lines, _outcome(recall)]), artifact(recall.memories)
+    answer = "\n".join([*lines, _outcome(recall)])
+    if any(message.text == answer for message in call.conversation.messages):
+        answer = f"{answer} {SAME}"
+    return answer, artifact(recall.memories)
+
+
+def sureness(relevance: float) -> str:
+    """How sure it is, in a plain word and a number, that a memory is what was asked for."""
+    if relevance < PLAUSIBLE:
+        return "pinned"
+    sure = "likely" if relevance >= LIKELY else "possible"
+    return f"{sure if relevance >= POSSIBLE else 'weak match'} (relevance {relevance:.2f})"
 
 
 def _outcome(recall: Recall) -> str:
-    """How much was recalled, how near the rest came, and what to do about it."""
-    near = [drop for drop in recall.dropped if drop.gate in RELEVANCE_GATES]
-    beyond = sum(drop.gate == "top_k" for drop in recall.dropped)
+    """How much was recalled, how sure it is or how near the rest came, and what to do about it."""
+    trace, best = recall.trace, 0.0
     if recall.chosen:
+        best = max(scored.signals.relevance for scored in recall.chosen)
         said = [f"{len(recall.chosen)} recalled."]
-    elif not recall.dropped and not recall.trace.searched:
-        said = ["Nothing stored: there are no memories here yet."]
+        said += [] if best >= LIKELY else [UNSURE, WIDEN]
+    elif recall.dropped or trace.searched or trace.degraded:
+        near = (drop.scored for drop in recall.dropped if drop.gate in RELEVANCE_GATES)
+        best = max((scored.signals.relevance for scored in near), default=0.0)
+        came = f"nothing plausible for this (best relevance {best:.2f})"
+        said = [f"Nothing recalled: memories are stored, but {came}. {WIDEN}"]
+        if not trace.searched:
+            said = ["Nothing recalled: what is stored could not be read."]
     else:
-        said = ["Nothing recalled: memories are stored, but nothing cleared the floor."]
-    if near:
-        best = max(drop.scored.signals.relevance for drop in near)
-        fell = "near miss fell" if len(near) == 1 else "near misses fell"
-        said.append(f"{len(near)} {fell} below the floor (best relevance {best:.2f}). {WIDEN}")
-    if beyond:
+        said = ["Nothing stored: there are no memories here yet."]
+    left = (drop.scored for drop in recall.dropped if drop.gate in ("top_k", "authority"))
+    if beyond := sum(scored.signals.relevance >= POSSIBLE for scored in left):
         said.append(f"{beyond} more are beyond the limit.")
-    if recall.trace.degraded:
+    if trace.degraded:
         said.append("Part of the search was unavailable, so something may be missing.")
     return " ".join(said)
 

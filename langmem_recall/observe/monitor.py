@@ -7,12 +7,14 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from itertools import chain, pairwise
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy
-from langmem_recall.types import RELEVANCE_GATES, MemoryId, Namespace, Recall
+from langmem_recall.types import ASKED, RELEVANCE_GATES, MemoryId, Namespace, Recall
 
 RECALLED = "recalled"
 NOTHING_STORED = "nothing stored"
@@ -20,6 +22,8 @@ FAILED = "recall failed"
 NO_CANDIDATE = "no candidate found"
 NOT_CLEARED = "nothing cleared the floor"
 OTHERWISE_DROPPED = "dropped by other gates"
+IN_PROMPT = "already in the prompt"
+BY_TOOL = "asked for by tool"
 
 HEALTHY_INJECTION = (0.40, 0.55)
 LEAST_INJECTION, MOST_INJECTION, FAR_TOO_MUCH_INJECTION = 0.20, 0.70, 0.80
@@ -28,9 +32,13 @@ ENOUGH_RECALLS = 200
 BLIND, VERY_BLIND = 0.20, 0.50
 SOME_RECALLS = 20
 """Recalls, or pairs of them, it takes to judge anything else."""
+Z_95 = 1.959964
+"""Standard deviations on either side that hold 95 % of a normal distribution."""
 STEP = 0.05
 """How far to move a floor at a time."""
 MUCH_DRIFT = 0.50
+LATEST_CUES, SAME_CUES = 32, 24
+"""A cue that so many of so many recalls in a namespace have does not follow the conversation."""
 MUCH_REDUNDANCY = 0.30
 MUCH_PRESSURE = 0.25
 MUCH_DEGRADATION = 0.02
@@ -83,9 +91,11 @@ class MonitorReport:
     outcomes: Mapping[str, int]
     """How often each outcome came: recalled, or why nothing was."""
     injection_rate: float
-    """Recalls that brought a memory."""
+    """Recalls that brought a memory, but for those by tool and what the prompt has already."""
+    injection_interval: tuple[float, float] | None
+    """Where that rate lies at 95 % (Wilson); None under 200 recalls."""
     blindness_rate: float
-    """Empty recalls among those with memories to look at."""
+    """Empty recalls among those with memories to look at, but for what the prompt has already."""
     drift: float
     """Clearly new cues that brought the same memories as the cue before."""
     redundancy: float
@@ -112,7 +122,7 @@ class MonitorReport:
         latency = ", ".join(f"{name} {ms:.1f} ms" for name, ms in self.latency_ms.items())
         lines = [
             f"{self.recalls:,} recalls in {where}" + (f": {outcomes}" if outcomes else ""),
-            f"injected {_share(self.injection_rate)}, blind {_share(self.blindness_rate)}, "
+            f"injected {_rate(self)}, blind {_share(self.blindness_rate)}, "
             f"drift {_share(self.drift)}, redundant {_share(self.redundancy)}, "
             f"budget pressed {_share(self.budget_pressure)}",
             f"latency {latency.replace('nan', '-')}; feedback {self.good} good, {self.bad} bad",
@@ -127,11 +137,17 @@ def _plain(field: Any) -> Any:
         return round(field, 6) if math.isfinite(field) else None
     if isinstance(field, dict):
         return {name: _plain(part) for name, part in field.items()}
-    return list(field) if isinstance(field, tuple) else field
+    return [*map(_plain, field)] if isinstance(field, tuple) else field
 
 
 def _share(number: float) -> str:
     return "-" if math.isnan(number) else f"{100 * number:.0f} %"
+
+
+def _rate(report: MonitorReport) -> str:
+    """The injection rate, with its interval where there is one."""
+    rate, interval = _share(report.injection_rate), report.injection_interval
+    return f"{rate} [{', '.join(map(_share, interval))}]" if interval else rate
 
 
 class RecallStats(NamedTuple):
@@ -169,8 +185,8 @@ class RecallStats(NamedTuple):
 
     @property
     def is_blind(self) -> bool:
-        """Whether it was empty with memories to look at."""
-        return self.outcome not in (RECALLED, NOTHING_STORED, FAILED)
+        """Whether it was empty with memories to look at that the prompt does not show."""
+        return self.outcome in (NO_CANDIDATE, NOT_CLEARED, OTHERWISE_DROPPED)
 
 
 Window = Sequence[RecallStats]
@@ -184,6 +200,9 @@ class _WindowState:
         self.feedback: deque[bool] = deque(maxlen=window)
         self.cue: frozenset[str] = frozenset()
         self.recalled: frozenset[MemoryId] = frozenset()
+        self.cues: deque[str] = deque(maxlen=LATEST_CUES)
+        """The words of the latest cues, a turn each."""
+        self.cue_at: datetime | None = None
 
 
 class Monitor:
@@ -217,6 +236,12 @@ class Monitor:
             stats = _stats_of(recall, states[0] if states else self._all)
             for state in (self._all, *states):
                 state.stats.append(stats)
+            words = " ".join(recall.trace.cue.words[:LONGEST_TEXT].casefold().split())
+            for state in states if words and stats.outcome != BY_TOOL else ():
+                # An agent recalls once a turn for a cue; the same at the same time is one turn.
+                if (state.cue_at, *[*state.cues][-1:]) != (recall.trace.at, words):
+                    state.cues.append(words)
+                state.cue_at = recall.trace.at
 
     def feedback(self, namespace: Namespace, key: str, good: bool) -> None:
         """Take note of what came of a memory that was recalled; `RecallStore.feedback` calls it."""
@@ -230,8 +255,11 @@ class Monitor:
             state = self._all if namespace is None else self._states.get(namespace)
             window = list(state.stats) if state else []
             feedback = list(state.feedback) if state else []
+            states = self._states.values() if namespace is None else [state] if state else []
+            commonest = [Counter(each.cues).most_common(1) for each in states]
         outcomes = Counter(stats.outcome for stats in window)
         blind = sum(stats.is_blind for stats in window)
+        judged = len(window) - outcomes[IN_PROMPT] - outcomes[BY_TOOL]
         moved = sum(stats.has_moved for stats in window)
         doubles = sum(stats.duplicates + stats.alike for stats in window)
         notes = Counter(note for stats in window for note in stats.degraded)
@@ -241,7 +269,8 @@ class Monitor:
             namespace=namespace,
             recalls=len(window),
             outcomes=dict(outcomes.most_common()),
-            injection_rate=_ratio(outcomes[RECALLED], len(window)),
+            injection_rate=_ratio(outcomes[RECALLED], judged),
+            injection_interval=_wilson(outcomes[RECALLED], judged),
             blindness_rate=_ratio(blind, outcomes[RECALLED] + blind),
             drift=_ratio(sum(stats.is_stuck for stats in window), moved),
             redundancy=_ratio(doubles, sum(stats.fit for stats in window)),
@@ -257,7 +286,8 @@ class Monitor:
         )
         judges = (_injection_warnings, _blindness_warnings, _quality_warnings, _policy_warnings)
         found = (judge(report, window, self._policy) for judge in judges)
-        return replace(report, warnings=tuple(chain.from_iterable(found)))
+        stuck = max(chain.from_iterable(commonest), key=itemgetter(1), default=("", 0))
+        return replace(report, warnings=(*_cue_warnings(*stuck), *chain.from_iterable(found)))
 
     @property
     def namespaces(self) -> tuple[Namespace, ...]:
@@ -314,8 +344,12 @@ def _stats_of(recall: Recall, state: _WindowState) -> RecallStats:
 
 
 def _outcome(recall: Recall, gates: Sequence[str]) -> str:
+    if recall.trace.policy.startswith(ASKED):
+        return BY_TOOL
     if recall.chosen:
         return RECALLED
+    if "visible" in gates:
+        return IN_PROMPT
     if not gates:
         if recall.trace.searched:
             return NO_CANDIDATE
@@ -328,7 +362,7 @@ def _compare(recall: Recall, state: _WindowState) -> tuple[bool, bool]:
     """Whether the cue moved since the last recall that brought something, and the memories not."""
     # What is pinned comes whatever is asked.
     recalled = frozenset(memory.id for memory in recall.memories if not memory.pinned)
-    if not recalled:
+    if not recalled or recall.trace.policy.startswith(ASKED):
         return False, False
     cue, before, last_cue = _words(recall.trace.cue.words), state.recalled, state.cue
     state.recalled, state.cue = recalled, cue
@@ -356,11 +390,32 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
 
 
+def _wilson(part: int, whole: int) -> tuple[float, float] | None:
+    """The 95 % interval of a share (Wilson), once there are enough recalls to judge it."""
+    if whole < ENOUGH_RECALLS:
+        return None
+    share, extra = part / whole, Z_95**2 / whole
+    middle = share + extra / 2
+    reach = math.sqrt(extra * (share * (1 - share) + extra / 4))
+    return max((middle - reach) / (1 + extra), 0.0), min((middle + reach) / (1 + extra), 1.0)
+
+
+def _cue_warnings(cue: str, count: int) -> Warnings:
+    if count >= SAME_CUES:
+        yield warn(
+            "drift",
+            f"The cue does not follow the conversation: {count} of the latest {LATEST_CUES} "
+            f"recalls of a namespace searched by {cue[:LONGEST_NOTE]!r}. Build it from the state "
+            "of each model call, as build_cue does, not once for the task; if every turn asks "
+            "the same, all is well.",
+        )
+
+
 def _injection_warnings(report: MonitorReport, window: Window, policy: RecallPolicy) -> Warnings:
     injected = report.outcomes.get(RECALLED, 0)
     healthy = "healthy is {:.0%} to {:.0%}".format(*HEALTHY_INJECTION)
-    share = f"Memories are injected in {_share(report.injection_rate)} of recalls ({healthy})"
-    if report.recalls >= ENOUGH_RECALLS and report.injection_rate > MOST_INJECTION:
+    share = f"Memories are injected in {_rate(report)} of recalls ({healthy})"
+    if report.injection_interval and report.injection_rate > MOST_INJECTION:
         level: Level = "alarm" if report.injection_rate > FAR_TOO_MUCH_INJECTION else "warn"
         advice = f"noise gets through. Raise {_moved_gates(policy, STEP)}."
         yield HealthWarning("injection", level, f"{share}: {advice}")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from langgraph.store.memory import InMemoryStore
 from pydantic import Field
 
 from langmem_recall.agents.middleware import RecallMiddleware
-from langmem_recall.agents.tools import memory_tools
+from langmem_recall.agents.tools import memory_tools, sureness
 from langmem_recall.errors import ConfigurationError, InputError
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
@@ -317,11 +318,70 @@ def test_recall_shows_escaped_lines_with_keys(run: Run, store: RecallStore) -> N
 def test_recall_tells_nothing_stored_from_nothing_relevant(run: Run, store: RecallStore) -> None:
     (told,) = run("Hello", calling("recall", query="deploy key AB-12"))
     assert told.text == "Nothing stored: there are no memories here yet."
-    store.remember(ALICE, "Grandmother's cake needs five eggs")
+    expired = {"content": "The ingress times out", "valid_until": "2020-01-01T00:00:00+00:00"}
+    store.put(ALICE, "old", expired)
     (told,) = run("Hello", calling("recall", query="kubernetes ingress timeout"))
-    assert told.text.startswith("Nothing recalled: memories are stored, but nothing cleared")
-    assert "1 near miss fell below the floor (best relevance 0." in told.text
+    assert told.text.startswith("Nothing recalled: memories are stored, but nothing plausible")
     assert "exact name or identifier, or with fewer words" in told.text
+
+
+@pytest.mark.parametrize(
+    ("relevance", "words"),
+    [
+        (0.5, "likely (relevance 0.50)"),
+        (0.49, "possible (relevance 0.49)"),
+        (0.2, "possible (relevance 0.20)"),
+        (0.19, "weak match (relevance 0.19)"),
+        (0.05, "weak match (relevance 0.05)"),
+    ],
+)
+def test_a_plain_word_says_how_sure_a_match_is(relevance: float, words: str) -> None:
+    assert sureness(relevance) == words
+
+
+def test_what_injection_would_keep_back_is_answered_to_a_model_that_asks(
+    run: Run, store: RecallStore
+) -> None:
+    store.remember(ALICE, "The deploy key is AB-12", key="k1")
+    strict = RecallPolicy.default(trigger=1.0, floor=1.0, composite_floor=9.0)
+    (told,) = run("Hello", calling("recall", query="deploy key AB-12"), policy=strict)
+    (line,) = lines_of(told)
+    assert re.search(r"(likely|possible|weak match) \(relevance [01]\.\d\d\)$", line["label"])
+    assert store.recall(ALICE, "deploy key AB-12", policy=strict).chosen == ()
+
+
+def test_a_recall_answers_the_best_five_unless_more_are_wanted(
+    run: Run, store: RecallStore
+) -> None:
+    for number in range(8):
+        store.remember(ALICE, f"Server AB-12 rack {number} hall {number}", source="user_stated")
+    query = "server AB-12 rack"
+    told = run("Hello", calling("recall", query=query), calling("recall", query=query, limit=7))
+    assert [len(lines_of(message)) for message in told] == [5, 7]
+
+
+def test_a_recall_that_brings_the_same_says_so(run: Run, store: RecallStore) -> None:
+    store.remember(ALICE, "The deploy key is AB-12")
+    query = "deploy key AB-12"
+    calls = [calling("recall", query=query) for _ in range(3)]
+    for number, call in enumerate(calls):
+        call.tool_calls[0]["id"] = f"call-{number}"
+    told = run("Hello", *calls)
+    assert ["the same as an earlier recall" in each.text for each in told] == [False, True, True]
+
+
+def test_pinned_memories_do_not_take_the_places_of_the_answer(run: Run, store: RecallStore) -> None:
+    for rule in ("Write briefly", "Use metric units", "Answer in German"):
+        store.remember(ALICE, rule, pinned=True, source="user_stated")
+    store.remember(ALICE, "The deploy key is AB-12", key="k1", source="user_stated")
+    (told,) = run("Hello", calling("recall", query="deploy key AB-12", limit=1))
+    assert "k1" in [line["id"] for line in lines_of(told)]
+
+
+def test_a_single_place_may_go_to_an_unverified_memory(run: Run, store: RecallStore) -> None:
+    store.remember(ALICE, "The deploy key is AB-12", key="k1", source="agent_inferred")
+    (told,) = run("Hello", calling("recall", query="deploy key AB-12", limit=1))
+    assert [line["id"] for line in lines_of(told)] == ["k1"]
 
 
 def test_a_limit_is_kept_and_what_lies_beyond_is_counted(run: Run, store: RecallStore) -> None:
@@ -330,13 +390,6 @@ def test_a_limit_is_kept_and_what_lies_beyond_is_counted(run: Run, store: Recall
     (told,) = run("Hello", calling("recall", query="server AB-12 rack", limit=1))
     assert len(lines_of(told)) == 1
     assert "2 more are beyond the limit." in told.text
-
-
-def test_a_policy_is_kept_to(run: Run, store: RecallStore) -> None:
-    store.remember(ALICE, "The deploy key is AB-12")
-    strict = RecallPolicy.default().replace(trigger=1.0, floor=1.0)
-    (told,) = run("Hello", calling("recall", query="deploy key AB-12"), policy=strict)
-    assert "near miss" in told.text
 
 
 def test_a_very_long_memory_is_shown_shortened(run: Run, store: RecallStore) -> None:

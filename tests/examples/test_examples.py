@@ -190,7 +190,6 @@ PRINTED = {
         'assistant You corrected me: "I take the 8:10 train to work since the new timetable."',
         'calls forget(key="',
         "human What is the number of my gym locker?",
-        "tool Nothing recalled: memories are stored, but nothing cleared the floor.",
         "assistant I remember nothing about that.",
     ),
     "user_and_team": (

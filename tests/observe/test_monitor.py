@@ -3,18 +3,20 @@ from __future__ import annotations
 import json
 import math
 import threading
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recalls import HOME, candidate, recall_of, recalls
+from recalls import HOME, NOW, candidate, recall_of, recalls
 
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.observe.monitor import HealthWarning, Monitor, MonitorReport
 from langmem_recall.policy import RecallPolicy, Weights
-from langmem_recall.types import Drop, Recall, Scored
+from langmem_recall.types import ASKED, Drop, Recall, Scored
 
 CHOSEN = recall_of([candidate("a", 0.9), candidate("b", 0.8, salience=0.9)], "first words")
 BELOW = recall_of([candidate("a", 0.4)], "other words")
@@ -204,6 +206,79 @@ def test_drift_is_seen_in_scripts_without_spaces() -> None:
     assert watched(*stuck * 5).report().drift == 1.0
     same = [about("お茶とケーキを", "a"), about("お茶とケーキが", "a")]
     assert math.isnan(watched(*same * 5).report().drift)
+
+
+SUBJECTS = ("tea and cake", "rockets to mars", "my sister in Bergen", "the staging database")
+
+
+def a_turn(minute: int, words: str) -> Recall:
+    return recall_of([candidate("a", 0.9)], words, at=NOW + timedelta(minutes=minute), searched=500)
+
+
+def test_a_cue_built_once_over_thirty_two_turns_is_drift() -> None:
+    monitor = watched(*(a_turn(turn, "Plan the  trip") for turn in range(32)))
+    for report in (monitor.report(), monitor.report(HOME)):
+        text = str(warning(report, "drift"))
+        assert "32 of the latest 32 recalls of a namespace searched by 'plan the trip'" in text
+        assert "Build it from the state of each model call" in text
+
+
+@pytest.mark.parametrize(("same", "is_warned"), [(23, False), (24, True)])
+def test_a_cue_that_three_quarters_of_the_latest_recalls_share_is_drift(
+    same: int, is_warned: bool
+) -> None:
+    turns = [a_turn(turn, "Plan" if turn < same else f"turn {turn}") for turn in range(32)]
+    assert (warning(watched(*turns).report(), "drift") is not None) == is_warned
+
+
+def test_a_conversation_on_four_subjects_is_no_drift() -> None:
+    turns = [a_turn(turn, f"{SUBJECTS[turn // 8]}, question {turn}") for turn in range(32)]
+    assert warning(watched(*turns).report(), "drift") is None
+
+
+def test_one_cue_within_a_turn_or_by_tool_is_no_drift() -> None:
+    loop = [a_turn(0, "Plan the trip") for _ in range(32)]
+    by_tool = RecallPolicy.default(name=f"{ASKED}default")
+    tool = [replace_policy(a_turn(turn, "Plan the trip"), by_tool) for turn in range(32)]
+    assert warning(watched(*loop, *tool).report(), "drift") is None
+
+
+def test_users_who_all_say_the_same_are_no_drift() -> None:
+    names = [("memories", str(number)) for number in range(32)]
+    greetings = [recall_of([], "hello", searched=9, namespaces=(name,)) for name in names]
+    assert warning(watched(*greetings).report(), "drift") is None
+
+
+def replace_policy(recall: Recall, policy: RecallPolicy) -> Recall:
+    trace = replace(recall.trace, policy=f"{policy.name} {policy.fingerprint}")
+    return replace(recall, trace=trace)
+
+
+def test_what_is_already_in_the_prompt_is_neither_blindness_nor_a_missed_injection() -> None:
+    visible = Recall((), (*_dropped(CHOSEN.chosen, "visible"), *BELOW.dropped), CHOSEN.trace)
+    report = watched(CHOSEN, BELOW, *[visible] * 30).report()
+    assert report.outcomes["already in the prompt"] == 30
+    assert (report.injection_rate, report.blindness_rate) == (0.5, 0.5)
+    assert warning(report, "blindness") is None
+    assert visible.reason == "already in the prompt: beyond the budget"
+
+
+def test_what_a_model_asked_for_by_tool_is_no_injection() -> None:
+    by_tool = replace_policy(CHOSEN, RecallPolicy.default(name=f"{ASKED}default"))
+    report = watched(CHOSEN, BELOW, *[by_tool] * 300).report()
+    assert report.outcomes["asked for by tool"] == 300
+    assert report.injection_rate == 0.5
+    assert warning(report, "injection") is None
+
+
+def test_the_injection_rate_has_its_interval_from_two_hundred_recalls() -> None:
+    # Wilson for 100 of 200: 0.5 -+ 1.96 sqrt(0.25 / 200 + 1.96^2 / 160,000) / (1 + 1.96^2 / 200).
+    report = mixed(100, 100)
+    assert report.injection_interval == pytest.approx((0.4314, 0.5686), abs=1e-4)
+    assert "injected 50 % [43 %, 57 %]" in str(report)
+    assert report.to_dict()["injection_interval"] == pytest.approx([0.4314, 0.5686], abs=1e-4)
+    assert mixed(99, 100).injection_interval is None
+    assert mixed(0, 200).injection_interval == pytest.approx((0.0, 0.0188), abs=1e-4)
 
 
 def test_redundancy_counts_duplicates_dropped_and_those_that_stayed() -> None:

@@ -25,7 +25,7 @@ from langmem_recall.errors import InputError
 from langmem_recall.observe import show
 from langmem_recall.observe.monitor import Monitor
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.types import GATE_WORDS, TRUST, Memory, Usage, aware
+from langmem_recall.types import ASKED, GATE_WORDS, TRUST, Memory, Usage, aware
 
 TITLE = "Recall inspector"
 SIGNALS = ("relevance", "recency", "strength")
@@ -203,6 +203,7 @@ class PageData:
             "namespaces": namespaces,
             "gates": list(self._gates),
             "gateWords": dict(GATE_WORDS),
+            "asked": ASKED,
             "unrankedGates": sorted(show.UNRANKED_GATES),
             "feedback": self._feedback,
             "defaultKnobs": RecallPolicy.default().to_dict(),

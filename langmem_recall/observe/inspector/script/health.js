@@ -12,8 +12,9 @@ class HealthView {
   start() {
     const { health } = this.traces.head;
     const buckets = bucketsOf(this.traces);
+    const interval = health.injection_interval ? `[${health.injection_interval.map(percent).join(", ")}] ` : "";
     const cards = [
-      ["injected", health.injection_rate, "of recalls bring memories; 40-55 % is healthy"],
+      ["injected", health.injection_rate, `${interval}of recalls bring memories; 40-55 % is healthy`],
       ["blind", health.blindness_rate, "were empty with memories stored"],
       ["drift", health.drift, "of topic changes brought the same memories"],
       ["redundant", health.redundancy, "of what fits says the same twice"],
@@ -72,13 +73,17 @@ function bucketsOf(traces) {
 }
 
 function bucketOf(traces, turns) {
-  const sums = { injected: 0, stored: 0, chosen: 0, duplicates: 0, pressed: 0, degraded: 0 };
+  const sums = { judged: 0, injected: 0, stored: 0, chosen: 0, duplicates: 0, pressed: 0, degraded: 0 };
   const times = [];
   for (const turn of turns) {
     const counts = traces.gateCounts(turn);
     const chosen = counts.get("") || 0;
-    sums.injected += chosen ? 1 : 0;
-    sums.stored += turn.count || turn.searched ? 1 : 0;
+    // What a model asked for by tool, and what the prompt shows already, is neither injected nor missed.
+    if (!String(traces.policy(turn).name).startsWith(traces.head.asked) && (chosen || !counts.has("visible"))) {
+      sums.judged += 1;
+      sums.injected += chosen ? 1 : 0;
+      sums.stored += turn.count || turn.searched ? 1 : 0;
+    }
     sums.chosen += chosen;
     sums.duplicates += counts.get("duplicate") || 0;
     sums.pressed += turn.compacted.length || counts.has("budget") ? 1 : 0;
@@ -90,7 +95,7 @@ function bucketOf(traces, turns) {
   const ratio = (part, whole) => (whole ? part / whole : null);
   const rank = (share) => (times.length ? times[Math.ceil(share * times.length) - 1] : null);
   return {
-    injected: ratio(sums.injected, turns.length),
+    injected: ratio(sums.injected, sums.judged),
     blind: ratio(sums.stored - sums.injected, sums.stored),
     chosen: ratio(sums.chosen, turns.length),
     duplicates: ratio(sums.duplicates, sums.duplicates + sums.chosen),
