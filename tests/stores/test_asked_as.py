@@ -1,10 +1,12 @@
 """How a memory will be asked for: indexed and embedded with the text, never shown."""
 
+import asyncio
 import io
 
 import pytest
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import PostgresStore
+from langgraph.store.postgres.aio import AsyncPostgresStore
 
 from langmem_recall.agents.tools import memory_tools
 from langmem_recall.errors import InputError
@@ -132,3 +134,45 @@ def test_export_and_import_keep_phrasings(store, embeddings):
         import_jsonl(target, io.StringIO(lines.getvalue()))
         assert target.get(ANN, "pills").value["asked_as"] == PHRASINGS
         assert JOINED in embeddings.documents
+
+
+def test_the_tool_takes_phrasings_and_drops_what_cannot_be_one(store):
+    (tool,) = memory_tools(ANN, store=store, names=["remember"])
+    said = tool.invoke({"text": TEXT, "asked_as": [*PHRASINGS, " ", "x" * 121]})
+    (item,) = store.search(ANN)
+    assert item.value["asked_as"] == PHRASINGS
+    assert "which pills" not in said
+
+
+def test_what_an_embedder_failed_on_is_embedded_with_its_phrasings_later(call, store, embeddings):
+    embeddings.fault = ValueError("down")
+    remembered(call, store)
+    embeddings.fault = None
+    embeddings.documents.clear()
+    call(store, "remember", ANN, "Bob plays chess", source="user_stated")
+    assert JOINED in embeddings.documents
+
+
+def test_another_memory_under_the_key_leaves_no_vector_of_phrasings(call, store, embeddings):
+    remembered(call, store)
+    call(store, "remember", ANN, "Bob plays chess", key="pills", source="user_stated")
+    (item,) = call(store._inner, "search", ANN, query=PHRASINGS[1])
+    fresh = RecallStore(LocalStore(embeddings=embeddings))
+    fresh.remember(ANN, TEXT, key="pills", source="user_stated", asked_as=PHRASINGS)
+    (phrased,) = fresh._inner.search(ANN, query=PHRASINGS[1])
+    assert item.score < phrased.score / 2
+
+
+async def _asked_of_postgres(postgres, embeddings):
+    index = {"dims": 256, "embed": embeddings}
+    async with AsyncPostgresStore.from_conn_string(postgres, index=index) as inner:
+        store = RecallStore(inner)
+        await store.asetup()
+        await store.aremember(ANN, TEXT, key="pills", source="user_stated", asked_as=PHRASINGS)
+        return await store.aexplain(ANN, "pills", PHRASINGS[1])
+
+
+def test_an_async_postgres_store_finds_a_memory_as_asked(postgres, embeddings):
+    explanation = asyncio.run(_asked_of_postgres(postgres, embeddings))
+    assert explanation.reason.endswith(f"found as asked: {PHRASINGS[1]}")
+    assert JOINED in embeddings.documents
