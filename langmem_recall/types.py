@@ -42,6 +42,8 @@ TRUST: Mapping[str, float] = {
 """How far each source is believed, in [0, 1]."""
 NO_AUTHORITY = frozenset({"external", "agent_inferred"})
 """Sources whose memories never lead over a trusted one, and fill a part of a block at most."""
+PHRASING_SOURCES = frozenset({"user_stated", "user_correction", "tool_verified", "agent_inferred"})
+"""Sources that may say how a memory will be asked for: phrasings decide when it surfaces."""
 VERIFIED_TRUST = 0.7
 """What comes from a source trusted less needs verification, and vouches for nothing."""
 DEFAULT_SALIENCE = 0.5
@@ -75,6 +77,8 @@ class Memory:
     valid_until: datetime | None = None
     supersedes: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()
+    asked_as: tuple[str, ...] = ()
+    """How it will be asked for, in a few short phrasings: searched, never shown."""
     pinned: bool = False
     status: Status = "active"
     superseded_at: datetime | None = None

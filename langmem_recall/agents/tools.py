@@ -25,6 +25,7 @@ from langmem_recall.cue import task_of
 from langmem_recall.deadline import Deadline, TooLate
 from langmem_recall.errors import ConfigurationError, MissingExtraError, RecallError, described
 from langmem_recall.flows.effects import CALLS, Call, arun, run
+from langmem_recall.memory.value import LONGEST_PHRASING, MOST_PHRASINGS
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, line_of
 from langmem_recall.stores.recall_store import RecallStore
@@ -53,6 +54,12 @@ def _bounded(longest: int) -> AfterValidator:
         return text
 
     return AfterValidator(check)
+
+
+def _usable_phrasings(phrasings: list[str]) -> list[str]:
+    """Those that can be stored: a memory is not to be lost for how it might be asked for."""
+    usable = (text for text in phrasings if text.strip() and len(text) <= LONGEST_PHRASING)
+    return list(usable)[:MOST_PHRASINGS]
 
 
 Key = Annotated[
@@ -97,6 +104,11 @@ class RememberArgs(MemoryArgs):
         ge=1,
         le=10,
         description="1 trivial, 5 ordinary, 10 vital (an allergy). Leave out if unsure.",
+    )
+    asked_as: Annotated[list[str], AfterValidator(_usable_phrasings)] = Field(
+        default_factory=list,
+        description="How someone will ask for this later, in other words: two to four short "
+        "phrasings, one of them the situation in which it matters.",
     )
 
 
@@ -250,7 +262,9 @@ class _ToolCall:
 _Steps = Generator[Call, Any, Any]
 
 
-def _remember(call: _ToolCall, text: str, kind: Kind, importance: int | None) -> _Steps:
+def _remember(
+    call: _ToolCall, text: str, kind: Kind, importance: int | None, asked_as: list[str]
+) -> _Steps:
     fields = {
         "source": call.conversation.source_of(text),
         "kind": kind,
@@ -259,6 +273,7 @@ def _remember(call: _ToolCall, text: str, kind: Kind, importance: int | None) ->
         # The task at hand, so that a policy with `task_filter` finds what was noted for it.
         "tags": None if call.task is None else (call.task,),
         "salience": None if importance is None else importance / 10,
+        "asked_as": asked_as or None,
     }
     known: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     memory = yield call.ask("remember", call.namespaces[0], text, **known)

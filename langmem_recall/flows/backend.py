@@ -37,6 +37,8 @@ class Backend(Protocol):
     """Whether it embeds queries as if they were documents, as most stores do."""
     holds_words: bool = False
     """Whether it has the words of a namespace of any size."""
+    embeds_phrasings: bool = False
+    """Whether it embeds a memory's phrasings with its text by itself; others embed by field."""
     takes_vectors: bool = False
     """Whether an import can write times and vectors as they were exported."""
     makes_tables: bool = False

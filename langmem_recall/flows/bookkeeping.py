@@ -26,7 +26,7 @@ from langmem_recall.flows.candidates import COSINE_LIMIT, NamespaceView, memorie
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.quarantine import Quarantine
 from langmem_recall.flows.usage import Ledger
-from langmem_recall.memory.value import cleaned, text_of
+from langmem_recall.memory.value import cleaned, fielded, read_memory, searched_text
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace
 
@@ -75,12 +75,16 @@ class Bookkeeper:
         batches: list[dict[str, PutOp]] = []
         for write in writes:
             check_namespace(write.id[0])
-            text = text_of(write.value)
+        present = dict[MemoryId, Memory]()
+        if not self.backend.embeds_phrasings:
+            present = yield from memories_at([write.id for write in writes if write.indexed])
+        for write in writes:
+            op = self._put_op(write, present.get(write.id), ttl)
+            text = searched_text(read_memory(*write.id, write.value))
             batch = next((batch for batch in batches if text not in batch), None)
             if batch is None:
                 batches.append(batch := {})
-            op = PutOp(*write.id, dict(write.value), ttl=ttl)
-            batch[text] = op if write.indexed else op._replace(index=False)
+            batch[text] = op
         yield from self.backend.check_vectors()
         for batch in batches:
             ops = list(batch.values())
@@ -92,6 +96,17 @@ class Bookkeeper:
                 yield from self._put_unindexed(ops, error)
             for op in ops:
                 self.backend.note_put(op.namespace, op.key, op.value or {}, self.clock())
+
+    def _put_op(self, write: Write, present: Memory | None, ttl: float | None) -> PutOp:
+        """The put of a memory, with its phrasings in a field of their own where that is needed."""
+        if not write.indexed:
+            return PutOp(*write.id, dict(write.value), index=False, ttl=ttl)
+        if self.backend.embeds_phrasings:
+            return PutOp(*write.id, dict(write.value), ttl=ttl)
+        config: Any = getattr(self.backend.store, "index_config", None) or {}
+        memory, fields = read_memory(*write.id, write.value), config.get("fields") or ["$"]
+        value, index = fielded(memory, present, [fields] if isinstance(fields, str) else fields)
+        return PutOp(*write.id, value, index=index, ttl=ttl)
 
     def remove(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Delete memories with their vectors, words, usage and decisions."""
@@ -117,7 +132,7 @@ class Bookkeeper:
             (item,) = yield Ops([GetOp(*memory_id, refresh_ttl=False)])
             if item is not None:
                 ttl = (self.backend.store.ttl_config or {}).get("default_ttl")
-                put = PutOp(*memory_id, dict(item.value), ttl=ttl)
+                put = self._put_op(Write(memory_id, item.value), memory_of(item), ttl)
                 try:
                     yield Ops([put], as_batch=True)
                 except Exception as error:
@@ -191,7 +206,14 @@ def resembling_text(backend: Backend, namespace: Namespace, text: str) -> Plan[l
         ids: list[MemoryId] = yield Call(lambda: _sharing(view, terms))
         for memory in (yield from memories_at(ids)).values():
             near.append((memory, _overlap(view, terms, tokens(memory.text))))
-        near.sort(key=lambda match: -match[1])
+    elif any(memory.asked_as for memory, _ in near):
+        # A vector of text and phrasings does not tell how alike the texts are; their words do.
+        view, terms = (yield from backend.view(namespace)), tokens(text)
+        near = [
+            (memory, _overlap(view, terms, tokens(memory.text)) if memory.asked_as else likeness)
+            for memory, likeness in near
+        ]
+    near.sort(key=lambda match: -match[1])
     return [match for match in near if match[0].namespace == namespace]
 
 
@@ -209,7 +231,8 @@ def resembling_memories(
     for memory, near, matches in zip(memories, cosines, found, strict=True):
         for other, likeness in near.items():
             if other in known:
-                if math.isnan(likeness):
+                # A vector of text and phrasings does not tell how alike the texts are.
+                if math.isnan(likeness) or memory.asked_as or known[other].asked_as:
                     likeness = _overlap(view, tokens(memory.text), tokens(known[other].text))
                 matches.append((known[other], likeness))
     return found

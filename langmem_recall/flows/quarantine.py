@@ -19,7 +19,7 @@ from langmem_recall.errors import described
 from langmem_recall.flows.candidates import listing
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.guard.judge import ACTIONS, Guard, RuleGuard, Verdict, allow_all
-from langmem_recall.memory.value import DEEPEST, content_of, labels_of, read_memory
+from langmem_recall.memory.value import DEEPEST, content_of, labels_of, read_memory, searched_text
 from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace
 
 logger = logging.getLogger(__name__)
@@ -256,6 +256,7 @@ def withheld(memory: Memory) -> Memory:
         speaker=None,
         entities=(),
         tags=(),
+        asked_as=(),
         pinned=False,
         value={},
     )
@@ -266,7 +267,7 @@ def decide(guard: Guard, memory: Memory) -> tuple[Decision, bool]:
     if _has_constructor(memory.value, DEEPEST):
         # LangChain's loader would take it for an object to construct.
         return Decision("quarantine", ("serialised object",), digest_of(memory)), False
-    verdict, has_failed = _ask(guard, memory.text)
+    verdict, has_failed = _ask(guard, searched_text(memory))
     labels = labels_of(memory)
     if verdict.action == "allow" and labels:
         verdict, has_failed = _ask(guard, labels)
@@ -274,12 +275,14 @@ def decide(guard: Guard, memory: Memory) -> tuple[Decision, bool]:
 
 
 def digest_of(memory: Memory) -> str:
-    """What a decision is bound to: text and labels, however a store rewrites the value."""
+    """What a decision is bound to: all words of a memory, however a store rewrites the value."""
     content, labels = content_of(memory.value), labels_of(memory)
+    phrasings = memory.asked_as
     if not memory.value:
         content = memory.text
-    if not isinstance(content, str) or labels:
-        content = json.dumps([_canonical(content, DEEPEST), labels], sort_keys=True)
+    if not isinstance(content, str) or labels or phrasings:
+        words = [_canonical(content, DEEPEST), labels, *phrasings]
+        content = json.dumps(words, sort_keys=True)
     return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -298,7 +301,7 @@ def pending_of(memory: Memory) -> Mapping[str, Any]:
 
 
 def _words_of(memory: Memory) -> tuple[Any, ...]:
-    return memory.text, memory.speaker, memory.turn, memory.tags
+    return memory.text, memory.speaker, memory.turn, memory.tags, memory.asked_as
 
 
 def _ask(guard: Guard, text: str) -> tuple[Verdict, bool]:

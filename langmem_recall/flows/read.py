@@ -34,6 +34,7 @@ from langmem_recall.flows.quarantine import Decisions, withheld
 from langmem_recall.flows.rerank import Reranker
 from langmem_recall.flows.usage import NEVER
 from langmem_recall.memory.conflicts import conflicts
+from langmem_recall.memory.value import phrasing_found
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drop
@@ -242,6 +243,8 @@ class Reader:
                     f"(relevance {signals.relevance:.2f}, recency {signals.recency:.2f}, "
                     f"importance {signals.importance:.2f})"
                 )
+                if phrasing := phrasing_found(scored.memory, recall.trace.cue.words):
+                    reason = f"{reason}, found as asked: {phrasing}"
                 return Explanation(key, True, reason, place, scored)
         for drop in recall.dropped:
             if drop.memory.id == memory_id:

@@ -38,6 +38,7 @@ from langmem_recall.memory.value import (
     new_memory,
     read_memory,
     revised_value,
+    searched_text,
     write_value,
 )
 from langmem_recall.types import TRUST, Memory, MemoryId, Namespace, Source
@@ -335,11 +336,15 @@ class Writer:
 
     def _admit(self, memory: Memory) -> Plan[tuple[Memory, Verdict]]:
         """The memory without hidden characters, and what the guard says; refused if it rejects."""
-        verdict = yield from self._quarantine.verdict_on(memory.text, labels_of(memory))
+        words = searched_text(memory)
+        verdict = yield from self._quarantine.verdict_on(words, labels_of(memory))
         if verdict.action == "reject":
-            raise RejectedError(memory.text, verdict.reasons)
+            raise RejectedError(words, verdict.reasons)
         if verdict.text is not None:
-            memory = replace(memory, text=checked_text(verdict.text))
+            # Judged as one text, in which each phrasing is a line.
+            text, *lines = verdict.text.rsplit("\n", len(memory.asked_as))
+            phrasings = tuple(line for line in lines if line.strip())
+            memory = replace(memory, text=checked_text(text), asked_as=phrasings)
         return memory, verdict
 
     def _summarise(self, memory: Memory, model: Any) -> Plan[Memory]:

@@ -10,6 +10,7 @@ from math import isnan
 from typing import Any, Literal, NamedTuple, get_args
 
 from langmem_recall.errors import InputError
+from langmem_recall.memory.value import MOST_PHRASINGS
 from langmem_recall.types import (
     DEFAULT_SALIENCE,
     VERIFIED_TRUST,
@@ -86,6 +87,7 @@ def combined(stored: Memory, other: Memory, **changes: Any) -> dict[str, Any]:
         "pinned": stored.pinned or other.pinned,
         "tags": union(stored.tags, other.tags),
         "entities": union(stored.entities, other.entities),
+        "asked_as": union(stored.asked_as, other.asked_as)[:MOST_PHRASINGS],
         # No end is later than any.
         "valid_until": None if None in ends else max(filter(None, ends)),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -13,7 +13,17 @@ from operator import is_
 from typing import Any, TypeGuard, get_args
 
 from langmem_recall.errors import InputError
-from langmem_recall.types import DEFAULT_SALIENCE, KINDS, STATUSES, Memory, Namespace, Source, aware
+from langmem_recall.text.tokens import tokens
+from langmem_recall.types import (
+    DEFAULT_SALIENCE,
+    KINDS,
+    PHRASING_SOURCES,
+    STATUSES,
+    Memory,
+    Namespace,
+    Source,
+    aware,
+)
 
 TEXT_FIELDS = ("content", "text", "memory")
 """Fields that may hold a memory's text, in order of preference."""
@@ -26,6 +36,11 @@ LONGEST_LABEL = 1_000
 """Characters of a key, a name, a tag or a thread."""
 MOST_LABELS = 100
 """Entities, tags and the like that one memory may carry."""
+MOST_PHRASINGS = 6
+"""Phrasings of how a memory will be asked for: with more, any cue would find it."""
+LONGEST_PHRASING = 120
+INDEXED = "indexed"
+"""Field with a memory's text and phrasings, for stores that embed by field."""
 MOST_ENTITIES = 16
 """Entities that are taken from a text when none are given."""
 LONGEST_ENTITY = 64
@@ -66,6 +81,8 @@ def read_memory(
         # Others give the importance as a whole number from 1 to 10.
         is_rating = _is_whole(importance, 11) and importance >= 1
         fields["salience"] = _share(DEFAULT_SALIENCE, importance / 10 if is_rating else importance)
+    if fields["source"] not in PHRASING_SOURCES or content_of(value) is value:
+        fields["asked_as"] = ()
     declared, created = fields["written_at"], aware(created_at)
     return Memory(
         namespace=namespace,
@@ -103,6 +120,45 @@ def content_of(value: Mapping[str, Any]) -> Any:
     return value
 
 
+def searched_text(memory: Memory) -> str:
+    """What a memory is found by: its text, and below it how it will be asked for."""
+    return "\n".join((memory.text, *memory.asked_as))
+
+
+def fielded(
+    memory: Memory, stored: Memory | None = None, fields: Sequence[str] = ("$",)
+) -> tuple[dict[str, Any], list[str] | None]:
+    """A memory's value and what of it to embed, for a store that embeds by field.
+
+    Such a store keeps vectors of fields that are embedded no more: of another text than the stored
+    one all are made anew. None leaves the fields to the store.
+    """
+    value = plain_value(memory)
+    had_field = stored is not None and len(plain_value(stored)) < len(stored.value)
+    if not memory.asked_as and not had_field:
+        return value, None
+    value[INDEXED] = searched_text(memory)
+    is_other = stored is not None and stored.text != memory.text
+    return value, [*fields, INDEXED] if is_other else [INDEXED]
+
+
+def plain_value(memory: Memory) -> dict[str, Any]:
+    """A memory's value without the field that joins text and phrasings."""
+    value = dict(memory.value)
+    # A field of that name may also be the writer's own.
+    if value.get(INDEXED) == memory.text or (memory.asked_as and INDEXED in value):
+        del value[INDEXED]
+    return value
+
+
+def phrasing_found(memory: Memory, cue: str) -> str | None:
+    """The phrasing that shares most words with a cue, of those that share what the text lacks."""
+    lacking = set(tokens(cue)).difference(tokens(memory.text))
+    shared = [(len(lacking.intersection(tokens(words))), words) for words in memory.asked_as]
+    count, words = max(shared, key=lambda each: each[0], default=(0, None))
+    return words if count else None
+
+
 def labels_of(memory: Memory) -> str:
     """What a writer says in other places than the text: key, speaker, turn and tags with words."""
     return "\n".join(
@@ -128,6 +184,9 @@ def revised_value(memory: Memory, **changes: Any) -> dict[str, Any]:
         changes = {name: getattr(memory, name) for name in MEMORY_FIELDS[1:]} | changes
     elif memory.written_at is not None:
         value.setdefault("written_at", memory.written_at.isoformat())
+    if "source" in changes:
+        # What a lesser source said of how it will be asked must not gain by a better one.
+        changes = {"asked_as": memory.asked_as} | changes
     for name, field in changes.items():
         if field is None or field == () or field is False:
             value.pop(name, None)
@@ -255,17 +314,20 @@ def new_memory(
     given = {name: field for name, field in fields.items() if field is not None}
     for name, field in given.items():
         is_meant, expected = _CHECKS[name]
-        if name in _LISTS and (count := len(_listed(field))) > MOST_LABELS:
-            raise InputError(f"{name} may have {MOST_LABELS} entries, got {count:,}.")
+        if name in _LISTS and (count := len(_listed(field))) > _LISTS[name]:
+            raise InputError(f"{name} may have {_LISTS[name]} entries, got {count:,}.")
         if not is_meant(field):
             raise InputError(f"{name} must be {expected}, got {field!r:.80}.")
         if isinstance(field, datetime):
             given[name] = aware(field)
         elif name in _LISTS:
             parts = sorted(field) if isinstance(field, set | frozenset) else _listed(field)
-            given[name] = tuple(dict.fromkeys(map(cleaned, parts)))
+            clean = _one_line if name == "asked_as" else cleaned
+            given[name] = tuple(dict.fromkeys(map(clean, parts)))
         elif isinstance(field, str):
             given[name] = cleaned(field) or None
+    if given.get("source") not in PHRASING_SOURCES:
+        given.pop("asked_as", None)
     start, end = given.get("valid_from"), given.get("valid_until")
     if start and end and start >= end:
         raise InputError(f"valid_from {start} must lie before valid_until {end}.")
@@ -274,6 +336,14 @@ def new_memory(
 
 def _is_label(field: Any) -> bool:
     return isinstance(field, str) and len(field) <= LONGEST_LABEL
+
+
+def _one_line(phrasing: str) -> str:
+    return " ".join(cleaned(phrasing).split())
+
+
+def _is_phrasing(field: Any) -> bool:
+    return isinstance(field, str) and 0 < len(_one_line(field)) <= LONGEST_PHRASING
 
 
 def _is_share(field: Any) -> bool:
@@ -288,7 +358,9 @@ def _listed(field: Any) -> Collection[Any]:
     return field if isinstance(field, list | tuple | set | frozenset) else (field,)
 
 
-_LISTS = ("entities", "tags", "supersedes", "derived_from")
+_LABEL_LISTS = ("entities", "tags", "supersedes", "derived_from")
+_LISTS = {**dict.fromkeys(_LABEL_LISTS, MOST_LABELS), "asked_as": MOST_PHRASINGS}
+"""Fields with several entries, and how many they may have."""
 _TIMES = ("written_at", "confirmed_at", "valid_from", "valid_until", "superseded_at")
 _LABEL = f"a text of at most {LONGEST_LABEL:,} characters"
 _LABELS = f"a list of texts of at most {LONGEST_LABEL:,} characters"
@@ -303,7 +375,11 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     **dict.fromkeys(("confidence", "salience"), (_is_share, "a number from 0 to 1")),
     **dict.fromkeys(("thread_id", "speaker"), (_is_label, _LABEL)),
-    **dict.fromkeys(_LISTS, (lambda field: all(map(_is_label, _listed(field))), _LABELS)),
+    "asked_as": (
+        lambda field: all(map(_is_phrasing, _listed(field))),
+        f"a list of texts of 1 to {LONGEST_PHRASING} characters, none of them blank",
+    ),
+    **dict.fromkeys(_LABEL_LISTS, (lambda field: all(map(_is_label, _listed(field))), _LABELS)),
     **dict.fromkeys(_TIMES, (lambda field: isinstance(field, datetime), "a datetime")),
 }
 
@@ -358,6 +434,11 @@ def _texts(field: Any) -> tuple[str, ...]:
     return tuple(part if isinstance(part, str) else _spelt(_bounded(part)) for part in parts)
 
 
+def _phrasings(field: Any) -> tuple[str, ...]:
+    parts = field if isinstance(field, list | tuple) else ()
+    return tuple(_one_line(part) for part in parts if _is_phrasing(part))[:MOST_PHRASINGS]
+
+
 def _time(field: Any) -> datetime | None:
     if isinstance(field, datetime):
         return aware(field)
@@ -379,6 +460,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("entities", "tags"), _texts),
     **dict.fromkeys(("valid_from", "valid_until"), _time),
     **dict.fromkeys(("supersedes", "derived_from"), _texts),
+    "asked_as": _phrasings,
     "pinned": partial(is_, True),
     "status": partial(_choice, STATUSES, "active"),
     "superseded_at": _time,

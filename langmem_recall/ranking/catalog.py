@@ -15,7 +15,7 @@ from langmem_recall.text.temporal import MONTHS
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Memory, MemoryId, Namespace
 
-TRAITS_VERSION = 2
+TRAITS_VERSION = 4
 """Raised whenever `traits_of` reads a text differently, so that persisted traits are made anew."""
 
 LARGEST_TURN = 2**53
@@ -71,9 +71,10 @@ class Traits(NamedTuple):
 def traits_of(memory: Memory) -> Traits:
     """Digest a memory once, when it is written or first seen."""
     text, when = memory.text[:WORDS_REACH], memory.written_at
-    # A memory is also found by its date, where it is declared, and by names and tags.
+    # A memory is also found by its date, where it is declared, by names and tags, and as asked.
     date = f"{when.day} {MONTHS[when.month - 1]} {when.year}" if memory.dated and when else ""
-    words = " ".join(part for part in (date, text, *memory.entities, *memory.tags) if part)
+    parts = (date, text, *memory.entities, *memory.tags, *memory.asked_as)
+    words = " ".join(part for part in parts if part)
     superseded = [(memory.namespace, key) for key in memory.supersedes]
     if memory.status == "superseded":
         superseded.append(memory.id)

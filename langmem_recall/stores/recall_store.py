@@ -87,6 +87,7 @@ class MemoryFields(TypedDict, total=False):
     valid_until: datetime
     supersedes: Sequence[str]
     derived_from: Sequence[str]
+    asked_as: Sequence[str]
     pinned: bool
 
 

@@ -19,7 +19,7 @@ from langgraph.store.base import BaseStore, PutOp
 
 from langmem_recall.errors import InputError, StoreError
 from langmem_recall.flows.backend import OnProgress
-from langmem_recall.flows.candidates import id_of, listing
+from langmem_recall.flows.candidates import id_of, listing, memory_of
 from langmem_recall.flows.effects import Host, run
 from langmem_recall.flows.quarantine import (
     VERDICT,
@@ -32,7 +32,7 @@ from langmem_recall.flows.quarantine import (
 from langmem_recall.flows.read import POLICIES
 from langmem_recall.flows.write import WAITING
 from langmem_recall.guard.judge import Guard, allow_all, default_guard
-from langmem_recall.memory.value import TEXT_FIELDS
+from langmem_recall.memory.value import TEXT_FIELDS, fielded, plain_value
 from langmem_recall.stores.backend import backend_of
 from langmem_recall.stores.local.store import LocalStore, check_op
 from langmem_recall.stores.local.tables import (
@@ -155,7 +155,8 @@ def _export_listed(store: BaseStore, target: PathOrFile, prefix: Namespace) -> i
     items = [item for item in run(listing(prefix), host) if item.namespace[0] != SIDECAR_ROOT]
     with _opened(target, "w") as lines:
         for item in sorted(items, key=id_of):
-            fields = item.dict()
+            # Without the field that only this store needs.
+            fields = item.dict() | {"value": plain_value(memory_of(item))}
             fields.pop("score", None)
             if decision := decisions.get(id_of(item)):
                 fields["decision"] = decision.to_dict()
@@ -169,7 +170,11 @@ def _put_op(put: Put) -> PutOp:
         # The field a memory's text is in; None leaves the choice to the store.
         texts = [name for name in TEXT_FIELDS if isinstance(put.value.get(name), str)]
         index = list(index or texts[:1]) or None
-    return PutOp(put.namespace, put.key, dict(put.value), index, put.ttl_minutes)
+    value = dict(put.value)
+    if index is not False and put.indexed is None:
+        value, phrased = fielded(put.memory())
+        index = phrased or index
+    return PutOp(put.namespace, put.key, value, index, put.ttl_minutes)
 
 
 def _read_jsonl(

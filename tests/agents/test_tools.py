@@ -139,7 +139,7 @@ def test_the_model_sees_only_its_own_arguments() -> None:
         for each in memory_tools(TEMPLATE)
     }
     assert shown == {
-        "remember": {"text", "kind", "importance"},
+        "remember": {"text", "kind", "importance", "asked_as"},
         "recall": {"query", "limit"},
         "correct": {"key", "text"},
         "forget": {"key"},

@@ -74,6 +74,7 @@ class LocalBackend(GenericBackend):
 
     queries_as_documents = False
     holds_words = True
+    embeds_phrasings = True
     takes_vectors = True
     store: LocalStore
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from langmem_recall.embeddings import LocalEmbeddings, embedder_identity, names_model
 from langmem_recall.errors import InputError, RecallError, StoreError, described
+from langmem_recall.memory.value import searched_text
 from langmem_recall.types import Memory
 
 logger = logging.getLogger(__name__)
@@ -55,12 +56,12 @@ class Embedder:
         self._fields = self.config.get("fields") or self.config.get("text_fields")
 
     def texts(self, memory: Memory, index: IndexSetting) -> list[str]:
-        """What of a memory is embedded: its text, or what the paths lead to."""
+        """What of a memory is embedded: its text and phrasings, or what the paths lead to."""
         if index is False:
             return []
         fields = self._fields if index is None else index
         if fields is None:
-            return [memory.text]
+            return [searched_text(memory)]
         paths = [fields] if isinstance(fields, str) else fields
         steps = (path if path == "$" else tokenize_path(path) for path in paths)
         return [text for step in steps for text in get_text_at_path(memory.value, step) if text]
