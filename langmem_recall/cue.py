@@ -435,8 +435,8 @@ qui que quoi quel quelle quels quelles où quand comment pourquoi est sont étai
 une des de du à au et pour avec sur pas aussi je nous tu est-ce
 quién qué cuál cuáles dónde cuándo cómo es son era ha han el una unos del al con para por yo
 """
-# Whose it is says what is asked, so "my" counts where other small words do not.
-_FUNCTION = (STOP_WORDS | frozenset(_ASKING_LINES.split())) - {"my", "our"}
+# "Am I allergic to peanuts?" stands by itself: who it is about counts, other small words do not.
+_FUNCTION = (STOP_WORDS | frozenset(_ASKING_LINES.split())) - {"i", "me", "my", "we", "our"}
 
 
 def is_vague(text: str) -> bool:
