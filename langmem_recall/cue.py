@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from langchain_core.messages import (
@@ -18,6 +16,8 @@ from langchain_core.messages import (
 from typing_extensions import TypedDict  # what AgentState is made of; the two kinds do not mix
 
 from langmem_recall.errors import InputError
+from langmem_recall.text.courtesy import is_courtesy, read_words, without_courtesy
+from langmem_recall.text.tokens import STOP_WORDS
 from langmem_recall.types import Cue
 
 PART_CHARS = 250
@@ -60,23 +60,24 @@ def build_cue(state: Mapping[str, Any] | object) -> Cue:
             )
     messages = _messages_of(fields.get("messages"))
     turn = latest_human(messages)
-    latest = shorten(words_of(messages[turn])) if turn is not None else ""
-    sought = latest
-    if turn is not None and (not latest or is_vague(latest)):
-        sought = _meant_before(messages[:turn]) or latest
+    latest = "" if turn is None else words_of(messages[turn])
+    is_chat = is_small_talk(latest)
+    said = [] if turn is None or is_chat else _said(latest, messages[:turn])
     todos = fields.get("todos")
-    recent = messages[turn or 0 :]
-    errors = [each for each in recent if isinstance(each, ToolMessage) and each.status == "error"]
-    distinct: dict[str, str] = {}
-    for part in (
-        sought,
-        _joined(_texts(fields.get("goal"))),
-        _joined(_texts(fields.get("active_subtask")) or _todos(todos, "in_progress")),
-        _joined(_texts(fields.get("open_loops")) or _todos(todos, "pending")),
-        _joined(identifiers(words_of(errors[-1])) if errors else (), " "),
+    error = _latest_error(messages[turn or 0 :])
+    distinct: dict[str, tuple[str, str]] = {}
+    for part, reason in (
+        *said,
+        (_joined(_texts(fields.get("goal"))), "goal"),
+        (_joined(_texts(fields.get("active_subtask")) or _todos(todos, "in_progress")), "sub-task"),
+        (_joined(_texts(fields.get("open_loops")) or _todos(todos, "pending")), "open loop"),
+        (_joined(identifiers(error), " "), "tool error"),
     ):
-        distinct.setdefault(part.casefold(), part)
-    return Cue(latest, tuple(filter(None, distinct.values())), task_of(fields))
+        if part:
+            distinct.setdefault(part.casefold(), (part, reason))
+    parts = tuple(part for part, _ in distinct.values())
+    reasons = tuple(reason for _, reason in distinct.values())
+    return Cue("" if is_chat else shorten(latest), parts, task_of(fields), reasons=reasons)
 
 
 def task_of(state: Any) -> str | None:
@@ -132,12 +133,47 @@ def _is_human(message: BaseMessage) -> bool:
     return isinstance(message, HumanMessage) and message.name != BLOCK_NAME and not is_summary
 
 
+def _said(latest: str, before: Sequence[BaseMessage]) -> list[tuple[str, str]]:
+    """The parts of the latest words, each with its reason, and what a follow-up refers to."""
+    asked_before = _meant_before(before)
+    own = " ".join(sentences_of(latest))
+    if is_vague(own):
+        answers = (words_of(answer) for answer in reversed(before) if isinstance(answer, AIMessage))
+        meant = asked_before or shorten(next(filter(None, answers), ""))
+        if not meant:
+            return [(shorten(latest), "latest words")]
+        # "Where does that run?" asks something of what was said, "why?" does not say what.
+        is_asking = own.endswith(_QUESTION_MARKS) and len(own.split()) >= _ASKING_WORDS
+        return [(shorten(f"{meant} {own}") if is_asking else meant, _FOLLOW_UP)]
+    parts = parts_of(latest)
+    if asked_before and leans(latest):
+        return [*parts[:1], (shorten(f"{asked_before} {own}"), _FOLLOW_UP), *parts[1:]]
+    return parts
+
+
 def _meant_before(messages: Sequence[BaseMessage]) -> str:
-    """What a vague follow-up goes back to: the latest words with content, else the last answer."""
-    humans = (words_of(message) for message in reversed(messages) if _is_human(message))
-    answers = (words_of(answer) for answer in reversed(messages) if isinstance(answer, AIMessage))
-    meant = next((words for words in humans if not says_nothing(words)), "")
-    return shorten(meant or next(filter(None, answers), ""))
+    """What a follow-up goes back to: the latest human words that mean something by themselves."""
+    meant: list[str] = []
+    for message in reversed(messages):
+        words = words_of(message) if _is_human(message) else ""
+        if words and not is_small_talk(words) and not says_nothing(words):
+            meant.insert(0, parts_of(words)[0][0])
+            # A follow-up to a follow-up is about what both refer to.
+            if len(meant) == _MOST_REFERRED or not leans(words):
+                break
+    return shorten(" ".join(meant))
+
+
+def _latest_error(messages: Sequence[BaseMessage]) -> str:
+    """The text of the latest tool result that failed, however it says so."""
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            text = words_of(message)
+            # What is stored about a failure is none.
+            is_told = message.name not in _MEMORY_TOOLS and _FAILURE.search(_ends(text))
+            if message.status == "error" or is_told:
+                return text
+    return ""
 
 
 def _texts(field: Any) -> list[str]:
@@ -149,7 +185,9 @@ def _texts(field: Any) -> list[str]:
 def _todos(field: Any, status: str) -> list[str]:
     entries = field if isinstance(field, list | tuple) else ()
     todos = [entry for entry in entries if isinstance(entry, Mapping)]
-    return _texts([todo.get("content") for todo in todos if todo.get("status") == status])
+    texts = _texts([todo.get("content") for todo in todos if todo.get("status") == status])
+    # A single word brings all that has it; a ticket's number is meant.
+    return [text for text in texts if not text.isalpha() or not text.isascii()]
 
 
 def _joined(texts: Iterable[str], between: str = "; ") -> str:
@@ -161,6 +199,68 @@ def _joined(texts: Iterable[str], between: str = "; ") -> str:
     return joined
 
 
+_FOLLOW_UP = "follow-up to the previous words"
+_MOST_REFERRED = 2
+_ASKING_WORDS = 4
+_MEMORY_TOOLS = ("recall", "remember", "correct", "forget")
+_FAILURE = re.compile(
+    r"^[^\w\"\n]{0,9}(?:errors?|fatal|failure)\b[\])]?[:=]|^\W{0,9}traceback \(|"
+    r"^\W{0,9}(?:unhandled |uncaught )?exception\b|^[\w.]{0,80}(?:error|exception|failure) ?[:(]|"
+    r"^(?!.{0,80}\b(?:0|no|not|never) failed\b)[^\n.]{0,80}\bfailed\b|"
+    r"\"error\": ?(?! |null|false|\"\"|\[\]|\{\})|"
+    r"\b(?:http(?:/[\d.]{1,3})?|status(?:[ _]?code)?)[\"' :=]{1,4}[45]\d\d\b|"
+    r"\b(?:exit(?:ed)?(?: with)?|return)[ _](?:code|status)[\"' :=]{1,4}-?(?!0\b)\d",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""How tools say in their text that they failed, where no status does."""
+
+
+# --- Parts: each sentence that says something, the questions first ---
+
+MOST_PARTS = 4
+"""Most parts of the latest words: each costs a search."""
+_SHARED_CHARS = 120
+"""Short sentences next to each other share a part up to this length."""
+
+
+def is_small_talk(text: str) -> bool:
+    """Whether a message is nothing but greeting, thanks, goodbye or interjection."""
+    return bool(text.strip()) and all(map(is_courtesy, _sentences(text)))
+
+
+def sentences_of(text: str) -> list[str]:
+    """What a message says in its own words: no pasted text, no courtesies."""
+    said = (without_courtesy(each) for each in _sentences(_prose(text)) if not is_courtesy(each))
+    return list(dict.fromkeys(said))
+
+
+def parts_of(text: str) -> list[tuple[str, str]]:
+    """The texts a message is searched by, at least one, each with the reason for it."""
+    sentences = [each for each in sentences_of(text) if not says_nothing(each)]
+    if not sentences:
+        return [(shorten(text), "latest words")]
+    questions, statements, is_open = [], [""], False
+    for sentence in sentences:
+        if sentence.endswith(_QUESTION_MARKS):
+            questions.append((shorten(sentence), "question"))
+            is_open = False
+        elif is_open and len(statements[-1]) + len(sentence) < _SHARED_CHARS:
+            statements[-1] += f" {sentence}"
+        else:
+            statements.append(shorten(sentence))
+            is_open = True
+    # What decides a long message stands at its ends.
+    _, *told = statements
+    told = [*told[:1], *told[:0:-1][:1], *told[1:-1]]
+    said = " ".join(sentences)
+    pasted = "" if _prose(text) == text else identifiers(text)
+    named = _joined([name for name in pasted if name not in said], " ")
+    room = MOST_PARTS - bool(named)
+    asked = questions if len(questions) <= room else [*questions[: room - 1], questions[-1]]
+    parts = [*asked, *((each, "latest words") for each in told)][:room]
+    return [*parts, (named, "pasted text")] if named else parts
+
+
 # --- Shortening: the question is kept, what was pasted goes first ---
 
 _FENCED = re.compile(
@@ -168,11 +268,17 @@ _FENCED = re.compile(
 )
 _PASTED_LINE = re.compile(
     r"^(?:[ \t]*(?:>|\$ |at \S+\(|File \"|Traceback |\[?\d{4}-\d\d-\d\d[T ]\d|\[?\d\d:\d\d:\d\d|"
-    r"\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b)|\t| {4}).*$|^.*[;{}]$",
+    r"\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b|"
+    # Tables, diffs, fields of JSON.
+    r"\|.*\||@@ |diff --git |\+{1,3}[ \w]|--- |-.*[=(]|\"[\w-]+\" ?:)|\t| {4}).*$|^.*[;{}]$",
     re.MULTILINE,
 )
-# A line that goes on in small letters was wrapped.
-_SENTENCE_END = re.compile(r"\n(?![a-z])|(?<=[.!?…])\s+|(?<=[\u3002\uff01\uff1f\u061f])")
+# A line that goes on in small letters was wrapped. Dr. Moss, J. Smith and the 3. Mai are no ends.
+_SENTENCE_END = re.compile(
+    r"\n(?![a-z])|(?<=[.!?…])(?<!\b[A-Z]\.)(?<!\b[DM][rs]\.)(?<!\bMrs\.)(?<!\bSt\.)(?<!\b[Nn]o\.)"
+    r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bz\.B\.)(?<!\bvs\.)(?<!\b\d\.)(?<!\b\d\d\.)\s+|"
+    r"(?<=:)\s+(?=[^.!?\n]{9,200}\?)|(?<=[\u3002\uff01\uff1f\u061f])"
+)
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _SENTENCE_CHARS = 160
 
@@ -181,7 +287,7 @@ def shorten(text: str) -> str:
     """A text no longer than a part: its questions, its ends, and names from what was pasted."""
     if len(whole := _flat(text)) <= PART_CHARS:
         return whole
-    prose = _PASTED_LINE.sub("\n", _FENCED.sub("\n", text))
+    prose = _prose(text)
     if prose == text or not prose.strip():
         return _telling(text)
     said = _telling(prose)
@@ -190,9 +296,8 @@ def shorten(text: str) -> str:
 
 def _telling(text: str) -> str:
     """The sentences that tell most, in their order: the last question, the first, the last."""
-    parts = [_flat(part) for part in _SENTENCE_END.split(_ends(text)) if part.strip()]
     # Both ends may be blank where pasted blocks were taken out.
-    sentences = parts or [_flat(text)]
+    sentences = _sentences(text) or [_flat(text)]
     last = len(sentences) - 1
     longest = _SENTENCE_CHARS if last else PART_CHARS
     asking = [n for n in range(last, -1, -1) if sentences[n].endswith(_QUESTION_MARKS)]
@@ -209,6 +314,15 @@ def _telling(text: str) -> str:
             chosen[place] = sentence
             room -= len(sentence) + 1
     return " ".join(chosen[place] for place in sorted(chosen))
+
+
+def _prose(text: str) -> str:
+    """A text without what was pasted into it."""
+    return _PASTED_LINE.sub("\n", _FENCED.sub("\n", text))
+
+
+def _sentences(text: str) -> list[str]:
+    return [_flat(part) for part in _SENTENCE_END.split(_ends(text)) if part.strip()]
 
 
 def _flat(text: str) -> str:
@@ -262,39 +376,123 @@ def identifiers(text: str) -> list[str]:
 
 # --- Vague follow-ups: words that mean something only after other words ---
 
-_VAGUE, _POLITE = (
-    frozenset(files("langmem_recall.text").joinpath(name).read_text("utf-8").casefold().split())
-    for name in ("vague_words.txt", "polite_words.txt")
-)
+_VAGUE_LINES = """
+yes yeah yep yup ya yea sure ok okay okey k kk alright right correct exactly absolutely definitely
+fine good great perfect nice cool sounds looks no nope nah not never mind go ahead on continue
+proceed do did does done doing it that this these those them they one ones both all either neither
+first second third last next other another same again retry try more else also too then and or but
+so why how what when where which who whom whose come mean is are was were be will would can could
+should shall might must have has had you your we our i i'll i'd let's let lets me to the a an of for
+with about in at by from up out off over now yet still just only really please keep going tell show
+give explain elaborate detail details expand further wait stop cancel undo skip start finish run fix
+use make send take pick choose option see say said if maybe perhaps think agree agreed approved
+approve confirm confirmed deal understood there here some any than instead like way as before usual
+what's where's who's how's when's it's that's there's
+ja jawohl genau klar gut gerne bitte nein doch mach mache machen weiter tu das es dies und dann
+warum wieso weshalb wie noch mehr mal nochmal los einverstanden passt stimmt jetzt den der
+oui ouais d'accord non vas-y vas y fais-le fais le la les et puis alors pourquoi comment quoi encore
+continuez continuer bien si sì sí claro vale sigue adelante hazlo eso entonces por qué que porque
+más otra vez otro va bene vai avanti fallo perché e poi ancora sim isso faça continua então tá
+jep joo kyllä tak igen nem jo inte då fortsätt varför gör det hvorfor nei nej hvad med
+da ne nu hai bine continuă și apoi de ce nastavi zašto uradi nie dobrze dlaczego dalej ano proč
+waarom doe maar tamam evet hayır devam neden sonra peki vâng có không tiếp tục tại sao
+да нет ага хорошо давай ладно дальше продолжай почему а и потом что ещё еще так сделай это
+ні чому далі ναι όχι γιατί και μετά συνέχισε
+نعم لا أجل حسنا تمام أكمل لماذا ثم بله آره نه باشه ادامه بده چرا بعد כן לא למה המשך בסדר
+हाँ हां नहीं ठीक है जी क्यों और फिर ใช่ ไม่ ทำไม ตกลง
+"""  # noqa: RUF001
+_POLITE_LINES = """
+thanks thank thx cheers hi hello hey bye danke merci gracias grazie obrigado obrigada спасибо
+ありがとう ありがとうございます 谢谢 謝謝 감사합니다 고마워
+"""
+_VAGUE = frozenset(_VAGUE_LINES.casefold().split())
+_POLITE = frozenset(_POLITE_LINES.casefold().split())
 # Written without spaces, so they are told by being nothing but such words.
 _VAGUE_UNSPACED = re.compile(
     "(?:はい|うん|ええ|いいえ|いいよ|お願い|します|して|続けて|ください|それで|なぜ|どうして|もっと|"
     "了解|わかった|そう|です|ね|好|的|是|对|對|行|可以|继续|繼續|为什么|為什麼|然后|然後|呢|吧|不|"
     "没问题|请|請|네|예|응|아니요?|계속|해줘|해주세요|왜요?|그리고|좋아요?|그래요?|알겠어요?)+"
 )
-# Marks of Arabic, of Indic scripts and of Thai stand inside their words.
-_WORD = re.compile(r"[^\W_][\w'\u2019\u0610-\u061a\u064b-\u065f\u0900-\u0dff\u0e00-\u0eff-]*")
 _MOST_VAGUE_CHARS = 80
+_LONGEST_LEANING = 160
+_LEANING = re.compile(
+    r"[\W_]*(?:and|but|or|(?:what|how) about|same (?:as|for|with)|und|aber|oder|was ist mit|"
+    r"wie steht|et|mais|ou|qu'en est-il|y|pero|o|qu[ée] hay de)\b",
+    re.IGNORECASE,
+)
+_REFERRING_LINES = """
+he him his she her hers it its it's they them their theirs that that's this those these there one
+er ihn ihm sein seine seinen ihr ihre ihren es sie denen deren dessen das dort davon dafür damit
+il elle ils elles lui leur leurs son sa ses cela ça celui celle ceux y en
+él ella ellos ellas su sus lo los las le les eso esa ese aquello allí
+"""
+_REFERRING = frozenset(_REFERRING_LINES.casefold().split())
+_ASKING_LINES = """
+what's where's who's how's when's why's there's yep sure
+wer was wo wann wie warum welche welcher welches wem wen ist sind war hat haben der die den dem ein
+eine und zu in im am um von mit für auf nicht noch auch ich wir du
+qui que quoi quel quelle quels quelles où quand comment pourquoi est sont était a ont le la les un
+une des de du à au et pour avec sur pas aussi je nous tu est-ce
+quién qué cuál cuáles dónde cuándo cómo es son era ha han el una unos del al con para por yo
+"""
+_FUNCTION = STOP_WORDS | frozenset(_ASKING_LINES.split())
+_MOST_LEANING = 3
+"""Content words of a message that a pronoun still ties to the one before it."""
+_FIRST_PERSON = frozenset(
+    [
+        "i",
+        "i'm",
+        "me",
+        "my",
+        "we",
+        "our",
+        "us",
+        "ich",
+        "mein",
+        "meine",
+        "wir",
+        "je",
+        "mon",
+        "ma",
+        "yo",
+        "mi",
+    ]
+)
 
 
 def is_vague(text: str) -> bool:
     """Whether a message leans on those before it ("yes, do it"); thanks alone ask for nothing."""
-    words = _words(text)
-    return says_nothing(text) and not (words and _POLITE.issuperset(words))
+    return says_nothing(text) and not is_small_talk(text)
 
 
 def says_nothing(text: str) -> bool:
     """Whether a message has no content words of its own."""
-    return len(text) <= _MOST_VAGUE_CHARS and all(
-        word in _VAGUE
-        or word in _POLITE
+    return len(text) <= _MOST_VAGUE_CHARS and not _content(text)
+
+
+def leans(text: str) -> bool:
+    """Whether a message means less without those before it ("And her job?")."""
+    said = " ".join(sentences_of(text))
+    if len(said) > _LONGEST_LEANING:
+        return False
+    words = read_words(said)
+    terms = [word for word in words if word not in _FUNCTION and word not in _REFERRING]
+    if _LEANING.match(said):
+        return True
+    if not _REFERRING.isdisjoint(words):
+        return len(terms) <= _MOST_LEANING
+    # "Since when?" leans; "Am I allergic?" is as short, and asks something new.
+    return len(terms) <= 1 and _FIRST_PERSON.isdisjoint(words)
+
+
+def _content(text: str) -> list[str]:
+    """The words that mean something by themselves."""
+    return [
+        word
+        for word in read_words(text)
+        if word not in _VAGUE
+        and word not in _POLITE
         # The number of a choice.
-        or (word.isdecimal() and len(word) <= 2)
-        or _VAGUE_UNSPACED.fullmatch(word)
-        for word in _words(text)
-    )
-
-
-def _words(text: str) -> list[str]:
-    folded = unicodedata.normalize("NFKC", text[: _MOST_VAGUE_CHARS + 1]).casefold()
-    return [word.replace("\u2019", "'").rstrip("'-") for word in _WORD.findall(folded)]
+        and not (word.isdecimal() and len(word) <= 2)
+        and not _VAGUE_UNSPACED.fullmatch(word)
+    ]

@@ -152,6 +152,8 @@ class Cue:
     """Time of asking; the store's clock when absent."""
     as_of: datetime | None = None
     """What was believed then: later memories do not count, what they superseded does."""
+    reasons: tuple[str, ...] = field(default=(), compare=False)
+    """Why each of the parts is there, in their order; says nothing of what is searched."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "at", aware(self.at))

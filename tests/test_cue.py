@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -19,10 +19,12 @@ from pydantic import BaseModel
 
 from langmem_recall.cue import (
     BLOCK_NAME,
+    MOST_PARTS,
     PART_CHARS,
     CueState,
     build_cue,
     identifiers,
+    is_small_talk,
     is_vague,
     latest_human,
     shorten,
@@ -238,7 +240,9 @@ def test_a_summary_given_as_a_dict_is_a_summary():
         "Sounds good, let's go with that!",
         "the second one, please",
         "2",
-        "ok thanks",
+        "same as before",
+        "Great, thanks! Go ahead.",
+        "yes, thanks",
         "mach weiter",
         "ja, bitte",
         "vas-y",
@@ -274,9 +278,6 @@ def test_a_vague_follow_up_goes_back_to_the_words_before_it(words):
 @pytest.mark.parametrize(
     "words",
     [
-        "thanks!",
-        "hello",
-        "ありがとう",
         "Who am I?",
         "and Berlin?",
         "in May?",
@@ -285,13 +286,18 @@ def test_a_vague_follow_up_goes_back_to_the_words_before_it(words):
         "yes, book the vet",
         "Rex",
         "はい、犬です",
-        "ok " * 30,
     ],
 )
 def test_words_of_their_own_are_not_vague(words):
     assert not is_vague(words)
     messages = [HumanMessage("Find a vet for Rex"), AIMessage("Done."), HumanMessage(words)]
-    assert build_cue({"messages": messages}).parts == (words.strip(),)
+    assert build_cue({"messages": messages}).parts[0] == words
+
+
+@pytest.mark.parametrize("words", ["Who am I?", "Am I allergic to peanuts?", "book the vet"])
+def test_a_short_message_with_a_subject_of_its_own_does_not_bring_the_last_one_back(words):
+    messages = [HumanMessage("Which seat on my flight?"), AIMessage("Aisle."), HumanMessage(words)]
+    assert build_cue({"messages": messages}).parts == (words,)
 
 
 def test_a_vague_first_answer_goes_back_to_what_the_model_asked():
@@ -314,14 +320,15 @@ def test_only_the_newest_error_of_the_turn_counts():
     messages = [
         HumanMessage("Deploy"),
         failed("TimeoutError"),
-        HumanMessage("Deploy it to staging"),
+        HumanMessage("Deploy the billing service to staging"),
         AIMessage("", tool_calls=[CALL, CALL, CALL]),
         failed("KeyError: 'region'"),
         failed("ValueError: bad tag v1.9.0"),
         failed("OSError of a tool that went well", status="success"),
     ]
-    assert build_cue({"messages": messages}).parts == ("Deploy it to staging", "ValueError v1.9.0")
-    assert build_cue({"messages": messages[:3]}).parts == ("Deploy it to staging",)
+    words = "Deploy the billing service to staging"
+    assert build_cue({"messages": messages}).parts == (words, "ValueError v1.9.0")
+    assert build_cue({"messages": messages[:3]}).parts == (words,)
 
 
 def test_an_error_without_identifiers_adds_no_part():
@@ -451,7 +458,9 @@ def test_parts_are_short_distinct_and_rebuilt_alike(said, goal, loops, error):
     assert all(0 < len(part) <= PART_CHARS for part in cue.parts)
     assert len(cue.text) <= PART_CHARS
     assert len({part.casefold() for part in cue.parts}) == len(cue.parts)
-    assert len(cue.parts) <= 5
+    assert len(cue.reasons) == len(cue.parts)
+    # The words, what they follow up, goal, loops and error.
+    assert len(cue.parts) <= MOST_PARTS + 1 + 3
 
 
 def test_words_between_long_blanks_and_pasted_blocks_are_read() -> None:
@@ -460,3 +469,196 @@ def test_words_between_long_blanks_and_pasted_blocks_are_read() -> None:
     short = shorten(text)
     assert short.startswith("Where does the invoice go?")
     assert len(short) <= PART_CHARS
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "thanks!",
+        "Ok, thanks a lot",
+        "Hello",
+        "Good morning! How are you today?",
+        "lol that's funny",
+        "haha",
+        "never mind",
+        "Sounds good, see you tomorrow!",
+        "Thank you so much, that helps a lot.",
+        "Sorry to bother you. Bye!",
+        "Vielen Dank für die Hilfe!",
+        "Guten Morgen",
+        "Merci beaucoup pour votre aide",
+        "¡Muchas gracias! Hasta mañana.",
+        "ありがとう",
+    ],
+)
+def test_small_talk_asks_for_nothing(words):
+    messages = [HumanMessage("Find a vet for Rex"), AIMessage("Done."), HumanMessage(words)]
+    assert is_small_talk(words)
+    assert build_cue({"messages": messages}) == Cue()
+    assert build_cue({"messages": words, "goal": "Keep Rex well"}) == Cue("", ("Keep Rex well",))
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["", "👍", "yes", "Sorry, is it today?", "hello world in Rust", "Thanks for the vet's number"],
+)
+def test_words_beside_a_courtesy_are_no_small_talk(words):
+    assert not is_small_talk(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("Hi! Could you please remind me where Mia lives? Thanks!", "where Mia lives?"),
+        ("Hello, would you mind telling me what Rex eats?", "what Rex eats?"),
+        ("Good day. May I ask you, please, who owns the car? Kind regards", "who owns the car?"),
+        ("I'd be very grateful if you could let me know my shoe size.", "my shoe size."),
+        ("ok so anyway, where does Mia live, please?", "where does Mia live?"),
+        ("Quick question: where does Mia live?", "where does Mia live?"),
+        ("Hallo, könntest du mir bitte sagen, wo Mia wohnt? Danke!", "wo Mia wohnt?"),
+        ("Bonjour ! Pourriez-vous me dire où habite Mia ?", "où habite Mia ?"),
+        ("Hola, ¿podrías decirme dónde vive Mia? Gracias.", "dónde vive Mia?"),
+        ("Please?", "Please?"),
+    ],
+)
+def test_politeness_does_not_dilute_the_question(words, part):
+    assert build_cue({"messages": words}).parts == (part,)
+
+
+def test_each_sentence_is_a_part_and_the_question_comes_first():
+    cue = build_cue(
+        {
+            "messages": "Haha, the train was late. Phew. I met Dr. Moss on the 3. floor. "
+            "When does the book club meet? Nobody told me."
+        }
+    )
+    assert cue.parts == (
+        "When does the book club meet?",
+        "the train was late. I met Dr. Moss on the 3. floor.",
+        "Nobody told me.",
+    )
+    assert cue.reasons == ("question", "latest words", "latest words")
+
+
+def test_of_a_long_message_the_questions_and_its_ends_are_searched():
+    told = [
+        f"Number {n} of the things that I wanted to say takes {'many ' * 20}words."
+        for n in range(9)
+    ]
+    parts = build_cue({"messages": " ".join([*told, "Where are the keys?"])}).parts
+    assert parts == ("Where are the keys?", told[0], told[8], told[1])
+    asked = [f"Where is the key of door {n}00?" for n in range(1, 8)]
+    assert build_cue({"messages": " ".join(asked)}).parts == (*asked[:3], asked[6])
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        "```diff\n- timeout = 5\n+ timeout = 10\n```",
+        "- timeout = 5\n+ timeout = 10",
+        "| name | value |\n|---|---|\n| retries | 3 |",
+        "> you said that it works",
+        "2026-03-04 12:00:01 INFO worker is idle",
+        "$ make test",
+    ],
+    ids=["fence", "diff", "table", "quote", "log", "shell"],
+)
+def test_pasted_text_is_no_part_beside_other_text(pasted):
+    assert build_cue({"messages": f"{pasted}\nWhy does the job fail?"}).parts == (
+        "Why does the job fail?",
+    )
+    assert build_cue({"messages": pasted}).parts == (" ".join(pasted.split()),)
+
+
+def test_identifiers_of_pasted_text_are_one_part():
+    cue = build_cue({"messages": f"What did we do about it last time?\n```\n{TRACEBACK}```"})
+    assert cue.parts == (
+        "What did we do about it last time?",
+        "psycopg.errors.UndefinedTable SQLSTATE 42P01 invoices_2026 /srv/app/billing/invoice.py",
+    )
+    assert cue.reasons == ("question", "pasted text")
+
+
+@pytest.mark.parametrize(
+    ("before", "words", "parts"),
+    [
+        ("Where does Mia live?", "And what is her job?", None),
+        ("My blood pressure worries me.", "What was it last time?", None),
+        ("Wo wohnt Mia?", "Und was ist ihr Beruf?", None),
+        ("Où habite Mia ?", "Quel est son métier ?", None),
+        ("¿Dónde vive Mia?", "¿Y cuál es su trabajo?", None),
+        ("I need feature flags.", "Under which project?", None),
+        ("The search index looks stale.", "where does that run?", ("joined",)),
+        ("Where does Mia live?", "Which tyres did we choose for the Volvo?", ("own",)),
+    ],
+)
+def test_a_follow_up_is_searched_with_what_it_refers_to(before, words, parts):
+    cue = build_cue({"messages": [("user", before), ("assistant", "Well."), ("user", words)]})
+    texts = {"own": words, "joined": f"{before} {words}"}
+    assert cue.parts == tuple(texts[name] for name in parts or texts)
+
+
+def test_a_follow_up_to_a_follow_up_goes_back_to_both():
+    messages = [("user", "Where does my sister Mia live?"), ("user", "And her job?")]
+    cue = build_cue({"messages": [*messages, ("user", "thanks"), ("user", "Since when?")]})
+    assert cue.parts[-1] == "Where does my sister Mia live? And her job? Since when?"
+    assert cue.reasons[-1] == "follow-up to the previous words"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Error: ERR_CERT_DATE_INVALID while deploying",
+        "deploying ...\nERROR: ERR_CERT_DATE_INVALID",
+        "Traceback (most recent call last):\n  ERR_CERT_DATE_INVALID",
+        "ssl.SSLError: ERR_CERT_DATE_INVALID",
+        "The deploy failed with ERR_CERT_DATE_INVALID",
+        "HTTP 503 ERR_CERT_DATE_INVALID",
+        '{"status": 502, "detail": "ERR_CERT_DATE_INVALID"}',
+        '{"error": "ERR_CERT_DATE_INVALID"}',
+        "ERR_CERT_DATE_INVALID\nexit code 1",
+    ],
+)
+def test_a_tool_that_says_it_failed_has_failed(text):
+    messages = [HumanMessage("Ship the billing service today"), failed(text, status="success")]
+    cue = build_cue({"messages": messages})
+    assert "ERR_CERT_DATE_INVALID" in cue.parts[1]
+    assert cue.reasons == ("latest words", "tool error")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HTTP 200, ERR_CERT_DATE_INVALID is documented here",
+        "12 passed, 0 failed: ERR_CERT_DATE_INVALID",
+        '{"error": null, "name": "ERR_CERT_DATE_INVALID"}',
+        "ERR_CERT_DATE_INVALID\nexit code 0",
+    ],
+)
+def test_a_tool_that_went_well_adds_no_part(text):
+    messages = [HumanMessage("Ship the billing service today"), failed(text, status="success")]
+    assert build_cue({"messages": messages}).reasons == ("latest words",)
+
+
+def test_what_is_remembered_of_a_failure_is_no_failure():
+    text = "The deploy failed with ERR_CERT_DATE_INVALID"
+    recalled = ToolMessage(text, tool_call_id="c1", name="recall")
+    messages = [HumanMessage("Ship the billing service today"), recalled]
+    assert build_cue({"messages": messages}).reasons == ("latest words",)
+
+
+def test_a_todo_of_one_word_is_no_part():
+    todos = [
+        {"content": "Research", "status": "in_progress"},
+        {"content": "test", "status": "pending"},
+        {"content": "OPS-417", "status": "pending"},
+    ]
+    assert build_cue({"todos": todos}).parts == ("OPS-417",)
+
+
+def test_the_reasons_follow_the_parts_and_say_nothing_of_what_is_searched():
+    state = {"messages": "Where does Mia live?", "goal": "Plan a trip", "open_loops": ["a visa"]}
+    cue = build_cue(state)
+    assert cue.reasons == ("question", "goal", "open loop")
+    assert replace(cue, task="trip").reasons == cue.reasons
+    assert cue == replace(cue, reasons=())
