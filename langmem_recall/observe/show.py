@@ -105,12 +105,14 @@ def to_json(
     knobs = policy.to_dict() if policy else trace.knobs or preset_knobs(fingerprint)
     recorded = {"knobs": dict(knobs)} if knobs else {}
     shown = (block or trace.block) if with_text else None
+    # Version 1 had no reasons: a cue without any is written as it was then.
+    cue_fields = {key: part for key, part in asdict(cue).items() if part or key != "reasons"}
     record = {
         "version": VERSION,
         "kind": RECALL,
         "id": recall_id(recall),
         "at": trace.at,
-        "cue": asdict(cue),
+        "cue": cue_fields,
         "namespaces": trace.namespaces,
         "searched": trace.searched,
         "channels": dict(trace.channels),
