@@ -54,6 +54,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/postgres.py --full
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/behaviour.py
+	$(BIN)/python benchmarks/everyday.py
 	-$(BIN)/python benchmarks/inspector.py
 	-$(BIN)/python benchmarks/locomo.py
 

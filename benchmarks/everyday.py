@@ -1,0 +1,116 @@
+"""Recall in everyday use: notes asked for in other words, off-topic cues, messages as people write.
+
+    python benchmarks/everyday.py [--embeddings minilm] [--store memory] [--asked-as] [--test]
+
+Notes and cues of made-up personas (tests/data/everyday), 70 notes each, by `RecallStore.recall`
+with the default policy. paraphrase: share of cues in other words whose note is recalled, and how
+many other memories come along; words: the same for cues that share words; far and "I" far: share of
+off-topic cues (the latter in the first person) that bring anything; near: of cues on a subject of
+the store that it cannot answer. AUC: how well the best relevance tells paraphrased from far cues.
+Then messages in polite, chatty, long and pasted form and follow-ups, through `build_cue`: the share
+with all that was wanted, by the half that was looked at while writing and the other one. `--test`
+shows the personas that were kept apart, `--asked-as` stores how notes will be asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.store.memory import InMemoryStore
+from locomo import embeddings_named
+
+from langmem_recall import LocalStore, Recall, RecallStore, build_cue
+
+DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "everyday"
+PERSONAS = {False: ("dev_assistant", "dev_developer"), True: ("test_manager", "test_support")}
+ME = ("everyday",)
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    """The records of a file."""
+    return [json.loads(line) for line in (DATA / name).read_text("utf-8").splitlines()]
+
+
+def store_of(persona: str, chosen: argparse.Namespace, embeddings: Embeddings) -> RecallStore:
+    """The notes of a persona in a store."""
+    dims = len(embeddings.embed_query("dimensions"))
+    index: Any = {"dims": dims, "embed": embeddings, "fields": ["content"]}
+    inner = (
+        LocalStore(embeddings=embeddings) if chosen.store == "local" else InMemoryStore(index=index)
+    )
+    store = RecallStore(inner, record=False)
+    name = "asked_as.json" if chosen.test else "asked_as_dev.json"
+    phrasings = json.loads((DATA / name).read_text("utf-8")) if chosen.asked_as else {}
+    for note in lines(f"{persona}_memories.jsonl"):
+        asked_as = phrasings.get(note["key"], ())
+        store.remember(ME, note["text"], key=note["key"], source="user_stated", asked_as=asked_as)
+    return store
+
+
+def best(recall: Recall) -> float:
+    """The best relevance of a recall, whether it was enough or not."""
+    seen = (*recall.chosen, *(drop.scored for drop in recall.dropped))
+    return max((scored.signals.relevance for scored in seen), default=0.0)
+
+
+def outcomes(store: RecallStore, persona: str) -> Iterator[tuple[str, bool, int, float]]:
+    """Of each cue its kind, whether it brought what it should, how much else, and how surely."""
+    far = [cue | {"kind": '"I" far', "relevant": []} for cue in lines("far_first_person.jsonl")]
+    for cue in [*lines(f"{persona}_cues.jsonl"), *far]:
+        recall = store.recall(ME, cue["cue"])
+        found, wanted = {memory.key for memory in recall.memories}, set(cue["relevant"])
+        is_hit = bool(found & wanted) if wanted else bool(found)
+        yield cue["kind"], is_hit, len(found - wanted), best(recall)
+
+
+def turns(store: RecallStore, persona: str) -> Iterator[tuple[str, bool, int]]:
+    """Of each message its form and half, whether all that was wanted came, and how much else."""
+    for turn in lines("turns.jsonl"):
+        if not persona.endswith(turn["persona"]) or turn["form"] == "tool":
+            continue
+        speakers = {"user": HumanMessage, "assistant": AIMessage}
+        messages = [speakers[role](words) for role, words in turn["messages"]]
+        found = {
+            memory.key for memory in store.recall(ME, build_cue({"messages": messages})).memories
+        }
+        wanted = set(turn["relevant"])
+        yield f"{turn['form']} ({turn['half']})", wanted <= found, len(found - wanted)
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--embeddings", choices=("wordllama", "minilm"), default="wordllama")
+    parser.add_argument("--store", choices=("local", "memory"), default="local")
+    parser.add_argument("--asked-as", action="store_true")
+    parser.add_argument("--test", action="store_true")
+    chosen = parser.parse_args()
+    embeddings = embeddings_named(chosen.embeddings)
+    by_kind: defaultdict[str, list[tuple[bool, int, float]]] = defaultdict(list)
+    by_form: defaultdict[str, list[tuple[bool, int, float]]] = defaultdict(list)
+    for persona in PERSONAS[chosen.test]:
+        store = store_of(persona, chosen, embeddings)
+        for kind, is_hit, extra, relevance in outcomes(store, persona):
+            by_kind[kind].append((is_hit, extra, relevance))
+        for form, is_hit, extra in turns(store, persona):
+            by_form[form].append((is_hit, extra, 0.0))
+        store.close()
+    for rows in (by_kind, by_form):
+        for name, row in sorted(rows.items()):
+            share, extra, _ = np.mean(row, axis=0)
+            print(f"{name:20}{len(row):5}{share:8.3f}{extra:8.2f} extra")
+    near, far = (np.array([row[2] for row in by_kind[kind]]) for kind in ("paraphrase", "far"))
+    above = (near[:, None] > far) + 0.5 * (near[:, None] == far)
+    print(f"AUC of paraphrased against far cues: {above.mean():.3f}")
+
+
+if __name__ == "__main__":
+    main()
