@@ -341,8 +341,10 @@ class Writer:
         if verdict.action == "reject":
             raise RejectedError(words, verdict.reasons)
         if verdict.text is not None:
-            # Judged as one text, in which each phrasing is a line.
-            text, *lines = verdict.text.rsplit("\n", len(memory.asked_as))
+            # Judged as one text, in which each phrasing is a line. Of a text with other lines than
+            # those that were judged no line is known to be a phrasing: all of it is kept as text.
+            is_alike = verdict.text.count("\n") == words.count("\n")
+            text, *lines = verdict.text.rsplit("\n", len(memory.asked_as) if is_alike else 0)
             phrasings = tuple(line for line in lines if line.strip())
             memory = replace(memory, text=checked_text(text), asked_as=phrasings)
         return memory, verdict

@@ -10,6 +10,7 @@ from langgraph.store.postgres.aio import AsyncPostgresStore
 
 from langmem_recall.agents.tools import memory_tools
 from langmem_recall.errors import InputError
+from langmem_recall.guard.judge import Verdict
 from langmem_recall.rendering import render
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
@@ -176,3 +177,22 @@ def test_an_async_postgres_store_finds_a_memory_as_asked(postgres, embeddings):
     explanation = asyncio.run(_asked_of_postgres(postgres, embeddings))
     assert explanation.reason.endswith(f"found as asked: {PHRASINGS[1]}")
     assert JOINED in embeddings.documents
+
+
+@pytest.mark.parametrize(
+    ("rewritten", "text", "phrasings"),
+    [
+        ("ONE\nTWO\nask", "ONE\nTWO", ("ask",)),
+        ("one\ntwo", "one\ntwo", ()),
+        ("all of it in a line", "all of it in a line", ()),
+    ],
+    ids=["line by line", "without the phrasing", "in one line"],
+)
+def test_no_line_of_a_text_that_the_guard_rewrote_becomes_a_phrasing(
+    call, embeddings, rewritten, text, phrasings
+):
+    inner = LocalStore(embeddings=embeddings)
+    store = RecallStore(inner, guard=lambda _: Verdict(text=rewritten))
+    fields = {"source": "user_stated", "asked_as": ["ask"], "key": "note"}
+    memory = call(store, "remember", ANN, "one\ntwo", **fields)
+    assert (memory.text, memory.asked_as) == (text, phrasings)
