@@ -50,10 +50,12 @@ bench: $(READY)
 	$(BIN)/python benchmarks/stores.py --full
 	$(BIN)/python benchmarks/observing.py
 	$(BIN)/python benchmarks/cache.py
+	$(BIN)/python benchmarks/loop.py
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/postgres.py --full
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/behaviour.py
+	$(BIN)/python benchmarks/adaptive.py
 	$(BIN)/python benchmarks/everyday.py
 	-$(BIN)/python benchmarks/inspector.py
 	-$(BIN)/python benchmarks/locomo.py

@@ -3,16 +3,22 @@
 Run with `python benchmarks/cache.py`. No model is called: the prompts of a conversation that uses
 tools are composed with the library's own `place`, and each is compared with all earlier ones. What
 they have in common from the beginning on is cached, the rest is not.
+
+A second table is of an agent in a window of 8,000 tokens, where past blocks have to give way to the
+budget: 12 turns over notes of two lengths, and with every tenth recall late.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
-from typing import get_args
+from itertools import pairwise, takewhile
+from typing import Any, NamedTuple, get_args
 
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
@@ -20,8 +26,14 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langgraph.checkpoint.memory import InMemorySaver
 
+from langmem_recall import LocalStore, Recall, RecallMiddleware, RecallStore
+from langmem_recall.agents.options import count_tokens
 from langmem_recall.agents.placement import Block, Placement, place
+from langmem_recall.cue import BLOCK_NAME
+from langmem_recall.deadline import TooLate
 
 Prompt = list[str]
 
@@ -97,27 +109,145 @@ def texts(message: BaseMessage) -> list[str]:
     return [part["text"] for part in message.content if isinstance(part, dict)]
 
 
-def read(all_prompts: Iterator[Prompt]) -> Reading:
+def tokens(text: str) -> int:
+    """How many tokens a text has."""
+    return text.count(" ") + 1
+
+
+def read(all_prompts: Iterator[Prompt], count: Callable[[str], int] = tokens) -> Reading:
     """Count tokens, cached ones by the longest prefix shared with any earlier prompt."""
     earlier: list[Prompt] = []
     total = uncached = 0
     for prompt in all_prompts:
-        length = sum(map(tokens, prompt))
+        length = sum(map(count, prompt))
         total += length
-        uncached += length - max((shared(prompt, other) for other in earlier), default=0)
+        cached = (sum(map(count, shared(prompt, other))) for other in earlier)
+        uncached += length - max(cached, default=0)
         earlier.append(prompt)
     return Reading(total, uncached)
 
 
-def shared(prompt: Sequence[str], other: Sequence[str]) -> int:
-    """Tokens of the common beginning; no two different texts here begin alike."""
+def shared(prompt: Sequence[str], other: Sequence[str]) -> list[str]:
+    """The common beginning; no two different texts here begin alike."""
     alike = takewhile(lambda pair: pair[0] == pair[1], zip(prompt, other, strict=False))
-    return sum(tokens(text) for text, _ in alike)
+    return [text for text, _ in alike]
 
 
-def tokens(text: str) -> int:
-    """How many tokens a text has."""
-    return text.count(" ") + 1
+# --- an agent in a small window ---
+
+WINDOW = 8_000
+TOPICS = (
+    *("harbour", "violin", "garden", "bakery", "glacier", "castle"),
+    *("orchid", "tractor", "lantern", "compass", "meadow", "anchor"),
+)
+HOME = ("memories", "ada")
+STEPS = 3
+"""Model calls of a turn."""
+
+
+class ToolUser(BaseChatModel):
+    """Calls a tool in all calls of a turn but the last, and keeps what it was given."""
+
+    seen: list[list[BaseMessage]]
+
+    @property
+    def _llm_type(self) -> str:
+        return "tool user"
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        """Itself."""
+        return self
+
+    def _generate(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
+        self.seen.append(list(messages))
+        number = len(self.seen)
+        call = {"name": "look", "args": {"number": number}, "id": f"call{number}"}
+        is_last = number % STEPS == 0
+        said = AIMessage(words(f"said{number}", 60), tool_calls=[] if is_last else [call])
+        return ChatResult(generations=[ChatGeneration(message=said)])
+
+
+class SometimesLate(RecallStore):
+    """A store whose recalls are late in some turns."""
+
+    late: frozenset[int] = frozenset()
+    asked = 0
+
+    def recall(self, *args: Any, **kwargs: Any) -> Recall:
+        """The recall, or nothing in time."""
+        self.asked += 1
+        if self.asked in self.late:
+            raise TooLate("no answer")
+        return super().recall(*args, **kwargs)
+
+
+class Outcome(NamedTuple):
+    """What twelve turns came to, in tokens."""
+
+    reading: Reading
+    most: int
+    budget: int
+    breaks: int
+    """Calls that did not begin with all of the call before."""
+
+
+def look(number: int) -> str:
+    """Look something up."""
+    return words(f"found{number}", 60)
+
+
+def twelve_turns(facts: int, late: Sequence[int] = (), **options: Any) -> Outcome:
+    """Turns about twelve topics, with four notes of so many facts on each."""
+    store = SometimesLate(LocalStore())
+    store.late = frozenset(late)
+    for topic in TOPICS:
+        for i in range(4):
+            rooms = (f"the {topic} fact {i}-{j} says item {j * 7 + i}." for j in range(facts))
+            store.put(HOME, f"{topic}{i}", {"content": f"The {topic}, {i}: {' '.join(rooms)}"})
+    model = ToolUser(seen=[], profile={"max_input_tokens": WINDOW})
+    recall = [RecallMiddleware(("memories", "{user_id}"), **options)] if options else []
+    agent = create_agent(
+        model, [look], store=store, middleware=recall, checkpointer=InMemorySaver()
+    )
+    config: Any = {"configurable": {"user_id": "ada", "thread_id": "one"}}
+    budget = 0
+    for topic in TOPICS:
+        asked = {"messages": [("user", f"Tell me all notes about the {topic}")]}
+        for event in agent.stream(asked, config, stream_mode="custom"):
+            budget = event["budget"]
+    memory = [
+        sum(count_tokens(said.text) for said in call if said.name == BLOCK_NAME)
+        for call in model.seen
+    ]
+    sent = [[f"{said.type} {said.text}" for said in call] for call in model.seen]
+    breaks = sum(after[: len(before)] != before for before, after in pairwise(sent))
+    return Outcome(read(iter(sent), count_tokens), max(memory), budget, breaks)
+
+
+def show_window(cached: float) -> None:
+    """Print the table of the small window."""
+    logging.disable(logging.WARNING)
+    print(f"\n12 turns x {STEPS} calls in a window of {WINDOW:,} tokens")
+    print(f"{'':<48} {'memory at most':>14} {'breaks':>7} {'uncached':>9} {'read':>10} {'':>7}")
+    keep: dict[str, Any] = {"deadline": float("inf")}
+    late = (5, 10)
+    for name, facts in (("short", 4), ("long", 16)):
+        bare = twelve_turns(facts)
+        for past, knobs in (
+            ("no memory", {}),
+            ("past blocks gone", keep | {"replay": False}),
+            ("past blocks replayed", keep),
+            ("the same, every tenth recall late", keep | {"late": late}),
+        ):
+            came = twelve_turns(facts, **knobs)
+            times = came.reading.cost(cached) / bare.reading.cost(cached)
+            memory = f"{came.most:,} of {came.budget:,}" if knobs else ""
+            print(
+                f"{f'{name} notes, {past}':<48.48} {memory:>14} {came.breaks:>7} "
+                f"{came.reading.uncached:>9,} {came.reading.total:>10,} {times:>6.2f}x"
+            )
 
 
 def main() -> None:
@@ -145,6 +275,7 @@ def main() -> None:
         for replay in (False, True):
             reading = read(prompts(shape, placement, replay))
             show(placement, "replayed" if replay else "gone", reading, bare, given.cached)
+    show_window(given.cached)
 
 
 def show(placement: str, past: str, reading: Reading, bare: Reading, cached: float) -> None:

@@ -8,16 +8,24 @@ many other memories come along; words: the same for cues that share words; far a
 off-topic cues (the latter in the first person) that bring anything; near: of cues on a subject of
 the store that it cannot answer. AUC: how well the best relevance tells paraphrased from far cues.
 Then messages in polite, chatty, long and pasted form and follow-ups, through `build_cue`: the share
-with all that was wanted, by the half that was looked at while writing and the other one. `--test`
-shows the personas that were kept apart, `--asked-as` stores how notes will be asked for.
+with all that was wanted, by the half that was looked at while writing and the other one. Then what
+a model asks the `recall` tool (25 questions; the unseen half is on the personas of `--test`): the
+share with the wanted memory in the answer; where nothing of the kind is stored the share of answers
+that call nothing likely, and how many memories they call more than a weak match. Last cues with a
+time in them (dated.jsonl, each with memories of its own): for what was written then, on a subject
+(window) or at all (open), and for what a date belongs to (content). `--test` shows the personas
+that were kept apart, `--asked-as` stores how notes will be asked for.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +35,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
 from locomo import embeddings_named
 
-from langmem_recall import LocalStore, Recall, RecallStore, build_cue
+from langmem_recall import Cue, LocalStore, Recall, RecallStore, build_cue, memory_tools
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "everyday"
 PERSONAS = {False: ("dev_assistant", "dev_developer"), True: ("test_manager", "test_support")}
@@ -74,7 +82,7 @@ def outcomes(store: RecallStore, persona: str) -> Iterator[tuple[str, bool, int,
 def turns(store: RecallStore, persona: str) -> Iterator[tuple[str, bool, int]]:
     """Of each message its form and half, whether all that was wanted came, and how much else."""
     for turn in lines("turns.jsonl"):
-        if not persona.endswith(turn["persona"]) or turn["form"] == "tool":
+        if not persona.endswith(turn["persona"]):
             continue
         speakers = {"user": HumanMessage, "assistant": AIMessage}
         messages = [speakers[role](words) for role, words in turn["messages"]]
@@ -85,8 +93,38 @@ def turns(store: RecallStore, persona: str) -> Iterator[tuple[str, bool, int]]:
         yield f"{turn['form']} ({turn['half']})", wanted <= found, len(found - wanted)
 
 
+def questions(store: RecallStore, persona: str) -> Iterator[tuple[str, bool, int]]:
+    """Of each question to the tool its half, whether the answer is right, and how much else is."""
+    (tool,) = memory_tools(ME, store=store, names=["recall"])
+    for asked in lines("tool_questions.jsonl"):
+        if not persona.endswith(asked["persona"]):
+            continue
+        answer, wanted = tool.invoke({"query": asked["question"]}), set(asked["relevant"])
+        found = {json.loads(line)["id"] for line in answer.splitlines() if line.startswith("{")}
+        if wanted:
+            yield f"tool ({asked['half']})", wanted <= found, len(found - wanted)
+        else:
+            sure = re.findall(r"(likely|possible) \(relevance", answer)
+            yield f"tool, none stored ({asked['half']})", "likely" not in sure, len(sure)
+
+
+def dated(embeddings: Embeddings) -> Iterator[tuple[str, bool, int]]:
+    """Of each dated cue its kind and half, whether all that was wanted came, and how much else."""
+    for case in lines("dated.jsonl"):
+        with closing(RecallStore(LocalStore(embeddings=embeddings), record=False)) as store:
+            for note in case["memories"]:
+                when = datetime.fromisoformat(note["written_at"])
+                store.remember(
+                    ME, note["text"], key=note["key"], source="user_stated", written_at=when
+                )
+            recall = store.recall(ME, Cue(case["cue"], at=datetime.fromisoformat(case["now"])))
+            found, wanted = {memory.key for memory in recall.memories}, set(case["wanted"])
+            for row in (case["kind"], "dated"):
+                yield f"{row} ({case['half']})", wanted <= found, len(found - wanted)
+
+
 def main() -> None:
-    """Print both tables."""
+    """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--embeddings", choices=("wordllama", "minilm"), default="wordllama")
     parser.add_argument("--store", choices=("local", "memory"), default="local")
@@ -100,13 +138,16 @@ def main() -> None:
         store = store_of(persona, chosen, embeddings)
         for kind, is_hit, extra, relevance in outcomes(store, persona):
             by_kind[kind].append((is_hit, extra, relevance))
-        for form, is_hit, extra in turns(store, persona):
+        for form, is_hit, extra in (*turns(store, persona), *questions(store, persona)):
             by_form[form].append((is_hit, extra, 0.0))
         store.close()
-    for rows in (by_kind, by_form):
+    by_date: defaultdict[str, list[tuple[bool, int, float]]] = defaultdict(list)
+    for kind, is_hit, extra in dated(embeddings):
+        by_date[kind].append((is_hit, extra, 0.0))
+    for rows in (by_kind, by_form, by_date):
         for name, row in sorted(rows.items()):
             share, extra, _ = np.mean(row, axis=0)
-            print(f"{name:20}{len(row):5}{share:8.3f}{extra:8.2f} extra")
+            print(f"{name:28}{len(row):5}{share:8.3f}{extra:8.2f} extra")
     near, far = (np.array([row[2] for row in by_kind[kind]]) for kind in ("paraphrase", "far"))
     above = (near[:, None] > far) + 0.5 * (near[:, None] == far)
     print(f"AUC of paraphrased against far cues: {above.mean():.3f}")

@@ -32,7 +32,7 @@ Made from the docstrings by `python docs/reference.py`; a test keeps it true. Ev
 reads or writes has an async twin named `a...` with the same arguments, left out here.
 """
 MORE = {
-    "langmem_recall.policy": (policy.Weights, policy.RelevanceModel),
+    "langmem_recall.policy": (policy.Weights,),
     "langmem_recall.types": (types.Scored, types.Signals, types.Evidence, types.Trace),
     "langmem_recall.agents.options": (Options,),
     "langmem_recall.observe.log": (log.both, log.read_log, log.erase),

@@ -27,6 +27,8 @@ BLOCK_NAME = "recalled_memories"
 
 # What decides a long text stands at its ends; the middle of a pasted file is not worth reading.
 _READ_CHARS = 4000
+# What was pasted is found and left out before that, in as much as a moment is enough for.
+_MOST_CHARS = 25_000
 _FIELDS = ("messages", "goal", "active_subtask", "open_loops", "todos", "task", "task_tag")
 
 
@@ -60,7 +62,7 @@ def build_cue(state: Mapping[str, Any] | object) -> Cue:
             )
     messages = _messages_of(fields.get("messages"))
     turn = latest_human(messages)
-    latest = "" if turn is None else words_of(messages[turn])
+    latest = "" if turn is None else _ends(words_of(messages[turn]), _MOST_CHARS)
     is_chat = is_small_talk(latest)
     said = [] if turn is None or is_chat else _said(latest, messages[:turn])
     todos = fields.get("todos")
@@ -155,7 +157,7 @@ def _meant_before(messages: Sequence[BaseMessage]) -> str:
     """What a follow-up goes back to: the latest human words that mean something by themselves."""
     meant: list[str] = []
     for message in reversed(messages):
-        words = words_of(message) if _is_human(message) else ""
+        words = _ends(words_of(message), _MOST_CHARS) if _is_human(message) else ""
         if words and not is_small_talk(words) and not says_nothing(words):
             meant.insert(0, parts_of(words)[0][0])
             # A follow-up to a follow-up is about what both refer to.
@@ -329,9 +331,8 @@ def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def _ends(text: str) -> str:
-    is_long = len(text) > 2 * _READ_CHARS
-    return f"{text[:_READ_CHARS]}\n{text[-_READ_CHARS:]}" if is_long else text
+def _ends(text: str, chars: int = _READ_CHARS) -> str:
+    return f"{text[:chars]}\n{text[-chars:]}" if len(text) > 2 * chars else text
 
 
 # --- Identifiers: what a search finds literally ---

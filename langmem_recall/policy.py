@@ -68,45 +68,6 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RelevanceModel:
-    """How evidence becomes one absolute relevance (docs: the formula and where it comes from)."""
-
-    dense: float = field(default=0.5, metadata=_within(0))
-    """Weight of the standardised cosine."""
-    neutral: float = field(default=0.25, metadata=_within(0, 1))
-    """Where a cosine says neither yes nor no, as a share of the way from chance to identity."""
-    coverage: float = field(default=5.0, metadata=_within(0))
-    """Weight of the cue's IDF mass that the memory contains."""
-    name_weight: float = field(default=3.0, metadata=_within(1))
-    """How much more a name or a term with a digit counts within coverage."""
-    previous: float = field(default=0.5, metadata=_within(0, 1))
-    """Share of the preceding neighbour's cosine in a memory's own."""
-    following: float = field(default=0.25, metadata=_within(0, 1))
-    """Share of the following neighbour's cosine in a memory's own."""
-    earlier: float = field(default=0.75, metadata=_within(0, 1))
-    """What a term said one memory earlier in the thread is worth, its powers further back."""
-    later: float = field(default=0.6, metadata=_within(0, 1))
-    """What a term said one memory later in the thread is worth, its powers further on."""
-    reach: int = field(default=6, metadata=_within(0, 50))
-    """How many memories of the thread, either way, lend their words."""
-    thread: float = field(default=0.45, metadata=_within(0))
-    """Weight of the best evidence anywhere in the thread."""
-    other_speaker: float = field(default=2.5, metadata=_within(0))
-    """Taken off when the cue names one known speaker and the memory is another's."""
-    no_answer: float = field(default=1.5, metadata=_within(0))
-    """Taken off when the cue asks when or how many and the memory has no time or number."""
-    bias: float = field(default=0.4, metadata=_within(-100, 100))
-    """Evidence at which a lone memory has relevance 0.5."""
-    softness: float = field(default=2.0, metadata=_within(0.1, 10))
-    """Evidence on either side of 0.5 that makes relevance 0.27 or 0.73."""
-    crowding: float = field(default=0.5, metadata=_within(0))
-    """More memories, more chance hits: this times ln(memories searched) is taken off."""
-
-    def __post_init__(self) -> None:
-        _check_knobs(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecallPolicy:
     """How memories are ranked, gated and reinforced. Frozen; make variants with `replace`."""
 
@@ -118,12 +79,14 @@ class RecallPolicy:
     weights: Weights = Weights(recency=0.05, importance=0.3, strength=0.08, trust=0.06)
     tiers: Mapping[str, Weights] = field(default_factory=dict, hash=False)
     """Weights for one kind of memory, in place of `weights`."""
-    relevance: RelevanceModel = RelevanceModel()
     interpolation: float = field(default=0.3, metadata=_within(0, 1))
     """The `w` of the `interpolated` blend."""
 
     half_life_hours: float = field(default=30 * HOURS_PER_DAY, metadata=_within(1e-6))
     """Age at which recency is 0.5."""
+    adapts: bool = False
+    """Move the balance of `recency` and `strength` in each namespace by what was cut and then
+    asked for. What a recall only shows is then no use; what is searched for or cited is."""
     ebbinghaus: bool = False
     """Let use lengthen the half-life: half_life x (1 + decayed uses)."""
     lru2: bool = False
@@ -139,7 +102,7 @@ class RecallPolicy:
     sweep neither fades their confidence nor lists them as cold."""
     feedback_step: float = field(default=0.05, metadata=_within(0, 0.2))
     """What each net outcome reported to `feedback`, from -5 to 5 of them, adds to or takes off the
-    `bounded` score, as a share of it: a quarter either way at most by default."""
+    score, as a share of it: a quarter either way at most by default. `similarity` has none."""
 
     current_recency: float = field(default=8.0, metadata=_within(0))
     """Recency's weight is multiplied by this when the cue asks for the present state."""
@@ -177,7 +140,6 @@ class RecallPolicy:
         _check_choice("ordering", self.ordering, get_args(Ordering))
         _check_type("name", self.name, str)
         _check_type("weights", self.weights, Weights)
-        _check_type("relevance", self.relevance, RelevanceModel)
         _check_type("tiers", self.tiers, Mapping)
         for kind, weights in self.tiers.items():
             _check_choice("a tier", kind, KINDS)
@@ -199,6 +161,18 @@ class RecallPolicy:
         return replace(self, **changes)
 
     @property
+    def balance(self) -> float:
+        """Share of recency in what recency and strength weigh together; 0.5 where neither does."""
+        total = self.weights.recency + self.weights.strength
+        return self.weights.recency / total if total else 0.5
+
+    def balanced(self, share: float) -> RecallPolicy:
+        """This policy at another balance, which its name tells."""
+        total = self.weights.recency + self.weights.strength
+        weights = replace(self.weights, recency=share * total, strength=(1 - share) * total)
+        return replace(self, name=f"{self.name} {share:.2f}", weights=weights)
+
+    @property
     def fuses_ranks(self) -> bool:
         """Whether the score reads ranks in the channels rather than evidence."""
         return self.blend == "interpolated" or self.ordering == "rrf"
@@ -215,20 +189,22 @@ class RecallPolicy:
         return plain | {
             "durable_kinds": list(self.durable_kinds),
             "weights": asdict(self.weights),
-            "relevance": asdict(self.relevance),
             "tiers": {kind: asdict(weights) for kind, weights in self.tiers.items()},
         }
 
     @classmethod
     def from_dict(cls, knobs: Mapping[str, Any]) -> RecallPolicy:
-        """The policy that `to_dict` described; knobs left out have their defaults."""
+        """The policy that `to_dict` described; knobs left out have their defaults.
+
+        What version 0.1 wrote is read too; its table `relevance` has no meaning any more.
+        """
         tiers = knobs.get("tiers", {})
         if not isinstance(tiers, Mapping):
             raise PolicyError(f"tiers must be a table of kinds, got {tiers!r}.")
         given = {**knobs, "tiers": {kind: _read(Weights, kind, tiers[kind]) for kind in tiers}}
-        for name, record in (("weights", Weights), ("relevance", RelevanceModel)):
-            if name in given:
-                given[name] = _read(record, name, given[name])
+        given.pop("relevance", None)
+        if "weights" in given:
+            given["weights"] = _read(Weights, "weights", given["weights"])
         return cls().replace(**given)
 
     def save(self, path: str | Path) -> None:
@@ -317,7 +293,8 @@ class RecallPolicy:
     @classmethod
     def planning(cls, **changes: Any) -> RecallPolicy:
         """Long-running plans: only memories of the cue's task, equal weights."""
-        return cls.generative_agents(name="planning", task_filter=True).replace(**changes)
+        preset = cls.generative_agents(name="planning", task_filter=True, use_boost=0.05)
+        return preset.replace(**changes)
 
     @classmethod
     def product(cls, **changes: Any) -> RecallPolicy:
@@ -339,6 +316,17 @@ class RecallPolicy:
         ).replace(**changes)
 
     @classmethod
+    def adaptive(cls, **changes: Any) -> RecallPolicy:
+        """The default with a balance of recency and use that each namespace finds for itself."""
+        return cls(
+            name="adaptive",
+            adapts=True,
+            weights=Weights(recency=0.25, importance=0.3, strength=0.25, trust=0.06),
+            half_life_hours=7 * HOURS_PER_DAY,
+            use_boost=0.0,
+        ).replace(**changes)
+
+    @classmethod
     def similarity(cls, **changes: Any) -> RecallPolicy:
         """The inner store's order and scores, no gates."""
         return cls(
@@ -354,14 +342,17 @@ class RecallPolicy:
 
 PRESETS = (
     *("default", "weighted", "generative_agents", "normalized", "assistant", "support"),
-    *("coding", "planning", "product", "interpolated", "similarity"),
+    *("coding", "planning", "product", "interpolated", "adaptive", "similarity"),
 )
 """Names of the class methods that make a published policy."""
 
 
 def _workload(name: str, half_life_days: float, weights: Weights) -> RecallPolicy:
     return RecallPolicy.generative_agents(
-        name=name, half_life_hours=half_life_days * HOURS_PER_DAY, weights=weights
+        name=name,
+        half_life_hours=half_life_days * HOURS_PER_DAY,
+        weights=weights,
+        use_boost=0.05,
     )
 
 

@@ -130,10 +130,21 @@ class Temporal:
     mode: TemporalMode
     start: datetime | None = None
     end: datetime | None = None
+    asked: bool = False
+    """Whether the cue asks for what is of then: where that answers it, nothing else is recalled."""
+    alone: bool = False
+    """Whether it asks for nothing but the time: nothing else answers it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "start", aware(self.start))
         object.__setattr__(self, "end", aware(self.end))
+
+    def includes(self, moment: datetime | None) -> bool:
+        """Whether a time lies within the window; False where either is not known."""
+        if moment is None or (self.start is None and self.end is None):
+            return False
+        is_late_enough = self.start is None or moment >= self.start
+        return is_late_enough and (self.end is None or moment < self.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +237,8 @@ class Evidence(NamedTuple):
     """What the rest of the thread adds to the evidence."""
     relevance: float = 0.0
     """All of it as one absolute number in [0, 1]."""
+    alone: int = 0
+    """For a memory without neighbours the part of the cue, from 1, that it fits best; else 0."""
 
 
 class Candidate(NamedTuple):
@@ -242,6 +255,8 @@ class Candidate(NamedTuple):
     """Why other memories put this one out of force, or None."""
     blockers: tuple[MemoryId, ...] = ()
     """The memories that do so."""
+    found_as: str | None = None
+    """The phrasing by whose words a chosen memory was found, where its text lacks them."""
 
 
 class Signals(NamedTuple):
@@ -280,6 +295,7 @@ GATE_WORDS: Mapping[str, str] = {
     "status": "out of force",
     "validity": "not valid yet",
     "task": "off task",
+    "time": "outside the time asked for",
     "trigger": "below trigger",
     "floor": "below floor",
     "composite": "below the composite floor",
@@ -328,9 +344,11 @@ class Trace:
     timings: Mapping[str, float] = field(default_factory=dict, compare=False)
     """Seconds that each stage took."""
     budget_tokens: int | None = None
-    """Tokens the block may use; None where no block is made."""
+    """Tokens that all memory in the call may use; None where no block is made."""
     tokens: int = 0
-    """Tokens the block uses."""
+    """Tokens that all memory in the call uses: the block and those of past turns."""
+    gave_way: int = 0
+    """Blocks of past turns that were taken out of the call for the budget."""
     compacted: tuple[MemoryId, ...] = ()
     """Memories that were shortened to fit the budget."""
     conflicts: tuple[tuple[MemoryId, MemoryId], ...] = ()
@@ -358,7 +376,9 @@ class Recall:
     def reason(self) -> str:
         """Why the recall is empty, or how much was recalled, in one line."""
         if self.chosen:
-            return f"{len(self.chosen)} recalled"
+            gone = self.trace.gave_way
+            said = f"; past blocks that gave way to the budget: {gone}" if gone else ""
+            return f"{len(self.chosen)} recalled{said}"
         if not self.dropped:
             if self.trace.degraded and not self.trace.searched:
                 return self.trace.degraded[0]
@@ -393,6 +413,7 @@ class Recall:
         spent = ""
         if self.trace.budget_tokens is not None:
             spent = f", {self.trace.tokens:,} of {self.trace.budget_tokens:,} tokens"
+            spent += f", past blocks out: {self.trace.gave_way}" if self.trace.gave_way else ""
         candidates = len(self.chosen) + len(self.dropped)
         funnel = f"candidates {candidates} -> {', '.join(drops) or 'none dropped'}"
         return f"{funnel} -> {len(self.chosen)} recalled{spent}"

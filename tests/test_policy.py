@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import langmem_recall.policy
 from langmem_recall.errors import PolicyError, RecallError
-from langmem_recall.policy import RecallPolicy, RelevanceModel, Weights
+from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.types import KINDS
 
 DAY = 24.0
@@ -24,23 +24,6 @@ INF = math.inf
 WEIGHT_KNOBS = dict.fromkeys(
     ("similarity", "recency", "importance", "strength", "trust"), (0, INF, False)
 )
-RELEVANCE_KNOBS = {
-    "dense": (0, INF, False),
-    "neutral": (0, 1, False),
-    "coverage": (0, INF, False),
-    "name_weight": (1, INF, False),
-    "previous": (0, 1, False),
-    "following": (0, 1, False),
-    "earlier": (0, 1, False),
-    "later": (0, 1, False),
-    "reach": (0, 50, True),
-    "thread": (0, INF, False),
-    "other_speaker": (0, INF, False),
-    "no_answer": (0, INF, False),
-    "softness": (0.1, 10, False),
-    "bias": (-100, 100, False),
-    "crowding": (0, INF, False),
-}
 POLICY_KNOBS = {
     "interpolation": (0, 1, False),
     "half_life_hours": (1e-6, INF, False),
@@ -60,8 +43,8 @@ POLICY_KNOBS = {
     "duplicate_similarity": (0, 2, False),
     "mmr_lambda": (0, 1, False),
 }
-SWITCHES = ("ebbinghaus", "lru2", "strip_names", "task_filter")
-TABLES = {Weights: WEIGHT_KNOBS, RelevanceModel: RELEVANCE_KNOBS, RecallPolicy: POLICY_KNOBS}
+SWITCHES = ("adapts", "ebbinghaus", "lru2", "strip_names", "task_filter")
+TABLES = {Weights: WEIGHT_KNOBS, RecallPolicy: POLICY_KNOBS}
 EVERY_KNOB = [
     pytest.param(record, name, *limits, id=f"{record.__name__}.{name}")
     for record, table in TABLES.items()
@@ -112,21 +95,30 @@ PRESETS: dict[str, dict[str, Any]] = {
         "blend": "minmax",
         "weights": {**EQUAL, "recency": 1.5, "importance": 1.0, "similarity": 1.0},
         "half_life_hours": 7 * DAY,
+        "use_boost": 0.05,
         **DEFAULT_GATES,
     },
     "support": {
         "blend": "minmax",
         "weights": {**EQUAL, "recency": 1.0, "importance": 1.5, "similarity": 1.0},
         "half_life_hours": 30 * DAY,
+        "use_boost": 0.05,
         **DEFAULT_GATES,
     },
     "coding": {
         "blend": "minmax",
         "weights": {**EQUAL, "recency": 0.5, "importance": 1.0, "similarity": 1.5},
         "half_life_hours": 90 * DAY,
+        "use_boost": 0.05,
         **DEFAULT_GATES,
     },
-    "planning": {"blend": "minmax", "weights": EQUAL, "task_filter": True, **DEFAULT_GATES},
+    "planning": {
+        "blend": "minmax",
+        "weights": EQUAL,
+        "use_boost": 0.05,
+        "task_filter": True,
+        **DEFAULT_GATES,
+    },
     "product": {"blend": "product", "use_boost": 0.0, **DEFAULT_GATES},
     "interpolated": {
         "blend": "interpolated",
@@ -134,6 +126,21 @@ PRESETS: dict[str, dict[str, Any]] = {
         "use_boost": 0.0,
         "pool": 50,
         "top_k": 20,
+        **DEFAULT_GATES,
+    },
+    "adaptive": {
+        "blend": "bounded",
+        "adapts": True,
+        "weights": {
+            **EQUAL,
+            "similarity": 0.0,
+            "recency": 0.25,
+            "importance": 0.3,
+            "strength": 0.25,
+            "trust": 0.06,
+        },
+        "half_life_hours": 7 * DAY,
+        "use_boost": 0.0,
         **DEFAULT_GATES,
     },
     "similarity": {
@@ -157,16 +164,6 @@ def test_preset_has_the_numbers_of_the_design(name):
 
     assert {knob: knobs[knob] for knob in PRESETS[name]} == PRESETS[name]
     assert knobs["name"] == name
-
-
-def test_relevance_model_has_the_fitted_numbers_by_default():
-    model = RelevanceModel()
-
-    assert (model.dense, model.neutral, model.coverage, model.name_weight) == (0.5, 0.25, 5.0, 3.0)
-    assert (model.previous, model.following) == (0.5, 0.25)
-    assert (model.earlier, model.later, model.reach) == (0.75, 0.6, 6)
-    assert (model.thread, model.other_speaker, model.no_answer) == (0.45, 2.5, 1.5)
-    assert (model.bias, model.crowding, model.softness) == (0.4, 0.5, 2.0)
 
 
 def test_counts_fade_and_uses_refresh_as_the_design_says():
@@ -198,7 +195,7 @@ def test_interpolated_refuses_a_w_beyond_one():
 
 @pytest.mark.parametrize("record", TABLES, ids=lambda record: record.__name__)
 def test_table_above_misses_no_number(record):
-    tables = {"weights", "tiers", "relevance", "durable_kinds"}
+    tables = {"weights", "tiers", "durable_kinds"}
     named = {"name", "blend", "ordering", *tables, *SWITCHES}
 
     assert {knob.name for knob in fields(record)} - named == set(TABLES[record])
@@ -258,8 +255,6 @@ def test_choice_refuses_what_is_not_on_offer(knob, value):
         ("name", None),
         ("weights", {"recency": 1.0}),
         ("weights", None),
-        ("relevance", {"dense": 1.0}),
-        ("relevance", 0.5),
         ("tiers", None),
         ("tiers", ["semantic"]),
     ],
@@ -311,10 +306,9 @@ def test_replace_changes_only_what_is_named():
         lambda: RecallPolicy.weighted(halflife=3),
         lambda: RecallPolicy.from_dict({"halflife": 3}),
         lambda: RecallPolicy.from_dict({"weights": {"halflife": 3}}),
-        lambda: RecallPolicy.from_dict({"relevance": {"halflife": 3}}),
         lambda: RecallPolicy.from_dict({"tiers": {"semantic": {"halflife": 3}}}),
     ],
-    ids=["replace", "preset", "from_dict", "weights", "relevance", "tier"],
+    ids=["replace", "preset", "from_dict", "weights", "tier"],
 )
 def test_unknown_knob_is_named_with_the_knobs_there_are(make):
     with pytest.raises(PolicyError, match=r"has no knob halflife\. Its knobs: .+"):
@@ -323,7 +317,7 @@ def test_unknown_knob_is_named_with_the_knobs_there_are(make):
 
 @pytest.mark.parametrize(
     "knobs",
-    [{"weights": 3}, {"relevance": []}, {"tiers": 3}, {"tiers": {"semantic": 3}}],
+    [{"weights": 3}, {"tiers": 3}, {"tiers": {"semantic": 3}}],
     ids=repr,
 )
 def test_from_dict_refuses_a_number_where_a_table_belongs(knobs):
@@ -333,6 +327,8 @@ def test_from_dict_refuses_a_number_where_a_table_belongs(knobs):
 
 def test_from_dict_fills_in_defaults():
     assert RecallPolicy.from_dict({}) == RecallPolicy.default()
+    # What 0.1 wrote: its numbers of relevance are no knobs any more.
+    assert RecallPolicy.from_dict({"relevance": {"bias": 0.4}}) == RecallPolicy.default()
     assert RecallPolicy.from_dict({"weights": {"trust": 1.0}}).weights == Weights(trust=1.0)
 
 
@@ -343,8 +339,6 @@ def test_policy_is_frozen():
         policy.floor = 0.3
     with pytest.raises(FrozenInstanceError):
         policy.weights.recency = 0.3
-    with pytest.raises(FrozenInstanceError):
-        policy.relevance.bias = 0.3
 
 
 def test_policy_does_not_follow_the_caller_who_changes_his_tiers():
@@ -379,7 +373,6 @@ policies = st.builds(
     ordering=st.sampled_from(["relevance", "rrf"]),
     weights=weights,
     tiers=st.dictionaries(st.sampled_from(KINDS), weights),
-    relevance=st.builds(RelevanceModel, **numbers(RELEVANCE_KNOBS)),
     **{switch: st.booleans() for switch in SWITCHES},
     **numbers(POLICY_KNOBS),
 )
@@ -510,7 +503,7 @@ def test_fingerprint_changes_with_a_knob(changes):
     assert RecallPolicy().replace(**changes).fingerprint != RecallPolicy().fingerprint
 
 
-@pytest.mark.parametrize("record", ["Weights", "RelevanceModel", "RecallPolicy"])
+@pytest.mark.parametrize("record", ["Weights", "RecallPolicy"])
 def test_every_knob_has_a_docstring(record):
     tree = ast.parse(Path(langmem_recall.policy.__file__).read_text())
     (body,) = [
@@ -523,4 +516,4 @@ def test_every_knob_has_a_docstring(record):
         and not (isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant))
     ]
 
-    assert set(bare) <= {"name", "weights", "relevance"}
+    assert set(bare) <= {"name", "weights"}

@@ -6,10 +6,11 @@ import asyncio
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import chain, pairwise
+from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 from langchain_core.language_models import BaseChatModel
@@ -28,13 +29,13 @@ from langmem_recall.agents.turn import (
 )
 from langmem_recall.deadline import Deadline
 from langmem_recall.flows.effects import Call
-from langmem_recall.memory.conflicts import is_denied
+from langmem_recall.memory.conflicts import denied
 from langmem_recall.rendering import SENTENCE, Entry, label, line_of
 from langmem_recall.text.tokens import tokens
-from langmem_recall.types import Drop, Recall
+from langmem_recall.types import Drop, Memory, Recall
 
-LEAST_TEXT = 60
-"""Characters of a memory that are worth showing."""
+MESSAGE_TOKENS = 10
+"""What the message around a block costs: its role and its name."""
 SHORTENED = "shortened"
 OVERRUN = 1.1
 """How much longer than allowed a summary may be and still be cut rather than refused."""
@@ -62,8 +63,12 @@ class Draft(NamedTuple):
     """Every line, shortened where it had to be."""
     rooms: dict[str, int]
     """Tokens that each shortened line may use, by its handle."""
+    spans: dict[str, list[tuple[int, int]]]
+    """Which places of its memory's text a shortened line shows, by its handle."""
     recall: Recall
     """The recall as it is shown: what did not fit is dropped, what was shortened is named."""
+    tokens: int = 0
+    """Tokens that its block takes at most, with the message around it."""
 
 
 def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[str] = ()) -> Draft:
@@ -79,35 +84,41 @@ def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[
     handles = {scored.memory.id: f"m{number}" for number, scored in enumerate(ordered, first)}
     newer_of = {older: handles[new] for new, older in recall.trace.conflicts if new in handles}
     entries = []
-    for memory in (scored.memory for scored in ordered):
+    memories = [scored.memory for scored in ordered]
+    for memory, is_denied in zip(memories, denied(memories, said), strict=True):
         notes = [CONTRADICTED.format(newer_of[memory.id])] if memory.id in newer_of else []
-        if is_denied(memory, said):
-            notes.append(DENIED)
+        notes += [DENIED] if is_denied else []
         entries.append(Entry(memory, handles[memory.id], notes=tuple(notes)))
     cost = line_cost(count, recall.trace.at, len(recall.trace.namespaces) > 1)
-    whole = [cost(entry) for entry in entries]
-    least = [cost(entry._replace(text=entry.memory.text[:LEAST_TEXT])) for entry in entries]
-    rooms = pack(whole, least, max(budget - count(_FRAME), 0))
-    drafted, drops = Draft([], {}, recall), list[Drop]()
+    frame = count(_FRAME) + MESSAGE_TOKENS
+    whole, least = [cost(entry) for entry in entries], list[int]()
+    extracts = list[Extract]()
+    if sum(whole) + frame > budget:
+        extracts = [Extract(entry.memory.text, recall.trace.cue.words) for entry in entries]
+        shortest = zip(entries, extracts, strict=True)
+        least = [cost(_shortened(entry, extract.shortest)) for entry, extract in shortest]
+    rooms = pack(whole, least or whole, max(budget - frame, 0))
+    drafted, drops = Draft([], {}, {}, recall), list[Drop]()
     for i, (entry, scored) in enumerate(zip(entries, ordered, strict=True)):
-        is_short = i in rooms and rooms[i] < whole[i]
-        if is_short:
-            entry = shorten_line(entry, rooms[i], recall.trace.cue.words, cost)
-        if i not in rooms or entry.text == "":
-            reason = f"its label alone does not fit the budget of {budget:,} tokens"
+        if i not in rooms:
+            reason = f"not even a sentence of it fits the budget of {budget:,} tokens"
             drops.append(Drop(scored, "budget", reason))
             continue
-        drafted.entries.append(entry)
-        if is_short:
+        if rooms[i] < whole[i]:
+            fits = partial(_fits, entry, rooms[i], cost)
             drafted.rooms[entry.handle] = rooms[i]
+            drafted.spans[entry.handle] = extracts[i].within(fits)
+            entry = _shortened(entry, join(entry.memory.text, drafted.spans[entry.handle]))
+        drafted.entries.append(entry)
     gone = {drop.memory.id for drop in drops}
     short = (entry.memory.id for entry in drafted.entries if entry.handle in drafted.rooms)
     packed = Recall(
         tuple(scored for scored in recall.chosen if scored.memory.id not in gone),
         (*recall.dropped, *drops),
-        replace(recall.trace, budget_tokens=budget, compacted=tuple(short)),
+        replace(recall.trace, compacted=tuple(short)),
     )
-    return drafted._replace(recall=packed)
+    tokens = sum(rooms.values()) + frame if rooms else 0
+    return drafted._replace(recall=packed, tokens=tokens)
 
 
 def line_cost(count: Count, at: datetime, shared: bool) -> Callable[[Entry], int]:
@@ -115,14 +126,24 @@ def line_cost(count: Count, at: datetime, shared: bool) -> Callable[[Entry], int
     return lambda entry: count(line_of(entry, at, shared=shared)) + 1
 
 
-def shorten_line(entry: Entry, room: int, cue_words: str, cost: Callable[[Entry], int]) -> Entry:
-    """A line within its room; without words of the cue where it is no longer known."""
-    noted = entry._replace(notes=(*entry.notes, SHORTENED))
+def line_again(memory: Memory, shown: ShownMemory, cost: Callable[[Entry], int]) -> Entry:
+    """A line as it was shown; its first sentences where a record does not say which it showed."""
+    entry = Entry(memory, shown["handle"], notes=tuple(shown["notes"]))
+    room, spans = shown["room"], shown.get("spans")
+    if room is None:
+        return entry
+    if spans is None:
+        within = Extract(memory.text, "").within(partial(_fits, entry, room, cost))
+        return _shortened(entry, join(memory.text, within))
+    return _shortened(entry, join(memory.text, spans))
 
-    def fits(text: str) -> bool:
-        return cost(noted._replace(text=text)) <= room
 
-    return noted._replace(text=shorten(entry.memory.text, cue_words, fits))
+def _shortened(entry: Entry, text: str) -> Entry:
+    return entry._replace(notes=(*entry.notes, SHORTENED), text=text)
+
+
+def _fits(entry: Entry, room: int, cost: Callable[[Entry], int], text: str) -> bool:
+    return cost(_shortened(entry, text)) <= room
 
 
 def with_homes(entries: Sequence[Entry], several: bool) -> Sequence[Entry]:
@@ -191,7 +212,10 @@ def summarize(
                 f"The summary has {length} tokens where {most_tokens} were allowed."
             )
         words = " ".join([*handles, cue_words])
-        summary = shorten(answer.text.strip(), words, lambda text: count(text) <= most_tokens)
+        summary = answer.text.strip()
+        if count(summary) > most_tokens:
+            spans = Extract(summary, words).within(lambda text: count(text) <= most_tokens)
+            summary = join(summary, spans)
         if not summary:
             raise CompactionError("The summary is empty.")
         cited = set(re.split(r"[,;\s]+", ",".join(_BRACKETED.findall(summary))))
@@ -234,6 +258,7 @@ def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> R
             digest=digest(entry.memory.text),
             notes=[note for note in entry.notes if note != SHORTENED],
             room=drafted.rooms.get(entry.handle),
+            spans=[[*span] for span in drafted.spans.get(entry.handle, ())],
             verified=not entry.memory.needs_verification,
         )
         for entry in drafted.entries
@@ -251,8 +276,10 @@ def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> R
         dropped=recall.drop_counts(),
         reason=recall.reason,
         tokens=0,
-        budget=recall.trace.budget_tokens or 0,
+        budget=call.budget,
         degraded=list(recall.trace.degraded),
+        block_tokens=0,
+        gone=[],
     )
 
 
@@ -261,146 +288,106 @@ def pack(whole: Sequence[int], least: Sequence[int], budget: int) -> dict[int, i
 
     Args:
         whole: Tokens of each line in full, in rank order.
-        least: Tokens of each line with as little text as makes sense.
-        budget: Tokens for all lines together, the best first.
+        least: Tokens of each line with a single sentence.
+        budget: Tokens for all lines together: the best first, whole where there is room.
     """
-    floors = [min(pair) for pair in zip(whole, least, strict=True)]
-    # One that could not stay even alone must not take the others with it.
-    fitting = [i for i, floor in enumerate(floors) if floor <= budget]
-    spare = budget - sum(floors[i] for i in fitting)
-    while fitting and spare < 0:
-        spare += floors[fitting.pop()]
-    rooms = {i: floors[i] for i in fitting}
-    for i in fitting:
-        if whole[i] - floors[i] <= spare:
-            spare -= whole[i] - floors[i]
-            rooms[i] = whole[i]
-    for best in [i for i in fitting if rooms[i] < whole[i]][:1]:
+    rooms: dict[int, int] = {}
+    left = budget
+    for i, sizes in enumerate(zip(whole, least, strict=True)):
+        if fitting := [size for size in sizes if size <= left]:
+            rooms[i] = fitting[0]
+            left -= fitting[0]
+    for best in [i for i in rooms if rooms[i] < whole[i]][:1]:
         # It can use all of it: had that been enough to be whole, it would be.
-        rooms[best] += spare
+        rooms[best] += left
     return rooms
 
 
-# --- a shorter text for a memory that does not fit: what carries the words of the cue ---
+# --- a shorter text for a memory that does not fit: whole sentences with the words of the cue ---
 
 MOST_MISSES = 8
 """Sentences in a row that find no room before the rest is not tried any more."""
 MOST_NAMES = 64
 """Identifiers of a cue that are looked for; a pasted log must not make a search of its own."""
+LONG_SENTENCE = 600
+"""Characters from which a sentence counts as several passages: a log, a table, no full stops."""
 
-_CJK = "\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 # A run of marks is taken whole and then looked at: a lookahead would scan it from each of them.
 _SENTENCE_END = re.compile(
     r"[.!?…]++[\"'\u201d\u2019)\]]*+(?P<gap>\s++|$)?"
     r"|[\u3002\uff01\uff1f\uff1b\uff61]++[\u300d\u300f\u201d\u2019\uff09]*+\s*+|\n\s*+"
 )
-_UNIT = re.compile(rf"[{_CJK}]|[^\s{_CJK}]{{1,64}}")
+# A passage ends between words, or between characters of scripts without spaces.
+_PASSAGE = re.compile(r".{200,300}(?=[^!-~]|$)|.{1,300}", re.DOTALL)
 _WORD = re.compile(r"[a-z0-9](?:[\w./\\@:#+&-]*[a-z0-9+#])?", re.IGNORECASE | re.ASCII)
 _IDENTIFYING = re.compile(r"[\d_./\\@:#+&]|[a-z][A-Z]")
 _Span = tuple[int, int]
 
 
-def shorten(text: str, cue_words: str, fits: Callable[[str], bool]) -> str:
-    """The sentences that carry the cue's words, in their order; empty when nothing fits.
+class Extract:
+    """The sentences of a text in the order in which they are worth showing.
 
-    Where the best sentence is too long, words around its evidence. Identifiers of the cue are
-    kept whole, whatever else must go.
+    Most identifiers of the cue first, then most of its terms, then the earlier.
     """
-    if fits(text):
-        return text
-    extract = _Extract(text, cue_words, fits)
+
+    def __init__(self, text: str, cue_words: str) -> None:
+        terms = frozenset(tokens(cue_words))
+        words = dict.fromkeys(filter(_IDENTIFYING.search, _WORD.findall(cue_words)))
+        names = "|".join(map(re.escape, list(words)[:MOST_NAMES])) or "(?!)"
+        # ASCII, so that an identifier among Chinese characters has an end.
+        named = re.compile(rf"(?<!\w)(?:{names})(?!\w)", re.IGNORECASE | re.ASCII)
+
+        def worth(span: _Span) -> tuple[int, int]:
+            sentence = text[slice(*span)]
+            found = {name.casefold() for name in named.findall(sentence)}
+            return -len(found), -len(terms.intersection(tokens(sentence)))
+
+        self._text = text
+        self._ranked = sorted(_sentences(text), key=worth)
+
+    @property
+    def shortest(self) -> str:
+        """The best sentence alone."""
+        return join(self._text, self._ranked[:1])
+
+    def within(self, fits: Callable[[str], bool]) -> list[_Span]:
+        """As many sentences as fit, the best first, as places of the text."""
+        ranked, taken = self._ranked, list[_Span]()
+
+        def has_room_for(more: Sequence[_Span]) -> bool:
+            return fits(join(self._text, [*taken, *more]))
+
+        # By doubling and halving, because each look costs as much as all that is taken.
+        most = 1
+        while most < len(ranked) and has_room_for(ranked[:most]):
+            most *= 2
+        sizes = range(1, min(most, len(ranked)) + 1)
+        first = bisect_left(sizes, True, key=lambda size: not has_room_for(ranked[:size]))
+        taken = ranked[:first]
+        misses = 0
+        for sentence in ranked[first:]:
+            if misses == MOST_MISSES:
+                break
+            misses += 1
+            if has_room_for([sentence]):
+                taken, misses = [*taken, sentence], 0
+        return merge(taken)
+
+
+def _sentences(text: str) -> Iterator[_Span]:
     ends = [
         found.end()
         for found in _SENTENCE_END.finditer(text)
         if found["gap"] is not None or found.group()[0] not in ".!?…"
     ]
-    sentences = pairwise(sorted({0, *ends, len(text)}))
-    # Most identifiers of the cue first, then most of its terms, then the earlier.
-    ranked = sorted(
-        (span for span in sentences if text[slice(*span)].strip()),
-        key=lambda span: (-len(extract.names_in(span)), -extract.count_terms(span)),
-    )
-    misses = 0
-    for sentence in ranked:
-        if extract.has_room_for([sentence]):
-            taken = [sentence]
-        else:
-            taken = [] if extract.chosen else extract.cut(sentence)
-        extract.chosen += taken
-        misses = 0 if taken else misses + 1
-        if misses == MOST_MISSES:
-            break
-    return extract.show(extract.chosen)
+    for start, end in pairwise(sorted({0, *ends, len(text)})):
+        spans = [(start, end)]
+        if end - start > LONG_SENTENCE:
+            spans = [passage.span() for passage in _PASSAGE.finditer(text, start, end)]
+        yield from (span for span in spans if text[slice(*span)].strip())
 
 
-class _Extract:
-    """What is chosen of one text, and the cue's identifiers in it, which are always shown."""
-
-    def __init__(self, text: str, cue_words: str, fits: Callable[[str], bool]) -> None:
-        self._text = text
-        self._fits = fits
-        self._terms = frozenset(tokens(cue_words))
-        words = dict.fromkeys(filter(_IDENTIFYING.search, _WORD.findall(cue_words)))
-        longest_first = sorted(list(words)[:MOST_NAMES], key=len, reverse=True)
-        names = "|".join(map(re.escape, longest_first)) or "(?!)"
-        # ASCII, so that an identifier among Chinese characters has an end.
-        self._names = re.compile(rf"(?<!\w)(?:{names})(?!\w)", re.IGNORECASE | re.ASCII)
-        self.chosen: list[_Span] = []
-        self._anchors: dict[str, _Span] = {}
-        firsts: dict[str, _Span] = {}
-        for found in self._names.finditer(text):
-            firsts.setdefault(found.group().casefold(), found.span())
-        for name, span in firsts.items():
-            if fits(_join(text, [*self._anchors.values(), span])):
-                self._anchors[name] = span
-
-    def names_in(self, span: _Span) -> set[str]:
-        """The cue's identifiers in a span."""
-        return {found.group().casefold() for found in self._names.finditer(self._text, *span)}
-
-    def count_terms(self, span: _Span) -> int:
-        """How many of the cue's terms a span has."""
-        return len(self._terms.intersection(tokens(self._text[slice(*span)])))
-
-    def show(self, spans: Iterable[_Span]) -> str:
-        """The spans and the identifiers that are in none of them."""
-        merged = _merge(spans)
-        named = set().union(*map(self.names_in, merged))
-        lone = [span for name, span in self._anchors.items() if name not in named]
-        return _join(self._text, [*merged, *lone])
-
-    def has_room_for(self, more: Iterable[_Span]) -> bool:
-        """Whether these fit beside what is chosen."""
-        return self._fits(self.show([*self.chosen, *more]))
-
-    def cut(self, sentence: _Span) -> list[_Span]:
-        """As many words as there is room for, from the evidence outwards.
-
-        Single characters of scripts without spaces are words, and identifiers are whole ones.
-        """
-        starts: list[int] = []
-        too_long: set[int] = set()
-        place, end = sentence
-        for found in self._names.finditer(self._text, place, end):
-            starts += [unit.start() for unit in _UNIT.finditer(self._text, place, found.start())]
-            starts.append(found.start())
-            if found.group().casefold() not in self._anchors:
-                too_long.add(found.start())
-            place = found.end()
-        starts += [unit.start() for unit in _UNIT.finditer(self._text, place, end)]
-        units = [unit for unit in pairwise([*starts, end]) if unit[0] not in too_long]
-        named = (i for i, unit in enumerate(units) if self.names_in(unit))
-        carriers = (i for i, unit in enumerate(units) if self.count_terms(unit))
-        start = next(chain(named, carriers), 0)
-        order = sorted(range(len(units)), key=lambda i: (abs(i - start), i < start))
-        spans = [units[i] for i in order]
-        size = bisect_left(
-            range(len(spans)), True, key=lambda last: not self.has_room_for(spans[: last + 1])
-        )
-        return spans[:size]
-
-
-def _merge(spans: Iterable[_Span]) -> list[_Span]:
+def merge(spans: Iterable[_Span]) -> list[_Span]:
     """The same places of the text as spans in order, apart from each other."""
     merged: list[_Span] = []
     for start, end in sorted(spans):
@@ -411,9 +398,9 @@ def _merge(spans: Iterable[_Span]) -> list[_Span]:
     return merged
 
 
-def _join(text: str, spans: Iterable[_Span]) -> str:
+def join(text: str, spans: Iterable[Sequence[int]]) -> str:
     """The text of some spans in order, with a mark wherever something is left out."""
-    merged = _merge(spans)
+    merged = merge((start, end) for start, end in spans)
     if not merged:
         return ""
     parts = [text[slice(*span)].strip() for span in merged]

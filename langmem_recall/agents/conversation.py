@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langmem_recall.agents.placement import message_keys
 from langmem_recall.agents.turn import RecallRecord, artifact_of, digest, memories_in
 from langmem_recall.cue import latest_human, texts_of, words_of
-from langmem_recall.memory.attribution import is_carried, source_of
+from langmem_recall.memory.attribution import MOST, MOST_OUTPUT, is_carried, source_of
 from langmem_recall.memory.foreign import Parts, parts_of
 from langmem_recall.types import TRUST, MemoryId, Namespace, Source
 
@@ -39,14 +40,19 @@ class Conversation:
 
     def source_of(self, text: str) -> Source:
         """Who said it; what only a memory or a tool says is trusted no more than these."""
-        humans, messages = list[Parts](), self.messages
-        while (place := latest_human(messages)) is not None:
-            humans.insert(0, _parts(messages[place]))
-            messages = messages[:place]
+        humans, left = list[Parts](), MOST
+        for message in reversed(self.messages):
+            if left > 0 and latest_human([message]) is not None:
+                humans.insert(0, _parts(message))
+                left -= sum(map(len, (humans[0].own, *humans[0].foreign)))
         source = source_of(text, humans, self.is_untrusted)
         if source != "agent_inferred":
             return source
-        others = [source for said, source in self._others() if is_carried(text, [said])]
+        said_by = defaultdict[Source, list[str]](list)
+        for said, other in self._others():
+            said_by[other].append(said)
+        by_source = said_by.items()
+        others = [other for other, said in by_source if is_carried(text, said, MOST_OUTPUT)]
         same = (shown for shown in memories_in(self.records) if shown["digest"] == digest(text))
         others += [_source(shown["source"]) for shown in same]
         return min(("recalled", *others), key=TRUST.__getitem__) if others else source

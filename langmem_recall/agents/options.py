@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import copy
+import os
 import re
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, TypedDict, cast, get_args
 
 from langchain_core.language_models import BaseChatModel
@@ -36,19 +40,21 @@ DEFAULT_TOKENS = 2_000
 DEFAULT_SHARE = 0.20
 MOST_SHARE = 0.25
 """Of the model's context window; beyond it memories crowd out the conversation."""
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+_ALPHABETS = re.compile("[\x80-\u052f\u1e00-\u1fff]+")
+_BEYOND_BASIC = re.compile("[\U00010000-\U0010ffff]+")
 
 
 def count_tokens(text: str) -> int:
     """About how many tokens a text has; other scripts than Latin rather too many than too few."""
     if not text:
         return 0
-    halves = 0
-    # What the usual tokenizers make of a character beyond ASCII, at most, in halves of tokens.
-    for code in map(ord, _NOT_ASCII.findall(text)):
-        is_alphabet = code < 0x530 or 0x1E00 <= code < 0x2000
-        halves += 4 if code > 0xFFFF else 1 if is_alphabet else 2
-    plain = _NOT_ASCII.sub("", text)
+    plain = text.encode("ascii", "ignore").decode()
+    # What the usual tokenizers make of a character beyond ASCII, at most, in halves of tokens:
+    # one for a letter of an alphabet, four beyond the basic plane, two for any other.
+    halves = 2 * (len(text) - len(plain))
+    if halves:
+        halves -= sum(map(len, _ALPHABETS.findall(text)))
+        halves += 2 * sum(map(len, _BEYOND_BASIC.findall(text)))
     return count_tokens_approximately([plain], extra_tokens_per_message=0) + -(-halves // 2)
 
 
@@ -60,7 +66,7 @@ def context_window(model: Any) -> int | None:
 
 
 def budget_tokens(budget: int | float | None, window: int | None) -> int:
-    """Tokens that the recalled block may use, where the model's context window may be unknown."""
+    """Tokens that all memory in a call may use, where the context window may be unknown."""
     if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0:
         return budget if window is None else min(budget, int(window * MOST_SHARE))
     if budget is None or (isinstance(budget, float) and 0 < budget <= MOST_SHARE):
@@ -84,9 +90,10 @@ class Options:
         cue: Reads what is going on from the state.
         placement: Where the block stands among the messages.
         replay: Show the blocks of past turns in their old place again, so that the messages before
-            the turn stay as they were and the provider's prompt cache holds.
-        budget: Tokens a block may use, or a share of the model's context window; when absent 2,000
-            or 20 % of the window, whichever is less.
+            the turn stay as they were and the provider's prompt cache holds; where the budget has
+            no room for them the oldest give way, several at once.
+        budget: Tokens that all memory in a call may use, past blocks included, or a share of the
+            model's context window; when absent 2,000 or 20 % of the window, whichever is less.
         summarizer: A chat model that compacts what does not fit; sentences are picked without one.
         renderer: Makes the block, in place of ours.
         count: Counts tokens, in place of an estimate.
@@ -233,3 +240,26 @@ def store_call(
     """A call of a store's method, which in a loop is its async form."""
     sync_form, async_form = getattr(store, method), getattr(store, f"a{method}")
     return Call(partial(sync_form, *args, **fields), partial(async_form, *args, **fields), limit)
+
+
+def off_loop(function: Callable[..., Any], *args: Any) -> Call:
+    """A call of our own that grows with a conversation or a text: in a loop, in a thread."""
+    call = partial(function, *args)
+
+    async def acall() -> Any:
+        context = contextvars.copy_context()
+        return await asyncio.get_running_loop().run_in_executor(_worker(), context.run, call)
+
+    return Call(call, acall)
+
+
+@cache
+def _worker() -> ThreadPoolExecutor:
+    # Of its own: a store that hangs in the loop's executor must not keep this waiting. And small:
+    # each thread that computes takes its share of the interpreter from the loop.
+    return ThreadPoolExecutor(2, "langmem-recall-text")
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process has none of its threads.
+    os.register_at_fork(after_in_child=_worker.cache_clear)

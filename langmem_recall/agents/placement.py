@@ -34,6 +34,8 @@ class Block(NamedTuple):
     """The message it comes after, for a second block in a turn; None: the placement decides."""
     unverified: tuple[str, ...] = ()
     """Its unverified memories."""
+    tokens: int = 0
+    """How long its text is."""
 
 
 def message_keys(messages: Sequence[BaseMessage]) -> list[str]:

@@ -17,17 +17,18 @@ from langgraph.runtime import Runtime
 from langsmith.run_helpers import get_current_run_tree
 
 from langmem_recall.agents.block import (
+    MESSAGE_TOKENS,
     Draft,
     draft,
+    line_again,
     line_cost,
     record_of,
-    shorten_line,
     summary_call,
     with_homes,
     with_summary,
 )
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.options import Options, count_tokens, store_call
+from langmem_recall.agents.options import Options, count_tokens, off_loop, store_call
 from langmem_recall.agents.placement import Block, last_tool_result, place
 from langmem_recall.agents.turn import (
     ModelCall,
@@ -40,6 +41,7 @@ from langmem_recall.agents.turn import (
     memories_in,
     needs_verification,
     shown_id,
+    shown_within,
 )
 from langmem_recall.cue import build_cue, human_words, words_of
 from langmem_recall.deadline import Breaker, Deadline, TooLate
@@ -63,6 +65,9 @@ EVENT = "recall"
 MOST_BLOCKS = 2_000
 """Blocks kept in memory so that a turn shows the same bytes in each of its model calls."""
 
+MOST_COMPARED, MOST_OF_A_TEXT = 100_000, 20_000
+"""Characters of a conversation, and of one text in it, that memories are compared with."""
+
 
 class Session:
     """Recall for the turns of an agent: once for each cue, the same bytes while it stays."""
@@ -76,6 +81,9 @@ class Session:
         self._reading = Breaker()
         self._writing = Breaker()
         self._blocks: OrderedDict[tuple[str, str], Block] = OrderedDict()
+        """By record and turn: a past block is checked once a turn."""
+        self._last_blocks: OrderedDict[str, Block] = OrderedDict()
+        """As each was last shown, for turns in which it cannot be checked."""
         self._unsaved_records: OrderedDict[Place, list[RecallRecord]] = OrderedDict()
         self._timed_out_turns: OrderedDict[Place, Breaker] = OrderedDict()
         self._warnings: OrderedDict[str, None] = OrderedDict()
@@ -84,8 +92,15 @@ class Session:
         self, state: Any, messages: Sequence[BaseMessage], runtime: Runtime[Any], model: Any = None
     ) -> Generator[Call, Any, PreparedCall]:
         """Recall if the cue is new to the turn, and put the blocks among the messages."""
-        call = ModelCall(
-            state, messages, runtime, model, self.template, self.options, self._unsaved_records
+        call: ModelCall = yield off_loop(
+            ModelCall,
+            state,
+            messages,
+            runtime,
+            model,
+            self.template,
+            self.options,
+            self._unsaved_records,
         )
         new: list[RecallRecord] = []
         recall: Recall | None = None
@@ -101,30 +116,29 @@ class Session:
             if unread or not is_known:
                 recall = yield from self._read(call, None if is_known else cue, unread)
             if recall is not None:
-                record, recall = yield from self._fit(call, cue_digest, recall)
+                record, recall = yield from self._fit(call, cue, cue_digest, recall)
                 new = [record]
         except (ConfigurationError, MissingExtraError, PolicyError):
             raise
         except Exception as fault:
             recall = self._failed(fault, call)
-            new = [record_of(call, "", None, Draft([], {}, recall))]
+            new = [record_of(call, "", None, Draft([], {}, {}, recall))]
         if call.damaged:
             self._warn(f"Entries of `recalls` that cannot be read: {call.damaged}")
+        blocks = []
+        for record in (*call.shown, *new):
+            last = self._last_blocks.get(record["id"])
+            block = self._blocks.get((record["id"], call.turn), last)
+            if block is not None and block.text:
+                _put(self._last_blocks, record["id"], block)
+                blocks.append(block)
         if recall is not None:
-            try:
-                call.store.record_recall(recall, self.options.policy)
-            except Exception as fault:
-                logger.error("What a turn recalled could not be recorded: %s", described(fault))
-            try:
-                yield announce(recall, new[0], call.config, runtime.stream_writer)
-            # A listener must not break the turn that it listens to.
-            except Exception as fault:
-                logger.warning("A recall could not be announced: %s", described(fault))
-        blocks = [
-            block
-            for record in (*call.shown, *new)
-            if (block := self._blocks.get((record["id"], call.turn))) and block.text
-        ]
+            tokens, gave_way = sum(block.tokens for block in blocks), call.gave_way
+            trace = replace(
+                recall.trace, tokens=tokens, budget_tokens=call.budget, gave_way=gave_way
+            )
+            yield from self._report(call, replace(recall, trace=trace), new[0])
+        placed = yield off_loop(place, messages, blocks, self.options.placement)
         unverified = [name for block in blocks for name in block.unverified]
         results = [shown for message in messages for shown in artifact_of(message)]
         unverified += [
@@ -132,13 +146,28 @@ class Session:
         ]
         saved = {record["id"] for record in call.saved}
         return PreparedCall(
-            place(messages, blocks, self.options.placement),
+            placed,
             update=[record for record in (*call.shown, *new) if record["id"] not in saved],
             handles=[*call.readable, *new],
             unverified=unverified,
             store=call.store,
             has_failed=any(record["cue"] == "" for record in new),
         )
+
+    def _report(
+        self, call: ModelCall, recall: Recall, record: RecallRecord
+    ) -> Generator[Call, Any, None]:
+        """Tell the store, the stream and the callbacks what is in the call."""
+        record["tokens"], record["reason"] = recall.trace.tokens, recall.reason
+        try:
+            call.store.record_recall(recall, self.options.policy)
+        except Exception as fault:
+            logger.error("What a turn recalled could not be recorded: %s", described(fault))
+        try:
+            yield announce(recall, record, call.config, call.write)
+        # A listener must not break the turn that it listens to.
+        except Exception as fault:
+            logger.warning("A recall could not be announced: %s", described(fault))
 
     def learn(
         self, prepared: PreparedCall, response: Sequence[BaseMessage], feedback: bool
@@ -163,14 +192,10 @@ class Session:
             logger.warning("What a turn used could not be written: %s", described(fault))
 
     def _timed(self, is_ours: bool, function: Callable[..., Any], *args: Any) -> Call:
-        """A call within the deadline, off the event loop, where it is to a caller's function."""
-        if not is_ours:
-            return Call(partial(function, *args), limit=self._deadline)
-
-        async def inline() -> Any:
-            return function(*args)
-
-        return Call(partial(function, *args), inline)
+        """A call off the event loop; within the deadline where it is to a caller's function."""
+        if is_ours:
+            return off_loop(function, *args)
+        return Call(partial(function, *args), limit=self._deadline)
 
     # --- reading the store -------------------------------------------------------------------
 
@@ -186,40 +211,44 @@ class Session:
             raise TooLate("recall rests after repeated faults")
         memories = memories_in(unread)
         ids = [*map(shown_id, memories)]
+        found: list[Memory | None] | None = None
 
-        def fetch() -> Generator[Call, Any, tuple[list[Memory | None], Recall | None]]:
-            found = (yield store_call(call.store, "memories", ids)) if ids else []
-            recall = None
+        def fetch() -> Generator[Call, Any, Recall | None]:
+            nonlocal found
+            current = (yield store_call(call.store, "memories", ids)) if ids else []
+            call.secret = call.secret or (yield store_call(call.store, "secret"))
+            # From here on past blocks can be shown, even if the recall is late.
+            found, recall = current, None
             if cue is not None:
                 # What the model sees before this turn's block: messages, and blocks that stand.
                 before = max(call.index, 0)
-                pairs = zip(memories, found, strict=True)
+                pairs = zip(memories, current, strict=True)
                 changed = {shown_id(pair[0]) for pair in pairs if not is_unchanged(*pair)}
                 view = View(
-                    texts=tuple(filter(None, map(words_of, call.messages[:before]))),
+                    texts=latest([*map(words_of, call.messages[:before])]),
                     ids=frozenset(map(shown_id, memories_in(call.shown))) - changed,
                     thread_id=call.thread_id,
                     turns=frozenset(call.keys[:before]),
                 )
                 knobs: Any = {"policy": self.options.policy, "view": view, "record": False}
                 recall = yield store_call(call.store, "recall", call.namespaces, cue, **knobs)
-            call.secret = call.secret or (yield store_call(call.store, "secret"))
-            return found, recall
+            return recall
 
+        fault, recall = None, None
         try:
-            found, recall = yield Call(
+            recall = yield Call(
                 lambda: run(fetch(), CALLS), lambda: arun(fetch(), CALLS), self._deadline
             )
-        except Exception as fault:
+            self._reading.succeeded()
+        except Exception as failure:
+            fault = failure
             self._reading.failed()
             if isinstance(fault, TooLate):
                 # One wait a turn, however many calls its tool loop makes.
                 timed_out = Breaker(failures=1)
                 timed_out.failed()
                 _put(self._timed_out_turns, here, timed_out)
-            raise
-        self._reading.succeeded()
-        if unread:
+        if unread and found is not None:
             current = dict(zip(ids, found, strict=True))
             blocks = yield self._timed(
                 self._renders_itself,
@@ -227,7 +256,9 @@ class Session:
             )
             for record, block in zip(unread, blocks, strict=True):
                 _put(self._blocks, (record["id"], call.turn), block)
-        return recall  # type: ignore[no-any-return]
+        if fault is not None:
+            raise fault
+        return recall
 
     def _rerender(
         self, call: ModelCall, record: RecallRecord, found: Mapping[MemoryId, Memory | None]
@@ -243,29 +274,45 @@ class Session:
             return first
         at, shared = datetime.fromisoformat(record["at"]), len(call.namespaces) > 1
         cost = line_cost(self.options.count, at, shared)
-        entries = []
-        for shown, memory in standing:
-            entry = Entry(memory, shown["handle"], notes=tuple(shown["notes"]))
-            if shown["room"] is not None:
-                entry = shorten_line(entry, shown["room"], "", cost)
-            entries.append(entry)
+        entries = [line_again(memory, shown, cost) for shown, memory in standing]
         return self._render(call, record, entries, [memory for _, memory in standing])
 
     # --- showing -----------------------------------------------------------------------------
 
     def _fit(
-        self, call: ModelCall, cue: str, recall: Recall
+        self, call: ModelCall, cue: Cue, cue_digest: str, recall: Recall
     ) -> Generator[Call, Any, tuple[RecallRecord, Recall]]:
         """The recall within its budget, its block kept for the turn."""
         options = self.options
         numbers = [int(shown["handle"][1:]) for shown in memories_in(call.records)]
-        first, said = max(numbers, default=0) + 1, human_words(call.messages)
-        drafted: Draft = yield self._timed(
-            self._renders_itself, draft, recall, first, call.budget, options.count, said
-        )
+        first, said = max(numbers, default=0) + 1, latest(human_words(call.messages))
+
+        def drafting(recall: Recall, shown: Sequence[RecallRecord]) -> Call:
+            taken = sum(record.get("block_tokens", record["tokens"]) for record in shown)
+            room = call.budget - taken
+            return self._timed(
+                self._renders_itself, draft, recall, first, room, options.count, said
+            )
+
+        own = [record for record in call.shown if record["turn"] == call.turn]
+        drafted: Draft = yield drafting(recall, own)
+        stay = shown_within(call.shown, drafted.tokens, call.budget, call.turn)
+        gone = [record for record in call.shown if record not in stay]
+        call.shown = stay
+        call.gave_way += len(gone)
+        hidden, late = {*map(shown_id, memories_in(gone))}, tuple[str, ...]()
+        if any(drop.gate == "visible" and drop.memory.id in hidden for drop in recall.dropped):
+            # What was left out because it is in view would now be in view no more.
+            try:
+                again = yield from self._read(call, cue, ())
+                drafted = yield drafting(again or recall, stay)
+            except Exception as fault:
+                if options.on_error == "raise":
+                    raise
+                late = (f"memories of past blocks were not recalled again ({described(fault)})",)
         after = last_tool_result(call.messages, call.index)
-        record, trace = record_of(call, cue, after, drafted), drafted.recall.trace
-        entries, degraded = drafted.entries, trace.degraded
+        record, trace = record_of(call, cue_digest, after, drafted), drafted.recall.trace
+        entries, degraded = drafted.entries, trace.degraded + late
         if drafted.rooms and options.summarizer is not None:
             try:
                 model, count, limit = options.summarizer, options.count, self._summarizer_deadline
@@ -278,15 +325,15 @@ class Session:
         if call.damaged:
             degraded += (f"dropped entries of recalls that cannot be read: {call.damaged}",)
 
-        def render() -> tuple[Block, int]:
+        def render() -> Block:
             memories = [entry.memory for entry in drafted.entries]
-            block = self._render(call, record, entries, memories)
-            return block, options.count(block.text)
+            return self._render(call, record, entries, memories)
 
-        block, tokens = yield self._timed(self._renders_itself, render)
+        block: Block = yield self._timed(self._renders_itself, render)
         _put(self._blocks, (record["id"], call.turn), block)
-        record["tokens"], record["degraded"] = tokens, list(degraded)
-        trace = replace(trace, tokens=tokens, degraded=degraded, block=block.text)
+        record["degraded"], record["gone"] = list(degraded), [old["id"] for old in gone]
+        record["block_tokens"] = block.tokens + MESSAGE_TOKENS if block.text else 0
+        trace = replace(trace, degraded=degraded, block=block.text)
         if call.thread_id is not None or (call.index >= 0 and call.messages[call.index].id):
             here = call.at(call.turn)
             _put(self._unsaved_records, here, [*self._unsaved_records.get(here, ()), record])
@@ -307,7 +354,7 @@ class Session:
             text = self.options.renderer(lines, nonce, datetime.fromisoformat(record["at"]))
         doubtful = (memory for memory in memories if memory.needs_verification)
         unverified = tuple(f"{memory.key} ({memory.source})" for memory in doubtful)
-        return Block(text, turn, record["after"], unverified)
+        return Block(text, turn, record["after"], unverified, self.options.count(text))
 
     # --- faults ------------------------------------------------------------------------------
 
@@ -327,6 +374,17 @@ class Session:
         if warning not in self._warnings:
             _put(self._warnings, warning, None)
             logger.warning(warning)
+
+
+def latest(texts: Sequence[str]) -> tuple[str, ...]:
+    """As much of a conversation as is compared with memories: the latest texts, in their order."""
+    taken, left = list[str](), MOST_COMPARED
+    for text in reversed(texts):
+        if left <= 0:
+            break
+        taken.append(text[:MOST_OF_A_TEXT])
+        left -= len(taken[-1])
+    return tuple(filter(None, reversed(taken)))
 
 
 def _put(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:

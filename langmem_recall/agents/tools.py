@@ -19,17 +19,25 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from langmem_recall.agents.conversation import Conversation, messages_of
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.options import check_names, recall_store, store_call
+from langmem_recall.agents.options import check_names, off_loop, recall_store, store_call
 from langmem_recall.agents.turn import artifact, read_records
 from langmem_recall.cue import task_of
 from langmem_recall.deadline import Deadline, TooLate
 from langmem_recall.errors import ConfigurationError, MissingExtraError, RecallError, described
 from langmem_recall.flows.effects import CALLS, Call, arun, run
-from langmem_recall.memory.value import LONGEST_PHRASING, MOST_PHRASINGS
+from langmem_recall.memory.value import usable_phrasings
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, line_of
 from langmem_recall.stores.recall_store import RecallStore
-from langmem_recall.types import ASKED, RELEVANCE_GATES, Kind, MemoryId, Recall
+from langmem_recall.types import (
+    ASKED,
+    PHRASING_SOURCES,
+    RELEVANCE_GATES,
+    Kind,
+    MemoryId,
+    Recall,
+    Source,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +47,7 @@ LONGEST_QUERY = 1_000
 LONGEST_KEY = 512
 MOST_RECALLED, BEST_FEW = 20, 5
 """Memories that a recall may answer with, and that it does where the model names no number."""
-LIKELY, POSSIBLE, PLAUSIBLE = 0.5, 0.2, 0.05
+LIKELY, POSSIBLE, PLAUSIBLE = 0.5, 0.3, 0.05
 """Relevance from which a memory is a likely, a possible and a weak match; below it is none."""
 
 
@@ -56,12 +64,15 @@ def _bounded(longest: int) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _usable_phrasings(phrasings: list[str]) -> list[str]:
-    """Those that can be stored: a memory is not to be lost for how it might be asked for."""
-    usable = (text for text in phrasings if text.strip() and len(text) <= LONGEST_PHRASING)
-    return list(usable)[:MOST_PHRASINGS]
-
-
+# A memory is not to be lost for how it might be asked for: what cannot be stored is left out.
+AskedAs = Annotated[
+    list[str],
+    AfterValidator(usable_phrasings),
+    Field(
+        description="How someone will ask for this later, in other words: two to four short "
+        "phrasings, one of them the situation in which it matters."
+    ),
+]
 Key = Annotated[
     str,
     _bounded(LONGEST_KEY),
@@ -105,11 +116,7 @@ class RememberArgs(MemoryArgs):
         le=10,
         description="1 trivial, 5 ordinary, 10 vital (an allergy). Leave out if unsure.",
     )
-    asked_as: Annotated[list[str], AfterValidator(_usable_phrasings)] = Field(
-        default_factory=list,
-        description="How someone will ask for this later, in other words: two to four short "
-        "phrasings, one of them the situation in which it matters.",
-    )
+    asked_as: AskedAs = []
 
 
 class RecallArgs(MemoryArgs):
@@ -149,6 +156,7 @@ class CorrectArgs(MemoryArgs):
     text: Annotated[str, _bounded(LONGEST_TEXT)] = Field(
         description="The whole statement as it is now, not only what changed."
     )
+    asked_as: AskedAs = []
 
 
 class ForgetArgs(MemoryArgs):
@@ -265,22 +273,31 @@ _Steps = Generator[Call, Any, Any]
 def _remember(
     call: _ToolCall, text: str, kind: Kind, importance: int | None, asked_as: list[str]
 ) -> _Steps:
+    source = yield off_loop(call.conversation.source_of, text)
+    phrasings, left_out = _trusted_phrasings(source, asked_as)
     fields = {
-        "source": call.conversation.source_of(text),
+        "source": source,
         "kind": kind,
         "thread_id": None if call.thread_id is None else str(call.thread_id),
         "turn": call.conversation.turn,
         # The task at hand, so that a policy with `task_filter` finds what was noted for it.
         "tags": None if call.task is None else (call.task,),
         "salience": None if importance is None else importance / 10,
-        "asked_as": asked_as or None,
+        "asked_as": phrasings or None,
     }
     known: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     memory = yield call.ask("remember", call.namespaces[0], text, **known)
     label = f"{memory.key} ({memory.kind}, {memory.source.replace('_', ' ')})"
     if memory.status == "quarantined":
         return f"kept aside as {label}: quarantined, not recalled until a person approves it"
-    return f"remembered as {label}"
+    return f"remembered as {label}{left_out}"
+
+
+def _trusted_phrasings(source: Source, asked_as: list[str]) -> tuple[list[str], str]:
+    """The phrasings where the source may have any, and what the model is told where not."""
+    if not asked_as or source in PHRASING_SOURCES:
+        return asked_as, ""
+    return [], "; asked_as was left out, as this source may not say how it will be asked for"
 
 
 def _recall(call: _ToolCall, query: str, limit: int | None) -> _Steps:
@@ -347,21 +364,23 @@ def _outcome(recall: Recall) -> str:
     return " ".join(said)
 
 
-def _correct(call: _ToolCall, key: str, text: str) -> _Steps:
+def _correct(call: _ToolCall, key: str, text: str, asked_as: list[str]) -> _Steps:
     namespace, name = yield from call.find(key)
-    source = call.conversation.source_of(text)
+    source: Source = yield off_loop(call.conversation.source_of, text)
     source = "user_correction" if source == "user_stated" else source
-    memory = yield call.ask("correct", namespace, name, text, source=source)
+    phrasings, left_out = _trusted_phrasings(source, asked_as)
+    memory = yield call.ask("correct", namespace, name, text, source=source, asked_as=phrasings)
     words = memory.source.replace("_", " ")
     if memory.status == "quarantined":
         return f"proposed as {memory.key} ({words}): {_UNCHANGED.format(name)}"
-    return f"corrected {name} ({words}); the former value is kept as history"
+    return f"corrected {name} ({words}); the former value is kept as history{left_out}"
 
 
 def _forget(call: _ToolCall, key: str) -> _Steps:
     namespace, name = yield from call.find(key)
     # A key does not say who wants it forgotten: words from outside may have asked the model to.
-    source = "external" if call.conversation.is_untrusted else "user_stated"
+    is_untrusted = yield off_loop(lambda: call.conversation.is_untrusted)
+    source = "external" if is_untrusted else "user_stated"
     if not (yield call.ask("forget", namespace, name, source=source)):
         return f"proposed to forget {name}: {_UNCHANGED.format(name)}"
     return f"forgot {name} and its history"

@@ -45,6 +45,8 @@ class ShownMemory(TypedDict):
     """More words of its label."""
     room: int | None
     """Tokens its line was shortened to; None for a whole one."""
+    spans: NotRequired[list[Annotated[list[int], Field(min_length=2, max_length=2)]]]
+    """Which places of its text a shortened line shows."""
     verified: NotRequired[bool]
     """Whether a trusted source or a person vouches for it; by its source alone when absent."""
 
@@ -65,8 +67,13 @@ class RecallRecord(TypedDict):
     """How many candidates each gate dropped."""
     reason: str
     tokens: int
+    """Tokens of all memory in the call that it was made for: its block and those of the past."""
     budget: int
     degraded: list[str]
+    block_tokens: NotRequired[int]
+    """Tokens of its own block, with the message around it; all of `tokens` when absent."""
+    gone: NotRequired[list[str]]
+    """Ids of records whose blocks gave way to this one's."""
 
 
 _RECORD: TypeAdapter[RecallRecord] = TypeAdapter(RecallRecord)
@@ -105,6 +112,33 @@ def _name(entry: Any) -> str:
     return name if isinstance(name, str) else f"{name!r:.40}"
 
 
+KEPT_SHARE = 0.5
+"""Of the budget, what is left in use when past blocks give way."""
+
+
+def shown_within(
+    records: Sequence[RecallRecord], more: int, budget: int, turn: str
+) -> list[RecallRecord]:
+    """The records whose blocks stay when `more` tokens are added: the oldest give way first.
+
+    Where one has to go, so many go that the next turns have room: what stands before a block is
+    read anew by the provider each time one goes, and no dearer for several than for one.
+    """
+    sizes = [record.get("block_tokens", record["tokens"]) for record in records]
+    total = sum(sizes) + more
+    if total <= budget:
+        return list(records)
+    stay: list[RecallRecord] = []
+    for record, size in zip(records, sizes, strict=True):
+        # Blocks of the turn itself stay as long as there is room at all.
+        most = budget if record["turn"] == turn else budget * KEPT_SHARE
+        if size and total > most:
+            total -= size
+        else:
+            stay.append(record)
+    return stay
+
+
 Place = tuple[int, str | None, str]
 """A turn of a thread over a store."""
 
@@ -125,6 +159,7 @@ class ModelCall:
         self.messages = messages
         self.budget = budget_tokens(options.budget, context_window(model))
         self.config = get_config()
+        self.write = runtime.stream_writer
         self.namespaces = template.resolve(runtime.context, self.config)
         secret = options.secret
         self.secret = secret.encode() if isinstance(secret, str) else secret
@@ -148,8 +183,14 @@ class ModelCall:
         self.records = add_records(self.saved, new)
         self.readable = [record for record in self.records if self._is_within(record)]
         turns = {self.turn, *(self.keys if options.replay else ())}
-        self.shown = [record for record in self.readable if record["turn"] in turns]
+        gone = {name for record in self.readable for name in record.get("gone", ())}
+        in_view = [record for record in self.readable if record["turn"] in turns]
+        in_view = [record for record in in_view if record["id"] not in gone]
+        # A model with a smaller window than the one before it sees fewer of them.
+        self.shown = shown_within(in_view, 0, self.budget, self.turn)
         """Those whose blocks the model sees."""
+        self.gave_way = len(in_view) - len(self.shown)
+        """How many blocks this call's budget has no room for."""
 
     def at(self, turn: str) -> Place:
         """A turn of this thread."""

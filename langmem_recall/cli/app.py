@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from langmem_recall import __version__
 from langmem_recall.cli.demo import demo_command
 from langmem_recall.cli.doctor import doctor_command, stats_command
+from langmem_recall.cli.enrich import enrich_command
 from langmem_recall.cli.inspect import inspect_command
 from langmem_recall.cli.measure import evaluate_command, tune_command
 from langmem_recall.cli.memories import reindex_command, sweep_command
@@ -31,6 +32,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "stats": stats_command,
     "export": export_command,
     "import": import_command,
+    "enrich": enrich_command,
     "sweep": sweep_command,
     "reindex": reindex_command,
 }

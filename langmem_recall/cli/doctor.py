@@ -162,14 +162,14 @@ def _show_diagnosis(screen: Console, diagnosis: Diagnosis) -> None:
     readings = [(reading.name.replace("_", " "), reading.text) for reading in diagnosis.readings]
     screen.print(listing("Readings", readings))
     rows = []
-    for language, null, neutral, *gates in diagnosis.panels:
+    for language, null, *gates in diagnosis.panels:
         row = [language if null.measured else f"{language} (assumed)"]
-        row += [f"{null.mean:.3f}", f"{null.sd:.3f}", f"{null.cap:.1f}", f"{neutral:.2f}"]
+        row += [f"{null.mean:.3f}", f"{null.sd:.3f}"]
         for cosine in gates:
             reached = "needs words" if cosine is None or cosine > 1.0 else f"{cosine:.2f}"
             row.append("off" if cosine is None else reached)
         rows.append(row)
-    header = ("language", "chance", "sd", "cap", "neutral", "trigger", "floor")
+    header = ("language", "chance", "sd", "trigger", "floor")
     screen.print("", table(COSINES, header, rows), sep="\n")
     checks = [(MARKS[check.state], check.name, check.text) for check in diagnosis.checks]
     screen.print(listing("Production checklist", checks), "", sep="\n")

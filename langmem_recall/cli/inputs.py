@@ -228,6 +228,15 @@ def load_embedder(name: str | None) -> EmbedderChoice:
     return made
 
 
+def check_embedder(target: str, embedder: EmbedderChoice, what: str) -> None:
+    """Refuse to write where vectors would be left as they were by mistake."""
+    if embedder is None and is_postgres(target):
+        raise InputError(
+            f"{what} on Postgres needs the embedder that made its vectors. Name it with "
+            "--embeddings, or pass --embeddings none where the store keeps no vectors."
+        )
+
+
 def load_policy(name: str) -> RecallPolicy:
     """A preset by its name, or a policy file."""
     if name in PRESETS:

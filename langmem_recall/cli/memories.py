@@ -16,7 +16,7 @@ from langmem_recall.cli.inputs import (
     EmbeddingsChoice,
     PolicyChoice,
     Target,
-    is_postgres,
+    check_embedder,
     load_embedder,
     load_policy,
     open_store,
@@ -91,12 +91,10 @@ def sweep_command(
     # An empty list leaves what is only listed.
     chosen = tuple(step.strip() for step in steps.split(",") if step.strip())
     check_steps(chosen)
-    embedder, given = load_embedder(embeddings), load_policy(policy) if policy else None
-    if apply and embedder is None and is_postgres(store):
-        raise InputError(
-            "--apply on Postgres needs the embedder that made its vectors. Name it with "
-            "--embeddings, or pass --embeddings none where the store keeps no vectors."
-        )
+    given = load_policy(policy) if policy else None
+    embedder = load_embedder(embeddings)
+    if apply:
+        check_embedder(store, embedder, "--apply")
     from langmem_recall.stores.recall_store import RecallStore
 
     reports: list[SweepReport] = []

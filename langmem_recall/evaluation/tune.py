@@ -263,7 +263,8 @@ def ask(
     """A case's candidates, from a recall that no gate but the hard ones narrows.
 
     Ranking them again gives what the store's `search` gives, up to diversity, which is not
-    fitted. As in any recall, pinned memories are candidates even when they lie beyond the head.
+    fitted, and a time that the cue asks for, to which only a recall keeps. As in any
+    recall, pinned memories are candidates even when they lie beyond the head.
     """
     # The same candidates, none dropped, in the order that breaks ties under every policy.
     ungated = base.replace(

@@ -10,7 +10,14 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, Item
 
 from langmem_recall.errors import InputError
-from langmem_recall.flows.candidates import NamespaceView, ReadRequest, ReadResult, id_of, listing
+from langmem_recall.flows.candidates import (
+    Gate,
+    NamespaceView,
+    ReadRequest,
+    ReadResult,
+    id_of,
+    listing,
+)
 from langmem_recall.flows.effects import Effect, Plan
 from langmem_recall.flows.usage import UsageBackend
 from langmem_recall.ranking.calibration import NullDistribution
@@ -51,8 +58,13 @@ class Backend(Protocol):
     def view(self, prefix: Namespace) -> Plan[NamespaceView]:
         """The words of a namespace and, where they are held, its vectors."""
 
-    def find(self, request: ReadRequest, view: Any, null: NullDistribution) -> Plan[ReadResult]:
-        """Candidates with evidence; `view` is what `view` gave, None where words cannot be read."""
+    def find(
+        self, request: ReadRequest, view: Any, null: NullDistribution, gate: Gate
+    ) -> Plan[ReadResult]:
+        """Candidates with evidence; `view` is what `view` gave, None where words cannot be read.
+
+        What the gate keeps out takes no place among them.
+        """
 
     def note_put(
         self, namespace: Namespace, key: str, value: Mapping[str, Any], now: datetime

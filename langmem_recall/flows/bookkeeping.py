@@ -12,8 +12,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from langgraph.store.base import (
+    NOT_PROVIDED,
     GetOp,
     InvalidNamespaceError,
+    NotProvided,
     PutOp,
     SearchItem,
     SearchOp,
@@ -54,6 +56,8 @@ class Write(NamedTuple):
     value: Mapping[str, Any]
     indexed: bool = True
     """What is never recalled as it is needs no vector."""
+    stored: Memory | NotProvided | None = NOT_PROVIDED
+    """What has its name in the store, None for nothing; looked up where it is not known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,9 +81,10 @@ class Bookkeeper:
             check_namespace(write.id[0])
         present = dict[MemoryId, Memory]()
         if not self.backend.embeds_phrasings:
-            present = yield from memories_at([write.id for write in writes if write.indexed])
+            unknown = [it.id for it in writes if it.indexed and it.stored is NOT_PROVIDED]
+            present = (yield from memories_at(unknown)) if unknown else present
         for write in writes:
-            op = self._put_op(write, present.get(write.id), ttl)
+            op = self._put_op(write, write.stored or present.get(write.id), ttl)
             text = searched_text(read_memory(*write.id, write.value))
             batch = next((batch for batch in batches if text not in batch), None)
             if batch is None:

@@ -65,7 +65,7 @@ class Calibrations:
             return DEFAULT_NULL
         is_slow = seconds >= SLOW_S
         # Another panel gives other numbers.
-        parts = (embedder_identity(embeddings), queries_as_documents, PANELS[language])
+        parts = (embedder_identity(embeddings), queries_as_documents, PANELS[language], "center")
         key = f"{language}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
         if is_slow:
             null = yield from _shared(key, probe)
@@ -73,9 +73,15 @@ class Calibrations:
             null = yield from calibrate(language, queries_as_documents)
             if null is None:
                 return DEFAULT_NULL
+            null = null._replace(quick=not is_slow)
             if is_slow:
                 start = [float(number) for number in probe[:PROBE]]
-                value = {"mean": null.mean, "sd": null.sd, "probe": start}
+                value = {
+                    "mean": null.mean,
+                    "sd": null.sd,
+                    "probe": start,
+                    "center": list(null.center),
+                }
                 # A process that cannot share it has measured it all the same.
                 with suppress(Exception):
                     yield Ops([PutOp(CALIBRATION, key, value, index=False)], sidecar=True)
@@ -116,7 +122,8 @@ def _shared(key: str, probe: Sequence[float]) -> Plan[NullDistribution | None]:
         (item,) = yield Ops([GetOp(CALIBRATION, key, refresh_ttl=False)], sidecar=True)
         near = [] if item is None else zip(item.value["probe"], probe[:PROBE], strict=True)
         if item and all(math.isclose(one, other, abs_tol=PROBE_ERROR) for one, other in near):
-            return NullDistribution(float(item.value["mean"]), float(item.value["sd"]))
+            mean, sd = float(item.value["mean"]), float(item.value["sd"])
+            return NullDistribution(mean, sd, center=tuple(map(float, item.value["center"])))
     return None
 
 

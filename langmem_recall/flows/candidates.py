@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from langgraph.store.base import GetOp, Item, SearchOp
@@ -15,8 +15,8 @@ from langmem_recall.deadline import loading
 from langmem_recall.flows.effects import Ops, Plan
 from langmem_recall.memory.value import read_memory
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.arrays import FloatArray
-from langmem_recall.ranking.catalog import Catalog
+from langmem_recall.ranking.arrays import BoolArray, FloatArray
+from langmem_recall.ranking.catalog import Catalog, dated_terms
 from langmem_recall.ranking.evidence import (
     EvidenceTable,
     LexicalMatch,
@@ -25,7 +25,10 @@ from langmem_recall.ranking.evidence import (
     read_part,
 )
 from langmem_recall.ranking.pipeline import Likeness
+from langmem_recall.text.temporal import without_time
 from langmem_recall.types import Candidate, Cue, Evidence, Memory, MemoryId, Namespace, Usage
+
+T = TypeVar("T")
 
 COSINE_LIMIT = 1.001
 """A score beyond this is no cosine, whatever the store calls it."""
@@ -74,12 +77,37 @@ class ReadResult(NamedTuple):
     tail: list[Candidate]
     """Beyond the head, without evidence."""
     items: dict[MemoryId, Item]
-    exhausted: bool
-    """Whether the store has nothing beyond head and tail."""
     searched: int
     channels: dict[str, int]
     likeness: Likeness
     degraded: tuple[str, ...] = ()
+
+
+Gate = Callable[[Sequence[Candidate]], Plan[set[MemoryId]]]
+"""Which of some memories a hard gate keeps out."""
+Look = Callable[[int], Plan[list[tuple[int, list[Candidate]]]]]
+"""Rankings from which so many are wanted, each that many times a number long where it can be."""
+
+
+def look_past(gate: Gate, look: Look, scale: int = 1) -> Plan[set[MemoryId]]:
+    """Look further down, doubling, until enough pass the gate or nothing is left; what did not."""
+    while True:
+        rankings = yield from look(scale)
+        found = {one.memory.id: one for _, ranking in rankings for one in ranking}
+        barred = yield from gate(list(found.values()))
+        if not any(
+            len(ranking) >= scale * wanted
+            and sum(one.memory.id not in barred for one in ranking) < wanted
+            for wanted, ranking in rankings
+        ):
+            return barred
+        scale *= 2
+
+
+def pool_of(ranking: Sequence[T], wanted: int, barred: Collection[T]) -> list[T]:
+    """The first that are not barred; what is, among the first of all, only to leave its reason."""
+    free = set([one for one in ranking if one not in barred][:wanted])
+    return [one for place, one in enumerate(ranking) if one in free or place < wanted]
 
 
 class MatchedCue(NamedTuple):
@@ -96,22 +124,38 @@ class MatchedCue(NamedTuple):
 
 def match(request: ReadRequest, catalog: Catalog) -> MatchedCue:
     """Read the cue's parts and match their words."""
-    model, strip = request.policy.relevance, request.policy.strip_names
-    parts = [read_part(text, catalog, model, strip) for text in request.cue.searched]
-    wordings = [match_words(catalog, part, model, request.detailed) for part in parts]
+    strip = request.policy.strip_names
+    parts = [read_part(text, catalog, strip) for text in request.cue.searched]
+    if request.cue.temporal is not None and request.cue.temporal.mode == "window":
+        parts = [_found_by_date(part, request.now, strip) for part in parts]
+    wordings = [match_words(catalog, part, request.detailed) for part in parts]
     is_literal = len(parts) == 1 and parts[0].dense_text == parts[0].text
     return MatchedCue(parts, wordings, catalog, catalog.version, is_literal)
 
 
-def best_by_words(catalog: Catalog, wordings: Sequence[LexicalMatch], count: int) -> list[int]:
-    """Live rows whose words cover the cue best, whatever their cosine may be."""
-    if not wordings or not count or not catalog.rows:
+def _found_by_date(part: Part, now: datetime, strip_names: bool) -> Part:
+    """The part with its dates looked for in when a memory was written, too."""
+
+    def dated(counts: dict[str, Any]) -> dict[str, Any]:
+        return dict(zip(dated_terms(counts), counts.values(), strict=True))
+
+    return part._replace(
+        dense_text=without_time(part.dense_text, now) if strip_names else part.dense_text,
+        repeats=dated(part.repeats),
+        weights=dated(part.weights),
+        names=dated(part.names),
+    )
+
+
+def best_by_words(wordings: Sequence[LexicalMatch], among: BoolArray, count: int) -> list[int]:
+    """Rows among some whose words cover the cue best, whatever their cosine may be."""
+    if not wordings or not count or not len(among):
         return []
     coverage = np.maximum.reduce([wording.coverage for wording in wordings])
     # Of many rows few have a quarter of what the best has: those are sorted first.
     for least in (0.25 * coverage.max(), 0.0):
         rows = np.flatnonzero(coverage > least)
-        rows = rows[catalog.alive[rows]]
+        rows = rows[among[rows]]
         if len(rows) >= count:
             break
     best: list[int] = rows[top(coverage[rows], count)].tolist()
@@ -152,11 +196,15 @@ def memory_of(item: Item) -> Memory:
     return read_memory(item.namespace, item.key, item.value, item.created_at, item.updated_at)
 
 
-def beyond(catalog: Catalog, item: Item, cosine: float | None) -> Candidate:
-    """An item that lies beyond the head: judged by the hard gates alone."""
-    known = float(cosine) if cosine is not None and cosine == cosine else None
-    candidate = Candidate(memory_of(item), Evidence(), similarity=known)
+def unscored(catalog: Catalog, memory: Memory) -> Candidate:
+    """A memory without evidence, which only hard gates judge."""
+    candidate = Candidate(memory, Evidence())
     return _with_standing(candidate, catalog) if catalog.supersedes_any else candidate
+
+
+def cosine_of(score: float | None) -> float | None:
+    """A cosine that was measured, or None."""
+    return None if score is None or score != score else float(score)
 
 
 def make_candidates(
@@ -170,12 +218,12 @@ def make_candidates(
     if not rows:
         return []
     taken = np.array(rows)
-    dense, coverage, bm25, has_words, entity, episode, relevance = (
+    dense, coverage, bm25, has_words, entity, episode, relevance, alone = (
         column[taken].tolist() for column in table
     )
     cosines = [None if value != value else value for value in dense]
     scores = [score if hit else None for score, hit in zip(bm25, has_words, strict=True)]
-    evidence = map(Evidence, cosines, coverage, scores, entity, episode, relevance)
+    evidence = map(Evidence, cosines, coverage, scores, entity, episode, relevance, alone)
     ranks = map(_ranks, (cosines, scores)) if request.detailed else repeat(repeat(None), 2)
     literal = cosines if matched.is_literal else repeat(None)
     candidates = list(map(Candidate, memories, evidence, repeat(Usage()), *ranks, literal))

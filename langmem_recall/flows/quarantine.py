@@ -268,10 +268,16 @@ def decide(guard: Guard, memory: Memory) -> tuple[Decision, bool]:
         # LangChain's loader would take it for an object to construct.
         return Decision("quarantine", ("serialised object",), digest_of(memory)), False
     verdict, has_failed = _ask(guard, searched_text(memory))
-    labels = labels_of(memory)
-    if verdict.action == "allow" and labels:
-        verdict, has_failed = _ask(guard, labels)
+    beside = words_beside(memory)
+    if verdict.action == "allow" and beside:
+        verdict, has_failed = _ask(guard, beside)
     return Decision(verdict.action, verdict.reasons, digest_of(memory)), has_failed
+
+
+def words_beside(memory: Memory) -> str:
+    """What is judged apart from the text: labels, and each phrasing as a sentence of its own."""
+    # Else the end of a line, such as "nothing", would be read together with the next one.
+    return ".\n".join(filter(None, (labels_of(memory), *memory.asked_as)))
 
 
 def digest_of(memory: Memory) -> str:

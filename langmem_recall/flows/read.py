@@ -6,10 +6,13 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from itertools import chain
 from time import perf_counter
 from typing import Any, cast
 
@@ -29,7 +32,7 @@ from langmem_recall.filters import check_filter
 from langmem_recall.flows.bookkeeping import Bookkeeper
 from langmem_recall.flows.calibrations import Calibrations
 from langmem_recall.flows.candidates import ReadRequest, ReadResult, id_of, memories_at, memory_of
-from langmem_recall.flows.effects import Ops, Plan
+from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.quarantine import Decisions, withheld
 from langmem_recall.flows.rerank import Reranker
 from langmem_recall.flows.usage import NEVER
@@ -39,12 +42,15 @@ from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drop
 from langmem_recall.ranking.pipeline import Likeness, mmr_order, rank, select
-from langmem_recall.text.temporal import read_as_of, read_temporal
+from langmem_recall.text.temporal import read_as_of, read_temporal, searched_for
 from langmem_recall.types import (
+    ASKED,
     SIDECAR_ROOT,
     STATUSES,
     Candidate,
     Cue,
+    Drop,
+    Evidence,
     Explanation,
     Memory,
     MemoryId,
@@ -119,7 +125,7 @@ class Reader:
         shown = _statuses(include) if include else frozenset[str]()
         # Callers write lists too, as the stores let them.
         op = op._replace(namespace_prefix=tuple(op.namespace_prefix))
-        policy = yield from self.policy_at(op.namespace_prefix, policy)
+        policy = yield from self._policy_in_force(op.namespace_prefix, policy)
         if not op.query or policy.blend == "similarity":
             op = op._replace(refresh_ttl=op.refresh_ttl and not _quiet.get())
             items = yield from self._plain_search(op, shown)
@@ -131,19 +137,16 @@ class Reader:
         if not op.limit:
             return []
         now = self._clock()
-        cue = Cue(op.query, temporal=read_temporal(op.query, now))
+        temporal = read_temporal(op.query, now)
+        # A time is preferred and leaves nothing out: a page keeps the meaning of its limit.
+        temporal = temporal and replace(temporal, asked=False, alone=False)
+        cue = Cue(op.query, temporal=temporal)
         prefix, end = op.namespace_prefix, op.offset + op.limit
         request = ReadRequest(
             prefix, cue, policy, now, op.filter, end, include=shown, detailed=policy.fuses_ranks
         )
-        while True:
-            found = yield from self._gather(request)
-            ranked = rank(cue, found.candidates, policy, now, (prefix,), shown).ranked
-            moment = GateContext(now, (prefix,), include=shown)
-            rest = [one for one in found.tail if hard_drop(one, moment) is None]
-            if len(ranked) + len(rest) >= end or found.exhausted:
-                break
-            request = request._replace(wanted=2 * request.wanted + policy.pool)
+        found = yield from self._gather(request)
+        ranked = rank(cue, found.candidates, policy, now, (prefix,), shown).ranked
         degraded = found.degraded
         if self.reranker is not None:
             ranked, failed = yield from self.reranker.reordered(ranked, cue)
@@ -152,7 +155,7 @@ class Reader:
         if degraded and degraded != self._degraded:
             logger.warning("A search went without a part: %s", "; ".join(degraded))
         self._degraded = degraded
-        places: list[Scored | Candidate] = [*mmr_order(ranked, policy, found.likeness), *rest]
+        places: list[Scored | Candidate] = [*mmr_order(ranked, policy, found.likeness), *found.tail]
         page: list[SearchItem] = [
             _ranked_item(found.items[place.memory.id], place) for place in places[op.offset : end]
         ]
@@ -173,14 +176,11 @@ class Reader:
         if not isinstance(cue, str | Cue):
             raise InputError(f"A cue must be a text or a Cue, got {cue!r}.")
         cue = Cue(cue) if isinstance(cue, str) else cue
-        policy = yield from self.policy_at(namespaces[0], policy)
+        policy = yield from self._policy_in_force(namespaces[0], policy)
         for prefix in namespaces:
             self._check_prefix(prefix)
         now = cue.at or self._clock()
-        as_of = cue.as_of or read_as_of(cue.words, now)
-        temporal = cue.temporal or read_temporal(cue.words, now)
-        if as_of or temporal:
-            cue = replace(cue, as_of=as_of, temporal=temporal)
+        cue = _with_time(cue, now)
         began = perf_counter()
         finds: list[ReadResult] = []
         candidates: dict[MemoryId, Candidate] = {}
@@ -199,10 +199,17 @@ class Reader:
             ranked, failed = yield from self.reranker.reordered(ranked, cue)
         ranked_at = perf_counter()
         likeness = finds[0].likeness if len(finds) == 1 else _joint_likeness(finds)
-        chosen, dropped = select(ranked, policy, likeness, view)
+
+        def choose() -> tuple[list[Scored], list[Drop], list[tuple[int, int]]]:
+            chosen, dropped = select(ranked, policy, likeness, view)
+            chosen = [_found_as_asked(scored, cue.words) for scored in chosen]
+            ids = [scored.memory.id for scored in chosen]
+            alike = likeness(ids).tolist() if len(ids) > 1 else []
+            return chosen, dropped, conflicts([scored.memory for scored in chosen], alike)
+
+        # A conversation may be long, and is read for what the model sees already.
+        chosen, dropped, conflicting = choose() if view is None else (yield Call(choose))
         ids = [scored.memory.id for scored in chosen]
-        alike = likeness(ids).tolist() if len(ids) > 1 else []
-        conflicting = conflicts([scored.memory for scored in chosen], alike)
         channels: Counter[str] = Counter()
         for found in finds:
             channels.update(found.channels)
@@ -243,8 +250,8 @@ class Reader:
                     f"(relevance {signals.relevance:.2f}, recency {signals.recency:.2f}, "
                     f"importance {signals.importance:.2f})"
                 )
-                if phrasing := phrasing_found(scored.memory, recall.trace.cue.words):
-                    reason = f"{reason}, found as asked: {phrasing}"
+                if scored.candidate.found_as is not None:
+                    reason = f"{reason}, found as asked: {scored.candidate.found_as}"
                 return Explanation(key, True, reason, place, scored)
         for drop in recall.dropped:
             if drop.memory.id == memory_id:
@@ -253,7 +260,11 @@ class Reader:
 
     def record(self, recall: Recall, policy: RecallPolicy | None) -> None:
         """Count what a recall chose as used, and hand the recall to `traces`."""
-        self._note_use(recall.memories, policy or self.policy, refresh_ttl=True)
+        is_shown = recall.trace.knobs.get("adapts") and not recall.trace.policy.startswith(ASKED)
+        if is_shown and not _quiet.get():
+            self._ledger.balances.note(recall)
+        policy = policy or self.policy
+        self._note_use(recall.memories, policy, refresh_ttl=True, is_use=not is_shown)
         if self.traces and not _quiet.get():
             try:
                 self.traces(recall)
@@ -295,6 +306,19 @@ class Reader:
             self._policies[namespace] = stored, now
         return stored or self.policy
 
+    def _policy_in_force(
+        self, namespace: Namespace, given: RecallPolicy | None
+    ) -> Plan[RecallPolicy]:
+        """The policy for a read, at the namespace's balance where it adapts."""
+        policy = yield from self.policy_at(namespace, given)
+        if not policy.adapts:
+            return policy
+        now, balances = self._clock().timestamp(), self._ledger.balances
+        # Where the side-car does not answer it begins anew, and the trace says so of the usage.
+        with suppress(Exception):
+            policy = yield from balances.apply(namespace, policy, now, self.max_age_s)
+        return policy
+
     def set_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> Plan[None]:
         """Store a policy for a namespace and all below it; None takes it away."""
         value = None if policy is None else policy.to_dict()
@@ -309,7 +333,7 @@ class Reader:
         self._check_prefix(prefix)
         if op.refresh_ttl:
             yield from self._backend.settle()
-        fetch, shown = end, {"active", *include}
+        fetch, context = end, GateContext(self._clock(), (prefix,), include=include)
         # Earlier pages are fetched again to count what is left out; they must not live longer.
         refresh = op.refresh_ttl and not op.offset
         while True:
@@ -320,12 +344,14 @@ class Reader:
                 for item in items
                 if item.namespace[: len(prefix)] == prefix and item.namespace[0] != SIDECAR_ROOT
             ]
-            memories = [memory_of(item) for item in inside]
-            barred = yield from self._barred(memories)
+            found = [Candidate(memory_of(item), Evidence()) for item in inside]
+            judged = yield from self._judged(found, include)
+            drops = [hard_drop(candidate, context) for candidate in judged]
+            # A listing has what is not valid now, too.
             visible = [
                 item
-                for item, memory in zip(inside, memories, strict=True)
-                if ("quarantined" if memory.id in barred else memory.status) in shown
+                for item, drop in zip(inside, drops, strict=True)
+                if drop is None or (not op.query and drop[0] in ("validity", "expired"))
             ]
             if len(visible) >= end or len(items) < fetch:
                 break
@@ -346,7 +372,7 @@ class Reader:
         except Exception as error:
             view = None
             notes.append(f"words cannot be read ({described(error)}); dense only")
-        found = yield from backend.find(request, view, null)
+        found = yield from backend.find(request, view, null, partial(self._barred_at, request))
         notes += found.degraded
         head, now = found.candidates, self._clock().timestamp()
         ids = [candidate.memory.id for candidate in head]
@@ -358,27 +384,51 @@ class Reader:
             ]
         except Exception as error:
             notes.append(f"usage cannot be read ({described(error)}); ranked without it")
-        candidates = [*head, *found.tail]
+        judged = yield from self._judged([*head, *found.tail], request.include)
+        head, tail = judged[: len(head)], judged[len(head) :]
+        return found._replace(candidates=head, tail=tail, degraded=tuple(notes))
+
+    def _barred_at(
+        self, request: ReadRequest, candidates: Sequence[Candidate]
+    ) -> Plan[set[MemoryId]]:
+        """Which of some memories a hard gate keeps out of a read."""
+        cue, as_of, include = request.cue, request.cue.as_of, request.include
+        ids = (one.memory.id for one in candidates)
+        own = {memory_id for memory_id in ids if memory_id[0][0] == SIDECAR_ROOT}
+        memories = [one for one in candidates if one.memory.id not in own] if own else candidates
+        judged = yield from self._judged(memories, include)
+        judged = as_believed_at(judged, as_of) if as_of else judged
+        now, boundaries = as_of or request.now, (request.prefix,)
+        context = GateContext.of(cue, request.policy, now, boundaries, include)
+        return own | {one.memory.id for one in judged if hard_drop(one, context)}
+
+    def _judged(
+        self, candidates: Sequence[Candidate], include: frozenset[str]
+    ) -> Plan[list[Candidate]]:
+        """Candidates as they stand: what the guard bars without its words, the rest in force."""
         memories = {candidate.memory.id: candidate.memory for candidate in candidates}
         blockers = {one for candidate in candidates for one in candidate.blockers}
         if unknown := sorted(blockers - memories.keys()):
             memories |= yield from memories_at(unknown)
         barred = yield from self._barred(memories.values())
-        judged = _judged(candidates, memories, barred, request.include)
-        head, tail = judged[: len(head)], judged[len(head) :]
-        return found._replace(candidates=head, tail=tail, degraded=tuple(notes))
+        return _judged(candidates, memories, barred, include)
 
     def _barred(self, memories: Iterable[Memory]) -> Plan[Decisions]:
         unjudged = [memory for memory in memories if memory.status != "quarantined"]
         return self.keeper.quarantine.barred(unjudged, self._clock().timestamp())
 
     def _note_use(
-        self, used: Sequence[Memory | SearchItem], policy: RecallPolicy, refresh_ttl: bool
+        self,
+        used: Sequence[Memory | SearchItem],
+        policy: RecallPolicy,
+        refresh_ttl: bool,
+        is_use: bool = True,
     ) -> None:
         if _quiet.get() or not used:
             return
         ids = [(memory.namespace, memory.key) for memory in used]
-        if self.record_uses:
+        if self.record_uses and is_use:
+            self._ledger.balances.asked(ids)
             self._ledger.record(ids, self._clock().timestamp(), policy.refresh_floor)
         if refresh_ttl and self._backend.store.supports_ttl:
             self._ledger.refresh_ttl(ids)
@@ -392,6 +442,22 @@ class Reader:
                 "The empty namespace means every tenant's memories. Name a namespace, or make "
                 "the store with allow_empty_namespace=True."
             )
+
+
+def _with_time(cue: Cue, now: datetime) -> Cue:
+    """The cue with what its words say about time, and without the words that say only that."""
+    as_of = cue.as_of or read_as_of(cue.words, now)
+    temporal = cue.temporal or read_temporal(cue.words, now)
+    if temporal and temporal.asked and cue.temporal is None:
+        sought = [searched_for(part, now) for part in cue.searched]
+        if as_of or not all(sought):
+            # What was believed then, or what another part asks for, may be older.
+            temporal = replace(temporal, asked=False, alone=False)
+        else:
+            parts = tuple(chain.from_iterable(sought))
+            reasons = ("of the time asked for",) * len(parts)
+            cue = replace(cue, text=cue.words, parts=parts, reasons=reasons)
+    return replace(cue, as_of=as_of, temporal=temporal) if as_of or temporal else cue
 
 
 def _check_search(op: SearchOp) -> None:
@@ -461,6 +527,14 @@ def _judged(
             candidate = candidate._replace(standing=None, blockers=())
         judged.append(candidate)
     return judged
+
+
+def _found_as_asked(scored: Scored, words: str) -> Scored:
+    """The same with the phrasing that shares most words with a cue, if that is how it was found."""
+    phrasing = phrasing_found(scored.memory, words) if scored.memory.asked_as else None
+    if phrasing is None:
+        return scored
+    return scored._replace(candidate=scored.candidate._replace(found_as=phrasing))
 
 
 def _ranked_item(item: Item, place: Scored | Candidate) -> RankedItem:

@@ -163,8 +163,8 @@ class Sweeper:
     def _apply(self, plan: SweepPlan, usages: Mapping[MemoryId, Usage]) -> Plan[None]:
         """Writes before deletions: stopped at any point, nothing is lost."""
         writes = [
-            Write(memory_id, revised_value(plan.memories[memory_id], **changes))
-            for memory_id, changes in sorted(plan.changes.items())
+            Write(one, revised_value(plan.memories[one], **changes), stored=plan.memories[one])
+            for one, changes in sorted(plan.changes.items())
         ]
         yield from self._keeper.put(writes)
         for merged_id, heir in plan.heirs.items():

@@ -13,6 +13,7 @@ from uuid import uuid4
 from langgraph.store.base import GetOp, Item, PutOp
 
 from langmem_recall.errors import StoreError
+from langmem_recall.flows.balance import Balances
 from langmem_recall.flows.candidates import listing
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.memory.upkeep import counts_as_use, pooled, reinforced
@@ -144,6 +145,8 @@ class Ledger:
         self._written = 0
         """Batches that were seen to be written."""
         self._refresh: set[MemoryId] = set()
+        self.balances = Balances()
+        """Written and forgotten with the uses that move them."""
 
     def usages(
         self, prefix: Namespace, ids: Sequence[MemoryId], now: float, max_age_s: float
@@ -171,8 +174,11 @@ class Ledger:
                 if counts_as_use(self._overlaid(memory_id), now, refresh_floor):
                     self._add_pending(memory_id, UsageDelta(1, now))
 
-    def credit(self, ids: Iterable[MemoryId], steps: int) -> None:
+    def credit(self, ids: Sequence[MemoryId], steps: int, now: float) -> None:
         """Note what came of using these memories: good outcomes less bad ones."""
+        if steps > 0:
+            # What an adaptive recall showed is used when an answer rests on it.
+            self.record(self.balances.asked(ids), now, 0.0)
         with self._lock:
             for memory_id in ids:
                 self._add_pending(memory_id, UsageDelta(0, merit=steps))
@@ -192,7 +198,8 @@ class Ledger:
     @property
     def has_pending(self) -> bool:
         """Whether a flush would write anything, or wait for one that is under way."""
-        return bool(self._pending or self._refresh or self._in_flight)
+        usage = self._pending or self._refresh or self._in_flight
+        return bool(usage or self.balances.has_pending)
 
     def flush(self) -> Plan[int]:
         """Write what is pending; returns how many memories it concerned.
@@ -230,6 +237,7 @@ class Ledger:
                 with self._lock:
                     self._refresh |= refresh
                 raise
+            yield from self.balances.flush()
             return len(written)
         finally:
             self._adding.release()
@@ -252,6 +260,7 @@ class Ledger:
                 written = () if self._in_flight is None else self._in_flight.touches
                 known = {*self._pending, *self._refresh, *self._known, *written}
             self._let_go(one for one in known if one[0][: len(prefix)] == prefix)
+            self.balances.forget_below(prefix)
             return (yield from self._backend.drop_below(prefix))
         finally:
             self._adding.release()

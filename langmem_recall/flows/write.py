@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from langgraph.constants import TAG_NOSTREAM
-from langgraph.store.base import GetOp, PutOp
+from langgraph.store.base import NOT_PROVIDED, GetOp, NotProvided, PutOp
 
 from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, InputError, RejectedError, described
@@ -24,6 +24,7 @@ from langmem_recall.flows.quarantine import (
     digest_of,
     pending_of,
     quarantined_value,
+    words_beside,
 )
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.memory.conflicts import is_same
@@ -34,14 +35,21 @@ from langmem_recall.memory.value import (
     check_name,
     checked_text,
     find_entities,
-    labels_of,
+    lasting_phrasings,
     new_memory,
     read_memory,
     revised_value,
     searched_text,
     write_value,
 )
-from langmem_recall.types import TRUST, Memory, MemoryId, Namespace, Source
+from langmem_recall.types import (
+    PHRASING_SOURCES,
+    TRUST,
+    Memory,
+    MemoryId,
+    Namespace,
+    Source,
+)
 from langmem_recall.write_policy import WritePolicy
 
 logger = logging.getLogger(__name__)
@@ -139,19 +147,24 @@ class Writer:
             reinforced = yield from self._reinforce_duplicate(memory, now)
             if reinforced is not None:
                 return reinforced
-        if key is not None and self._quarantine.is_on:
+        if key is None:
+            return (yield from self._put(memory, now, stored=None))
+        if self._quarantine.is_on:
             yield from self._settle(memory.id, now)
         return (yield from self._put(memory, now))
 
-    def correct(self, namespace: Namespace, key: str, text: str, source: Source) -> Plan[Memory]:
+    def correct(
+        self, namespace: Namespace, key: str, text: str, source: Source, asked_as: Sequence[str]
+    ) -> Plan[Memory]:
         """The corrected memory under its old key, the former one as history beside it."""
         now = self._clock()
         current = yield from self._required(namespace, key)
         if _is_history(current):
             raise InputError(f"{key!r} is history. Correct the memory that took its place.")
-        new = new_memory(
-            namespace, key, text, max_text=self._knobs.max_text, source=source, written_at=now
-        )
+        if not asked_as and isinstance(text, str) and source in PHRASING_SOURCES:
+            asked_as = lasting_phrasings(current, text)
+        given = {"source": source, "asked_as": asked_as or None, "written_at": now}
+        new = new_memory(namespace, key, text, max_text=self._knobs.max_text, **given)
         new, verdict = yield from self._admit(new)
         entities = tuple(entity for entity in current.entities if entity in new.text)
         entities = tuple(dict.fromkeys((*entities, *find_entities(new.text))))
@@ -163,7 +176,19 @@ class Writer:
         if corrected.authority < current.authority:
             return (yield from self._put_aside(corrected, LESS_TRUSTED))
         yield from self._settle(current.id, now)
-        return (yield from self._put(corrected, now, current))
+        return (yield from self._put(corrected, now, current, keeps_former=True))
+
+    def phrase(self, namespace: Namespace, key: str, asked_as: Sequence[str]) -> Plan[Memory]:
+        """Note how a memory will be asked for; all else in it stays as it is."""
+        current = yield from self._required(namespace, key)
+        if current.status != "active":
+            raise InputError(f"{key!r} is {current.status}. Only what is in force is asked for.")
+        given: dict[str, Any] = {"source": current.source, "asked_as": asked_as or None}
+        phrased = new_memory(namespace, key, current.text, max_text=len(current.text), **given)
+        phrased, verdict = yield from self._admit(replace(current, asked_as=phrased.asked_as))
+        if verdict.action != "allow":
+            raise RejectedError(searched_text(phrased), verdict.reasons)
+        return (yield from self._revise(current, {"asked_as": phrased.asked_as}))
 
     def confirm(self, namespace: Namespace, key: str) -> Plan[Memory]:
         """Vouch for a memory, or for what was proposed to change in one."""
@@ -228,7 +253,7 @@ class Writer:
                 key = yield from self._free_key(current, FORMER)
                 supersedes = tuple(filter(None, (*current.supersedes, before and before.former)))
                 value = revised_value(current, supersedes=supersedes)
-                yield from self._keeper.put([Write((current.namespace, key), value)])
+                yield from self._keeper.put([Write((current.namespace, key), value, stored=None)])
                 lasting[memory_id] = decision._replace(former=key)
             elif not decision.bars and before is not None and before.bars:
                 yield from self._retire_stand_in(memory_id, before, now)
@@ -255,7 +280,8 @@ class Writer:
         names = [keys] if isinstance(keys, str) else list(keys)
         for key in names:
             check_name("A key", key)
-        self._ledger.credit([(namespace, key) for key in dict.fromkeys(names)], 1 if good else -1)
+        ids = [(namespace, key) for key in dict.fromkeys(names)]
+        self._ledger.credit(ids, 1 if good else -1, self._clock().timestamp())
         if names:
             self._nudge()
 
@@ -337,7 +363,7 @@ class Writer:
     def _admit(self, memory: Memory) -> Plan[tuple[Memory, Verdict]]:
         """The memory without hidden characters, and what the guard says; refused if it rejects."""
         words = searched_text(memory)
-        verdict = yield from self._quarantine.verdict_on(words, labels_of(memory))
+        verdict = yield from self._quarantine.verdict_on(words, words_beside(memory))
         if verdict.action == "reject":
             raise RejectedError(words, verdict.reasons)
         if verdict.text is not None:
@@ -407,24 +433,30 @@ class Writer:
         decision = Decision("approve", reasons, digest_of(accepted), former)
         yield from self._quarantine.write({accepted.id: decision})
         if key == waiting.key:
-            return (yield from self._put(accepted, now))
+            return (yield from self._put(accepted, now, waiting))
         replaced = (yield from memories_at([accepted.id])).get(accepted.id)
-        accepted = yield from self._put(accepted, now, replaced)
+        accepted = yield from self._put(accepted, now, replaced, keeps_former=True)
         yield from self._keeper.remove([waiting.id])
         return accepted
 
-    def _put(self, memory: Memory, now: datetime, replaced: Memory | None = None) -> Plan[Memory]:
+    def _put(
+        self,
+        memory: Memory,
+        now: datetime,
+        stored: Memory | NotProvided | None = NOT_PROVIDED,
+        keeps_former: bool = False,
+    ) -> Plan[Memory]:
         """Store a memory; what it supersedes or takes the place of is history beside it."""
         superseded = [(memory.namespace, key) for key in memory.supersedes]
         formers = [*(yield from memories_at(superseded)).values()] if superseded else []
-        if replaced is not None:
-            key = yield from self._free_key(replaced, FORMER)
-            formers.insert(0, replace(replaced, key=key))
+        if keeps_former and stored:
+            key = yield from self._free_key(stored, FORMER)
+            formers.insert(0, replace(stored, key=key))
             memory = replace(memory, supersedes=(key, *memory.supersedes))
         # What else a value holds stays in it: a decision is bound to it as it was reviewed.
         value = revised_value(memory, supersedes=memory.supersedes)
         writes = [_as_history(former, now) for former in formers if former.superseded_at is None]
-        writes.append(Write(memory.id, value, indexed=memory.status == "active"))
+        writes.append(Write(memory.id, value, memory.status == "active", stored))
         yield from self._keeper.put(writes)
         yield from self._keeper.catch_up()
         return replace(memory, value=value)
@@ -474,7 +506,7 @@ class Writer:
     def _revise(self, memory: Memory, changes: Mapping[str, Any]) -> Plan[Memory]:
         value = revised_value(memory, **changes)
         indexed = memory.status == "active"
-        yield from self._keeper.put([Write(memory.id, value, indexed)])
+        yield from self._keeper.put([Write(memory.id, value, indexed, memory)])
         return read_memory(*memory.id, value, memory.created_at)
 
     def _required(self, namespace: Namespace, key: str) -> Plan[Memory]:

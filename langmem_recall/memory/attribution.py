@@ -20,7 +20,11 @@ from langmem_recall.memory.foreign import LONGEST, Parts, parts_of, pattern, tab
 from langmem_recall.types import Source
 
 MOST = 100_000
-"""Characters of a thread that are looked at, the latest messages first."""
+"""Characters of a thread that are taken apart, the latest messages first."""
+MOST_OUTPUT = 400_000
+"""The same of what tools and memories said: what is missed here would be trusted too much."""
+LONGEST_WORD = 64
+"""Characters of a word; what is longer is a blob."""
 LONG_WORD = 5
 """Longer words than this are never part of a contraction."""
 MOST_SENTENCES = 20
@@ -90,25 +94,17 @@ def source_of(text: str, human_texts: Sequence[str | Parts], untrusted_output: b
     return "agent_inferred"
 
 
-def is_carried(text: str, texts: Sequence[str]) -> bool:
+def is_carried(text: str, texts: Sequence[str], most: int = MOST) -> bool:
     """Whether each sentence of a text is said, in other words at most, by one of some texts."""
-    carried = _carried_sentences(text, texts)
+    carried = _carried_sentences(text, texts, most)
     return bool(carried) and all(carried)
 
 
-def _carried_sentences(text: str, texts: Sequence[str]) -> list[bool]:
+def _carried_sentences(text: str, texts: Sequence[str], left: int = MOST) -> list[bool]:
     """For each sentence of a text whether one of some texts says it; a text said whole is one."""
     if not text.strip() or len(text) > LONGEST:
         return []
-    # As much of a thread as is looked at: the cost of a hostile one is bounded.
-    latest: list[str] = []
-    left = MOST
-    for each in reversed(texts):
-        latest.append(each[: min(LONGEST, left)])
-        left -= len(latest[-1])
-    plain = _plain(text)
-    if any(_plain(each) == plain for each in latest):
-        return [True]
+    plain = _plain(unicodedata.normalize("NFKC", text).casefold())
     wanted, beginnings, free = [], [], _lexicon("free")
     for sentence in _sentences(text):
         statement = pattern("user_said").sub("", sentence)
@@ -118,19 +114,29 @@ def _carried_sentences(text: str, texts: Sequence[str]) -> list[bool]:
         wanted.append((words, about_user))
         longer = (word.text for word in words if word.text not in _subjects())
         beginnings.append([each[:3] for each in longer if len(each) > LONG_WORD])
-    if len(wanted) > MOST_SENTENCES:
-        return []
-    said = []
-    for each in latest:
+    carried = [False] * len(wanted)
+    for each in reversed(texts):
+        each = each[:LONGEST]
         folded = unicodedata.normalize("NFKC", each).casefold()
-        # A quick look, since taking a long thread apart takes a while: inflection keeps beginnings.
-        if any(all(start in folded for start in starts) for starts in beginnings):
-            said.append([clause for part in _sentences(each) for clause in _clauses(part)])
-    return [any(_states(clauses, *sentence) for clauses in said) for sentence in wanted]
+        if _plain(folded) == plain:
+            return [True]
+        if left <= 0 or len(wanted) > MOST_SENTENCES or all(carried):
+            continue
+        # A quick look, since taking a text apart takes a while: inflection keeps beginnings. Only
+        # what passes it counts as read, so that much other output does not hide what was said.
+        near = [all(start in folded for start in starts) for starts in beginnings]
+        if any(near):
+            each = each[:left]
+            left -= len(each)
+            clauses = [clause for part in _sentences(each) for clause in _clauses(part)]
+            for i, (words, about_user) in enumerate(wanted):
+                is_said = near[i] and _states(clauses, words, about_user)
+                carried[i] = carried[i] or is_said
+    return [] if len(wanted) > MOST_SENTENCES else carried
 
 
-def _plain(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).rstrip(".! ")
+def _plain(folded: str) -> str:
+    return " ".join(folded.split()).rstrip(".! ")
 
 
 # --- From text to clauses ---
@@ -187,25 +193,29 @@ def _segments(sentence: str) -> Iterator[list[_Word]]:
     yield words
 
 
-def _words(core: str, is_first: bool) -> Iterator[_Word]:
+def _words(core: str, is_first: bool) -> tuple[_Word, ...]:
     """The words in a chunk between spaces: contractions taken apart."""
+    # The same few words make up a text, and no blob enters the cache.
+    read = _cached_words if len(core) <= LONGEST_WORD else _read_words
+    return read(core, is_first)
+
+
+def _read_words(core: str, is_first: bool) -> tuple[_Word, ...]:
     folded, negated = core.casefold(), tables("attribution")["negated"]
     if not folded:
-        return
+        return ()
     if folded in negated or folded.endswith("n't"):
-        yield from _words(negated.get(folded, folded[:-3]), is_first)
-        yield _Word(NOT)
-        return
+        return (*_words(negated.get(folded, folded[:-3]), is_first), _Word(NOT))
     for suffix, meaning in tables("attribution")["suffixes"].items():
         if folded.endswith(suffix) and len(folded) > len(suffix):
-            yield from _words(core[: -len(suffix)], is_first)
-            yield from _words(meaning, is_first=False)
-            return
+            return (*_words(core[: -len(suffix)], is_first), *_words(meaning, is_first=False))
     if folded in _lexicon("self", "not"):
-        yield _Word(SELF if folded in _lexicon("self") else NOT)
-    else:
-        is_name = not folded.isalpha() or (core[0].isupper() and not is_first)
-        yield _Word(folded, not is_name)
+        return (_Word(SELF if folded in _lexicon("self") else NOT),)
+    is_name = not folded.isalpha() or (core[0].isupper() and not is_first)
+    return (_Word(folded, not is_name),)
+
+
+_cached_words = lru_cache(maxsize=4_096)(_read_words)
 
 
 @lru_cache(maxsize=4_096)

@@ -74,23 +74,26 @@ def conflicts(
     return pairs
 
 
-def is_denied(memory: Memory, said: Sequence[str]) -> bool:
-    """Whether something said in the conversation contradicts a memory about the same matter."""
-    if memory.kind == "episodic":
-        return False
-    stored = _read(memory.text)
-    other_words = stored.particulars | _lexicon("common") | _lexicon("negations")
-    matter = set(stored.words) - other_words
+def denied(memories: Sequence[Memory], said: Sequence[str]) -> list[bool]:
+    """For each memory whether something said contradicts it, on the same matter."""
+    ignored = _lexicon("common") | _lexicon("negations")
+    stored = [_read(memory.text) for memory in memories]
+    matters = [set(reading.words) - reading.particulars - ignored for reading in stored]
+    # Most words of a matter, two at least, are about it.
+    needed = [max(2, (len(matter) + 1) // 2) for matter in matters]
+    open_places = {i for i, memory in enumerate(memories) if memory.kind != "episodic"}
+    found = [False] * len(memories)
     for text in said:
         for sentence in _SENTENCE.findall(text[:READ_CHARS]):
             if sentence.rstrip().endswith("?"):
                 continue
             stated = _read(sentence)
-            shared = len(matter.intersection(stated.words))
-            # Most words of a matter, two at least, are about it.
-            if shared >= 2 and 2 * shared >= len(matter) and _contradict(stored, stated):
-                return True
-    return False
+            words = set(stated.words)
+            for i in list(open_places):
+                if len(matters[i] & words) >= needed[i] and _contradict(stored[i], stated):
+                    open_places.remove(i)
+                    found[i] = True
+    return found
 
 
 class _Reading(NamedTuple):

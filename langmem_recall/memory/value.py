@@ -151,6 +151,25 @@ def plain_value(memory: Memory) -> dict[str, Any]:
     return value
 
 
+def usable_phrasings(field: Any) -> list[str]:
+    """Those of some phrasings that a memory may have, each in one line."""
+    parts = field if isinstance(field, list | tuple) else ()
+    usable = dict.fromkeys(_one_line(part) for part in parts if _is_phrasing(part))
+    return list(usable)[:MOST_PHRASINGS]
+
+
+def lasting_phrasings(memory: Memory, text: str) -> list[str]:
+    """The phrasings of a memory that a corrected text leaves valid.
+
+    They are about what the former text was about: they last where most words of both texts are the
+    same, and none of the words that the correction took away is in them.
+    """
+    before, after = set(tokens(memory.text)), set(tokens(text))
+    gone = before - after
+    is_alike = 2 * len(before & after) >= len(before | after)
+    return [each for each in memory.asked_as if is_alike and gone.isdisjoint(tokens(each))]
+
+
 def phrasing_found(memory: Memory, cue: str) -> str | None:
     """The phrasing that shares most words with a cue, of those that share what the text lacks."""
     lacking = set(tokens(cue)).difference(tokens(memory.text))
@@ -326,8 +345,12 @@ def new_memory(
             given[name] = tuple(dict.fromkeys(map(clean, parts)))
         elif isinstance(field, str):
             given[name] = cleaned(field) or None
-    if given.get("source") not in PHRASING_SOURCES:
-        given.pop("asked_as", None)
+    if given.get("asked_as") and given.get("source") not in PHRASING_SOURCES:
+        raise InputError(
+            f"asked_as needs a source that may say how a memory is asked for, got "
+            f"{given.get('source', 'unknown')}. Pass source= as one of "
+            f"{', '.join(sorted(PHRASING_SOURCES))}, or leave asked_as out."
+        )
     start, end = given.get("valid_from"), given.get("valid_until")
     if start and end and start >= end:
         raise InputError(f"valid_from {start} must lie before valid_until {end}.")
@@ -434,11 +457,6 @@ def _texts(field: Any) -> tuple[str, ...]:
     return tuple(part if isinstance(part, str) else _spelt(_bounded(part)) for part in parts)
 
 
-def _phrasings(field: Any) -> tuple[str, ...]:
-    parts = field if isinstance(field, list | tuple) else ()
-    return tuple(_one_line(part) for part in parts if _is_phrasing(part))[:MOST_PHRASINGS]
-
-
 def _time(field: Any) -> datetime | None:
     if isinstance(field, datetime):
         return aware(field)
@@ -460,7 +478,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("entities", "tags"), _texts),
     **dict.fromkeys(("valid_from", "valid_until"), _time),
     **dict.fromkeys(("supersedes", "derived_from"), _texts),
-    "asked_as": _phrasings,
+    "asked_as": lambda field: tuple(usable_phrasings(field)),
     "pinned": partial(is_, True),
     "status": partial(_choice, STATUSES, "active"),
     "superseded_at": _time,

@@ -21,8 +21,9 @@ from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.effects import Embed, Host, run
 from langmem_recall.observe import monitor
 from langmem_recall.observe.monitor import HealthWarning, Warnings, warn
-from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy, RelevanceModel
+from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy
 from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution
+from langmem_recall.ranking.evidence import DENSE, chance
 from langmem_recall.stores.backend import backend_of
 from langmem_recall.stores.recall_store import Caching
 from langmem_recall.types import Namespace, Recall
@@ -144,8 +145,6 @@ class Facts(NamedTuple):
         """Why words do not count, and what to do about it; None where they do."""
         if self.policy.blend == "similarity":
             return "the policy's blend is similarity, which reads no words; choose another policy"
-        if not self.policy.relevance.coverage:
-            return "RelevanceModel.coverage is 0; its default is 5"
         if self.survey and not self.survey.has_words:
             return (
                 f"{self.survey.searched:,} memories are more than RecallStore keeps the words of; "
@@ -228,8 +227,6 @@ class Panel(NamedTuple):
 
     language: str
     null: NullDistribution
-    neutral: float
-    """The cosine that says neither yes nor no."""
     trigger: float | None
     """The cosine that alone reaches the trigger; above 1, words must agree; None: it is off."""
     floor: float | None
@@ -237,37 +234,29 @@ class Panel(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; None where no number can be given."""
-        mean, sd, is_measured = self.null
-        record = self._asdict() | {"mean": mean, "sd": sd, "cap": self.null.cap}
+        record = self._asdict() | {"mean": self.null.mean, "sd": self.null.sd}
         del record["null"]
         infinite = {name: None for name, field in record.items() if field == math.inf}
-        return record | infinite | {"measured": is_measured}
+        return record | infinite | {"measured": self.null.measured}
 
 
 def panels_of(facts: Facts) -> Iterator[Panel]:
     """The null distribution by language; the assumed one where none was measured."""
-    policy, model = facts.policy, facts.policy.relevance
     for language, measured in (facts.calibration.nulls or {"any": None}).items():
         null = measured or DEFAULT_NULL
         trigger, floor = (
-            cosine_alone(level, facts.searched, null, model) if level else None
-            for level in (policy.trigger, policy.floor)
+            cosine_alone(level, facts.searched, null) if level else None
+            for level in (facts.policy.trigger, facts.policy.floor)
         )
-        neutral = null.mean + model.neutral * (1.0 - null.mean)
-        yield Panel(language, null, neutral, trigger, floor)
+        yield Panel(language, null, trigger, floor)
 
 
-def cosine_alone(
-    relevance: float, memories: int, null: NullDistribution, model: RelevanceModel
-) -> float:
-    """The cosine at which a memory without a thread or a word in common has this relevance."""
-    if relevance >= 1.0 or not model.dense:
+def cosine_alone(relevance: float, memories: int, null: NullDistribution) -> float:
+    """The cosine by which a lone memory has this relevance for three words that it has not."""
+    if relevance >= 1.0:
         return math.inf
-    log_odds = math.log(relevance / (1.0 - relevance))
-    chance = model.bias + model.crowding * math.log(max(memories, 1))
-    # With nothing beside it in a thread, a memory is its own thread's best evidence.
-    own = (model.softness * log_odds + chance) / (1.0 + model.thread)
-    return null.mean + null.sd * (own / model.dense + model.neutral * null.cap)
+    evidence = math.log(relevance / (1.0 - relevance))
+    return null.mean + null.sd * (evidence / DENSE + chance(max(memories, 1)))
 
 
 # --- the diagnosis --------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ RECALL = "recall"
 FEEDBACK = "feedback"
 """Kinds of records in a log."""
 
-UNRANKED_GATES = frozenset({"tenant", "status", "validity", "expired", "task"})
+UNRANKED_GATES = frozenset({"tenant", "status", "validity", "expired", "task", "time"})
 """Gates that drop a candidate before it is scored, so that it has no rank."""
 
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
@@ -53,13 +53,13 @@ _OPTIONAL = (
 _EMPTY = (*(None,) * 7, *((),) * 4, *(False,) * 2)
 _WORDS = frozenset({"thread_id", "turn", "speaker", "tags", "entities"})
 """Those in which a user's own words may stand."""
-_FINDINGS = ("dense_rank", "lexical_rank", "similarity", "standing")
+_FINDINGS = ("dense_rank", "lexical_rank", "similarity", "standing", "found_as")
 """Fields of a candidate that are recorded where they are known."""
 _UNUSED = Usage()
 _NUMBERS = (
     '"confidence": %.6f, "salience": %.6f, "evidence": {{{}}}, "signals": {{{}}}, "score": %.6f'
 ).format(
-    ", ".join(f'"{name}": %.6f' for name in Evidence._fields),
+    ", ".join(f'"{name}": %{"d" if name == "alone" else ".6f"}' for name in Evidence._fields),
     ", ".join(f'"{name}": %.6f' for name in Signals._fields),
 )
 """Written in one go: rounded one by one and dumped, a record takes twice as long to write."""
@@ -119,6 +119,7 @@ def to_json(
         "policy": {"name": name, "fingerprint": fingerprint, **recorded},
         "budget": trace.budget_tokens,
         "tokens": trace.tokens,
+        **({"gave_way": trace.gave_way} if trace.gave_way else {}),
         "compacted": trace.compacted,
         "conflicts": trace.conflicts,
         "timings": {stage: round(1e3 * s, _DIGITS) for stage, s in trace.timings.items()},
@@ -177,6 +178,7 @@ def _candidate_json(scored: Scored, with_text: bool, outcome: str) -> str:
     evidence = [math.nan if number is None else number for number in candidate.evidence]
     shares = (memory.confidence, memory.salience)
     numbers = _NUMBERS % (*shares, *evidence, *scored.signals, scored.score)
+    numbers = numbers.replace(', "alone": 0}', "}", 1)
     if candidate.dense_rank is not None:
         numbers += f', "dense_rank": {candidate.dense_rank}'
     if candidate.lexical_rank is not None:
@@ -191,6 +193,8 @@ def _candidate_json(scored: Scored, with_text: bool, outcome: str) -> str:
         rest = f'"usage": {_encode(rounded)}'
     if candidate.standing is not None:
         rest += f', "standing": {quoted(candidate.standing)}'
+    if candidate.found_as is not None and with_text:
+        rest += f', "found_as": {quoted(candidate.found_as)}'
     optional = _optional(memory)
     if optional != _EMPTY:
         for name, field, empty in zip(_OPTIONAL, optional, _EMPTY, strict=True):
@@ -230,6 +234,7 @@ def from_dict(record: Mapping[str, Any]) -> Recall:
             "at": aware(datetime.fromisoformat(record["at"])),
             "timings": {stage: ms / 1e3 for stage, ms in record["timings"].items()},
             "budget_tokens": record["budget"],
+            "gave_way": record.get("gave_way", 0),
         }
         dropped, places = [], {}
         for candidate in record["candidates"]:
@@ -286,7 +291,7 @@ def _scored(record: Mapping[str, Any]) -> dict[str, Any]:
             "memory": {"text": ""} | dict(record) | shares,
             "evidence": {
                 name: evidence[name] if name in ("dense", "bm25") else _number(evidence[name])
-                for name in Evidence._fields
+                for name in evidence
             },
             "usage": record["usage"],
             **{name: record.get(name) for name in _FINDINGS},

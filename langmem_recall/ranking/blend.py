@@ -20,6 +20,10 @@ from langmem_recall.ranking.signals import (
 from langmem_recall.types import Candidate, Temporal
 
 RRF_K = 60
+LEAST_SPREAD = 1e-4
+"""Signals that differ by less say the same: stretched to 0 and 1, noise would decide."""
+MOMENT_HOURS = 1 / 60
+"""Memories written or used within this time are equally recent, whatever the half-life."""
 
 
 def blend(
@@ -30,23 +34,29 @@ def blend(
     policy: RecallPolicy,
     temporal: Temporal | None = None,
 ) -> FloatArray:
-    """The score of each candidate under the policy's formula."""
-    if policy.blend == "bounded":
-        return bounded(candidates, signals, ages_hours, policy, temporal)
-    if policy.blend == "product":
-        return np.asarray(signals[SIMILARITY] + signals[IMPORTANCE] * signals[RECENCY])
-    if policy.blend == "interpolated":
-        ranks = reciprocal_ranks(candidates)
-        return interpolated(ranks, signals[IMPORTANCE], ages_hours, uses, policy.interpolation)
+    """The score of each candidate under the policy's formula, moved by what came of its use."""
     if policy.blend == "similarity":
         # The store's own scores; a memory without one comes after all that have one.
         found = [(each.evidence.dense, each.evidence.relevance) for each in candidates]
         return np.array([relevance - 3.0 if dense is None else dense for dense, relevance in found])
-    weights, signals = _weights(candidates, policy), signals[: TRUST + 1]
-    if policy.blend == "minmax":
-        return np.asarray((weights * min_max(signals)).sum(axis=0))
-    total, summed = weights.sum(axis=0), (weights * signals).sum(axis=0)
-    return np.asarray(np.divide(summed, total, out=np.zeros_like(summed), where=total > 0))
+    if policy.blend == "bounded":
+        scores = bounded(candidates, signals, ages_hours, policy, temporal)
+    elif policy.blend == "product":
+        scores = signals[SIMILARITY] + signals[IMPORTANCE] * signals[RECENCY]
+    elif policy.blend == "interpolated":
+        ranks = reciprocal_ranks(candidates)
+        scores = interpolated(ranks, signals[IMPORTANCE], ages_hours, uses, policy.interpolation)
+    else:
+        # The weights as given: a floor on the sum means what the user wrote.
+        weighed = signals[: TRUST + 1]
+        if policy.blend == "minmax":
+            weighed = min_max(weighed, policy.half_life_hours)
+        scores = (_weights(candidates, policy) * weighed).sum(axis=0)
+    # A step for each net outcome, within bounds.
+    merits = [candidate.usage.merit for candidate in candidates]
+    return np.asarray(
+        scores * (1.0 + policy.feedback_step * np.array(merits)) if any(merits) else scores
+    )
 
 
 def bounded(
@@ -66,21 +76,21 @@ def bounded(
     elif temporal is not None and temporal.mode == "first":
         boosts[0] = policy.current_recency * weights[RECENCY] * (1.0 - signals[RECENCY])
     elif temporal is not None:
-        meant = [_is_within(candidate, temporal) for candidate in candidates]
+        meant = [temporal.includes(candidate.memory.written_at) for candidate in candidates]
         boosts[0] = policy.window_boost * np.array(meant)
-    scores = np.asarray(base * (1.0 + boosts.sum(axis=0)))
-    # What came of using a memory moves its score: a step for each net outcome, within bounds.
-    merits = [candidate.usage.merit for candidate in candidates]
-    return scores * (1.0 + policy.feedback_step * np.array(merits)) if any(merits) else scores
+    return np.asarray(base * (1.0 + boosts.sum(axis=0)))
 
 
-def min_max(signals: FloatArray) -> FloatArray:
-    """Each row min-maxed to [0, 1]; 0.5 throughout where all values are the same."""
+def min_max(signals: FloatArray, half_life_hours: float) -> FloatArray:
+    """Each row min-maxed to [0, 1]; 0.5 throughout where all values are practically the same."""
     if not signals.shape[1]:
         return signals
     low = signals.min(axis=1, keepdims=True)
-    span = signals.max(axis=1, keepdims=True) - low
-    return np.where(span > 0, (signals - low) / np.where(span > 0, span, 1.0), 0.5)
+    spread = signals.max(axis=1, keepdims=True) - low
+    least = np.full_like(spread, LEAST_SPREAD)
+    # Ten facts written in a burst are told apart by nothing but the clock's last digits.
+    least[RECENCY] = max(LEAST_SPREAD, 1.0 - 0.5 ** (MOMENT_HOURS / half_life_hours))
+    return np.where(spread > least, (signals - low) / np.maximum(spread, least), 0.5)
 
 
 def interpolated(
@@ -102,9 +112,13 @@ def interpolated(
 def reciprocal_ranks(candidates: Sequence[Candidate]) -> FloatArray:
     """RRF over the channels that ranked anything, as a share of the best sum possible."""
     sums, channels = np.zeros(len(candidates)), 0
+    # Shares of the cue's names: many memories have all of them, and all of those are first.
+    shares = np.sort([-candidate.evidence.entity for candidate in candidates])
+    named = [candidate.evidence.entity for candidate in candidates]
     for ranks in (
         [candidate.dense_rank for candidate in candidates],
         [candidate.lexical_rank for candidate in candidates],
+        [int(np.searchsorted(shares, -share)) + 1 if share > 0 else None for share in named],
     ):
         if any(ranks):
             sums += [0.0 if rank is None else 1.0 / (RRF_K + rank) for rank in ranks]
@@ -120,10 +134,3 @@ def _weights(candidates: Sequence[Candidate], policy: RecallPolicy) -> FloatArra
         return np.array(row(policy.weights))[:, None]
     tiers, usual = policy.tiers, policy.weights
     return np.array([row(tiers.get(each.memory.kind, usual)) for each in candidates]).T
-
-
-def _is_within(candidate: Candidate, temporal: Temporal) -> bool:
-    written, start, end = candidate.memory.written_at, temporal.start, temporal.end
-    if written is None or (start is None and end is None):
-        return False
-    return (start is None or written >= start) and (end is None or written < end)

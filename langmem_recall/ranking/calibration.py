@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -17,11 +18,21 @@ class NullDistribution(NamedTuple):
     mean: float
     sd: float
     measured: bool = True
+    center: tuple[float, ...] = ()
+    """Mean of the panel's statements, each of length 1; empty where it is not known."""
+    quick: bool = False
+    """Whether the embedder takes next to no time for a text."""
 
-    @property
-    def cap(self) -> float:
-        """Standardised similarity of a text with itself: how far this embedder can reach."""
-        return (1.0 - self.mean) / self.sd
+    def mean_of(self, vector: Sequence[float]) -> float:
+        """What a cue with this vector has with unrelated statements, on average.
+
+        Some cues are near to anything, questions to other questions and first person to first
+        person: measured by the mean of all, those would always find something.
+        """
+        norm = math.hypot(*vector)
+        if len(self.center) != len(vector) or not 0.0 < norm < math.inf:
+            return self.mean
+        return float(np.dot(self.center, vector)) / norm
 
 
 DEFAULT_NULL = NullDistribution(mean=0.10, sd=0.08, measured=False)
@@ -60,4 +71,6 @@ def measure(questions: ArrayLike, statements: ArrayLike) -> NullDistribution | N
     cosines = units[0] @ units[1].T
     unrelated = cosines[~np.eye(len(cosines), dtype=bool)]
     mean, sd = float(unrelated.mean()), float(unrelated.std())
-    return NullDistribution(mean, sd) if sd > MINIMUM_SD and mean < 1.0 - MINIMUM_SD else None
+    if sd <= MINIMUM_SD or mean >= 1.0 - MINIMUM_SD:
+        return None
+    return NullDistribution(mean, sd, center=tuple(units[1].mean(axis=0).tolist()))

@@ -12,17 +12,22 @@ from langmem_recall.ranking.arrays import BoolArray, Column
 from langmem_recall.ranking.lexical import LexicalIndex
 from langmem_recall.ranking.threads import Links, ThreadOrder, lay_out, make_links
 from langmem_recall.text.temporal import MONTHS
-from langmem_recall.text.tokens import tokens
+from langmem_recall.text.tokens import is_identifier, tokens
 from langmem_recall.types import Memory, MemoryId, Namespace
 
-TRAITS_VERSION = 4
+TRAITS_VERSION = 6
 """Raised whenever `traits_of` reads a text differently, so that persisted traits are made anew."""
 
 LARGEST_TURN = 2**53
 """Beyond it floats no longer tell neighbours apart."""
-TIMED, NUMBERED, PINNED = 1, 2, 4
+TIMED, NUMBERED, PINNED, CODED = 1, 2, 4, 8
 WORDS_REACH = 100_000
 """Characters of a text whose words are read: all that `remember` stores unless told otherwise."""
+
+DATE_TERMS = frozenset(
+    [*tokens(" ".join(MONTHS)), *map(str, range(1, 32)), *map(str, range(1900, 2100))]
+)
+"""Days, months and years as terms."""
 
 _WEEKDAY = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
 _MONTH = (
@@ -63,7 +68,7 @@ class Traits(NamedTuple):
     """Place within the thread."""
     speaker: str | None = None
     flags: int = 0
-    """TIMED, NUMBERED: whether the text speaks of a time, of a number; PINNED."""
+    """TIMED, NUMBERED, CODED: whether it speaks of a time, a number, an identifier; PINNED."""
     supersedes: tuple[MemoryId, ...] = ()
     """Ids that this memory supersedes; its own id when it is itself superseded."""
 
@@ -71,10 +76,10 @@ class Traits(NamedTuple):
 def traits_of(memory: Memory) -> Traits:
     """Digest a memory once, when it is written or first seen."""
     text, when = memory.text[:WORDS_REACH], memory.written_at
-    # A memory is also found by its date, where it is declared, by names and tags, and as asked.
+    # A memory is also found by names and tags, as asked, and by its date, where it is declared.
+    terms = tokens(" ".join([text, *memory.entities, *memory.tags, *memory.asked_as]))
     date = f"{when.day} {MONTHS[when.month - 1]} {when.year}" if memory.dated and when else ""
-    parts = (date, text, *memory.entities, *memory.tags, *memory.asked_as)
-    words = " ".join(part for part in parts if part)
+    terms = [*dated_terms(tokens(date)), *terms, *dated_terms(DATE_TERMS.intersection(terms))]
     superseded = [(memory.namespace, key) for key in memory.supersedes]
     if memory.status == "superseded":
         superseded.append(memory.id)
@@ -82,16 +87,25 @@ def traits_of(memory: Memory) -> Traits:
     if memory.thread_id is not None and isinstance(memory.turn, int):
         position = float(min(max(memory.turn, -LARGEST_TURN), LARGEST_TURN))
     return Traits(
-        terms=tokens(words),
+        terms=terms,
         # With the namespace, so that equal thread names of two users stay apart.
         thread=None if memory.thread_id is None else repr((memory.namespace, memory.thread_id)),
         position=position,
         speaker=memory.speaker.casefold() if memory.speaker else None,
         flags=TIMED * is_timed(text)
         | NUMBERED * bool(_NUMBER.search(text))
-        | PINNED * memory.pinned,
+        | PINNED * memory.pinned
+        | CODED * any(map(is_identifier, terms)),
         supersedes=tuple(superseded),
     )
+
+
+def dated_terms(terms: Iterable[str]) -> list[str]:
+    """The terms of dates as they are found in when a memory was written too, not in its text alone.
+
+    "Due in March?" is no question for all that was written in March.
+    """
+    return [f"@{term}" if term in DATE_TERMS else term for term in terms]
 
 
 def is_timed(text: str) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,11 +22,11 @@ def without_duplicates(
 ) -> tuple[list[int], list[Drop]]:
     """Indices of memories unlike every better one, and near-duplicates with their reason."""
     near = np.tril(likeness >= policy.duplicate_similarity, k=-1)
-    distinct, dropped = list[int](), list[Drop]()
+    distinct, dropped, read = list[int](), list[Drop](), cache(_read)
     for i, scored in enumerate(ranked):
         better = (j for j in np.flatnonzero(near[i]).tolist() if j in distinct)
         text = scored.memory.text
-        match = next((j for j in better if _same_particulars(text, ranked[j].memory.text)), None)
+        match = next((j for j in better if _agree(read(text), read(ranked[j].memory.text))), None)
         if match is None or scored.memory.pinned:
             distinct.append(i)
         else:
@@ -33,14 +35,21 @@ def without_duplicates(
     return distinct, dropped
 
 
-def _same_particulars(text: str, other: str) -> bool:
+class _Reading(NamedTuple):
+    words: set[str]
+    particulars: set[str]
+
+
+def _read(text: str) -> _Reading:
+    found = _WORD.findall(text)
+    named = (word for word in found if word[0].isupper() or any(map(str.isdigit, word)))
+    particulars = {word.casefold() for word in named} - STOP_WORDS
+    return _Reading({word.casefold() for word in found}, particulars)
+
+
+def _agree(one: _Reading, other: _Reading) -> bool:
     """Whether names and numbers agree: "budget 5,000" and "budget 7,000" are no duplicates."""
-    words, particulars = list[set[str]](), list[set[str]]()
-    for found in (_WORD.findall(text), _WORD.findall(other)):
-        words.append({word.casefold() for word in found})
-        named = (word for word in found if word[0].isupper() or any(map(str.isdigit, word)))
-        particulars.append({word.casefold() for word in named} - STOP_WORDS)
-    return particulars[0] <= words[1] and particulars[1] <= words[0]
+    return one.particulars <= other.words and other.particulars <= one.words
 
 
 def mmr(scores: FloatArray, likeness: FloatArray, balance: float) -> list[int]:

@@ -1,22 +1,74 @@
-"""From a cue and a catalog to one absolute relevance per memory."""
+"""From a cue and a catalog to one absolute relevance per memory.
+
+    relevance = sigmoid(score)
+    a memory that stands alone:  score = f + WORDS * min(c^3, surprise / WORDS) - STRAY * c
+                                 f     = DENSE * (z - chance(N) + SUPPORT * support)
+    one in a conversation:       score = g(z and c with its neighbours') + THREAD * best g of the
+                                         thread
+                                 g     = DENSE * (z - chance(N)) + WORDS * (c - EXPECTED)
+    both:  + LENGTH * ln((1 + terms) / 4), fewer terms than four; - OTHER, - NO_ANSWER
+
+z is the cosine in standard deviations above what the cue has with unrelated statements, c the
+share of the cue's IDF mass that the memory contains. In a conversation the words of a question are
+expected in what answers it, and missing ones count against a memory. A note is asked for in any
+words: missing ones say nothing, and only a match that chance does not explain counts.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
-from langmem_recall.policy import RelevanceModel
 from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArray
 from langmem_recall.ranking.calibration import NullDistribution
-from langmem_recall.ranking.catalog import NUMBERED, TIMED, Catalog
-from langmem_recall.ranking.threads import Links, ThreadOrder, make_links
-from langmem_recall.text.tokens import STOP_WORDS, Word, read_words, tokens
+from langmem_recall.ranking.catalog import CODED, NUMBERED, TIMED, Catalog
+from langmem_recall.ranking.threads import Links, ThreadOrder
+from langmem_recall.text.tokens import STOP_WORDS, Word, is_identifier, read_words, tokens
 
+DENSE = 0.5
+"""Log-odds of a standard deviation of similarity."""
+WORDS = 5.0
+"""Log-odds of all of the cue's words; 5 to 1 against `DENSE` ranks best in conversations."""
+EXPECTED = 0.46
+"""Share of a question's words that says neither yes nor no in a conversation."""
+STRAY = 0.5
+"""Taken off for a word or two in common: most memories of a large store have that by chance."""
+WHOLE = 0.99
+"""Share of a cue's words from which a memory has all of them."""
+BACKGROUND = 50
+"""Memories that a store is thought to have besides its own: else a lone one has no rare words."""
+SUPPORT, SUPPORTERS = 0.6, 5
+"""Weight of what the next best memories reach beyond chance, and how many of them. It tells a cue
+on the store's subjects from a stray one, and needs no more of a store than its best few."""
+TAIL = 1.3
+"""How much further out the best of many unrelated memories lies than under a normal distribution;
+with less, far cues bring something more often the more is stored."""
+NO_DENSE = -0.6
+"""Dense evidence of a memory that was not measured: words alone must cover nearly all of a cue."""
+LENGTH, TERMS = 0.6, 4
+"""Fewer terms than these say less of what is meant."""
+NAME_WEIGHT, CODE_WEIGHT = 2.0, 6.0
+"""How much more a name or number, and an identifier, counts among a cue's words."""
+PREVIOUS, FOLLOWING = 0.5, 0.25
+"""Share of the neighbours' cosines in a memory's own: an answer follows its question."""
+EARLIER, LATER, REACH = 0.75, 0.6, 6
+"""What a word said one memory earlier or later in the thread is worth, its powers further away."""
+THREAD = 0.3
+"""Weight of the best evidence anywhere in the thread."""
+OTHER = 2.5
+"""Taken off when the cue names one known speaker and the memory is another's, or identifiers and it
+has only others: texts that differ in a code are alike to embedders."""
+NO_ANSWER = 1.0
+"""Taken off when the cue asks when or how many and the memory has no time or number."""
+NOTHING_ASKED = -9.0
+"""The score where there is nothing to go by: no terms in the cue, or no evidence at all."""
 FLAT = 60.0
 """Evidence beyond which relevance no longer changes, so that no exponential overflows."""
 COMMON_SHARE = 0.05
@@ -52,6 +104,10 @@ class LexicalMatch(NamedTuple):
     """Share of the part's IDF mass that a memory has by its own words."""
     coverage: FloatArray
     """The same with the words of its thread."""
+    surprise: FloatArray
+    """How unlikely it is, in natural units, that any of the memories has these words by chance."""
+    misnamed: FloatArray
+    """1.0 where a memory has identifiers, and none of the part's."""
     bm25: FloatArray
     entity: FloatArray
 
@@ -66,6 +122,8 @@ class EvidenceTable(NamedTuple):
     entity: FloatArray
     episode: FloatArray
     relevance: FloatArray
+    alone: IntArray
+    """Of rows without neighbours the part, from 1; 0 of others."""
 
 
 class Window:
@@ -121,7 +179,7 @@ class Window:
         return Links._make(column[self._places] for column in whole)
 
 
-def read_part(text: str, catalog: Catalog, model: RelevanceModel, strip_names: bool) -> Part:
+def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
     """Read one part of a cue: its terms, names, speaker and what kind of answer it wants."""
     words = read_words(text)
     mentions = _speaker_mentions(words, catalog) if catalog.speakers else {}
@@ -136,7 +194,9 @@ def read_part(text: str, catalog: Catalog, model: RelevanceModel, strip_names: b
         text=text,
         dense_text=_without_common_names(text, words, mentions, catalog) if strip_names else text,
         repeats=repeats,
-        weights=dict.fromkeys(repeats, 1.0) | dict.fromkeys(names, model.name_weight),
+        weights=dict.fromkeys(repeats, 1.0)
+        | dict.fromkeys(names, NAME_WEIGHT)
+        | dict.fromkeys(filter(is_identifier, repeats), CODE_WEIGHT),
         names=dict.fromkeys(names, 1.0),
         speaker=catalog.speakers[speakers.pop()] if len(speakers) == 1 else None,
         flags=TIMED * bool(_WHEN.search(text)) | NUMBERED * bool(_COUNT.search(text)),
@@ -178,9 +238,7 @@ def _without_common_names(
     return stripped if any(map(str.isalnum, stripped)) else text
 
 
-def match_words(
-    catalog: Catalog, part: Part, model: RelevanceModel, detailed: bool = True
-) -> LexicalMatch:
+def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalMatch:
     """Lexical evidence of every row for one part of a cue.
 
     Relevance does without BM25 and the entity share: `detailed` is for traces and rank fusion.
@@ -190,15 +248,23 @@ def match_words(
     masses = idfs * np.array(list(part.weights.values()))
     total = masses.sum()
     found = lexical.scan(part.weights)
-    nothing = _zeros(catalog.rows)
+    nothing = misnamed = _zeros(catalog.rows)
+    codes = [place for place, term in enumerate(part.weights) if is_identifier(term)]
+    if codes:
+        misnamed = (catalog.flags.values & CODED > 0).astype(np.float64)
+        misnamed[found.rows[np.isin(found.term_of, codes)]] = 0.0
     if not len(found.rows) or total <= 0:
-        return LexicalMatch(nothing, nothing, nothing, nothing)
+        return LexicalMatch(nothing, nothing, nothing, misnamed, nothing, nothing)
     shares = masses / total
     own: FloatArray = np.bincount(found.rows, shares[found.term_of], catalog.rows)  # type: ignore[assignment]
+    # ln(1 / chance that an unrelated memory has the word), less ln of how many could have it.
+    rarity = idfs + math.log((catalog.size + BACKGROUND) / (catalog.size + 1))
+    rare: FloatArray = np.bincount(found.rows, rarity[found.term_of], catalog.rows)  # type: ignore[assignment]
+    surprise = np.maximum(rare - math.log(catalog.size + 1), 0.0)
     coverage = own
     order = catalog.thread_order()
     if order.has_neighbours:
-        shifts, worths = _reach(model)
+        shifts, worths = _LENDING
         places = order.place[found.rows]
         targets = np.minimum(np.maximum(places + shifts, 0), catalog.rows - 1)
         near = order.thread[targets] == order.thread[places]
@@ -208,10 +274,10 @@ def match_words(
         lent[cells] = worths.repeat(len(places)).reshape(targets.shape)[near]
         coverage = (shares @ lent.reshape(len(shares), -1))[order.place]
     if not detailed:
-        return LexicalMatch(own, coverage, nothing, nothing)
+        return LexicalMatch(own, coverage, surprise, misnamed, nothing, nothing)
     bm25 = lexical.bm25(found, idfs * np.array(list(part.repeats.values())))
     entity = lexical.coverage(part.names) if part.names else nothing
-    return LexicalMatch(own, coverage, bm25, entity)
+    return LexicalMatch(own, coverage, surprise, misnamed, bm25, entity)
 
 
 @lru_cache(maxsize=16)
@@ -222,14 +288,37 @@ def _zeros(count: int) -> FloatArray:
     return zeros
 
 
-@cache
-def _reach(model: RelevanceModel) -> tuple[IntArray, FloatArray]:
+def _lending() -> tuple[IntArray, FloatArray]:
     """How far a word reaches in its thread and what it is worth there, weakest first."""
-    distances = range(1, model.reach + 1)
-    lends = [(model.earlier**distance, distance) for distance in distances]
-    lends += [(model.later**distance, -distance) for distance in distances]
+    distances = range(1, REACH + 1)
+    lends = [(EARLIER**distance, distance) for distance in distances]
+    lends += [(LATER**distance, -distance) for distance in distances]
     worths, shifts = zip(*sorted([*lends, (1.0, 0)]), strict=True)
     return np.array(shifts, np.int32)[:, None], np.array(worths)[:, None]
+
+
+_LENDING = _lending()
+
+
+@lru_cache(maxsize=1024)
+def chance(count: int, rank: int = 1) -> float:
+    """What the best of so many unrelated memories reaches, or the one of another rank.
+
+    In standard deviations: Blom's approximation of normal order statistics, a little softer, with a
+    heavier tail. It is the only thing that the size of a store changes.
+    """
+    return TAIL * NormalDist().inv_cdf(1.0 - min((rank - 0.44) / (count + 3), 0.98))
+
+
+def support(z: FloatArray, count: int) -> float:
+    """How far the next best memories are above what chance gives them, none if they are not."""
+    known = z[~np.isnan(z)]
+    most = min(SUPPORTERS + 1, len(known))
+    if most < 2:
+        return 0.0
+    best = np.sort(np.partition(known, len(known) - most)[-most:])[-2::-1]
+    surplus = sum(value - chance(count, rank) for rank, value in enumerate(best.tolist(), 2))
+    return max(float(surplus) / SUPPORTERS, 0.0)
 
 
 def score_evidence(
@@ -238,19 +327,39 @@ def score_evidence(
     matches: Sequence[LexicalMatch],
     cosines: FloatArray | None,
     null: NullDistribution,
-    model: RelevanceModel,
     unseen_cosine: float | None = None,
+    vectors: Sequence[Sequence[float]] | None = None,
 ) -> EvidenceTable:
     """Evidence and relevance of every row; a row's best part speaks for it.
 
-    `cosines` has a row per part, NaN where a memory was not measured; None when there is no
-    dense channel at all. `unseen_cosine` is the most that an unmeasured memory can have.
+    Args:
+        view: The rows.
+        parts: The parts of the cue.
+        matches: What the words of each part find.
+        cosines: A row per part, NaN where a memory was not measured; None: no dense channel.
+        null: What unrelated texts have under this embedder.
+        unseen_cosine: The most that an unmeasured memory can have.
+        vectors: Of each part, where they are known; then each part has a mean of its own.
     """
-    dense = [None] * len(parts) if cosines is None else list(cosines)
-    tables = [
-        _score_part(view, part, match, cosine, null, model, unseen_cosine)
-        for part, match, cosine in zip(parts, matches, dense, strict=True)
-    ]
+    tables = []
+    for place, (part, match) in enumerate(zip(parts, matches, strict=True)):
+        cosine = None if cosines is None else cosines[place]
+        mean = null.mean if vectors is None else null.mean_of(vectors[place])
+        z = None if cosine is None else (cosine - mean) / null.sd
+        unseen = None if unseen_cosine is None else (unseen_cosine - mean) / null.sd
+        score, episode, alone = _score_part(view, part, match, z, unseen, view.size * len(parts))
+        tables.append(
+            EvidenceTable(
+                dense=np.full(view.rows, np.nan) if cosine is None else cosine,
+                coverage=match.coverage,
+                bm25=match.bm25,
+                matched=match.own > 0,
+                entity=match.entity,
+                episode=episode,
+                relevance=1.0 / (1.0 + np.exp(np.minimum(np.maximum(-score, -FLAT), FLAT))),
+                alone=alone * (place + 1),
+            )
+        )
     if len(tables) == 1:
         return tables[0]
     best = np.argmax([table.relevance for table in tables], axis=0)[None, :]
@@ -268,73 +377,70 @@ def _score_part(
     view: Catalog | Window,
     part: Part,
     match: LexicalMatch,
-    cosine: FloatArray | None,
-    null: NullDistribution,
-    model: RelevanceModel,
-    unseen_cosine: float | None,
-) -> EvidenceTable:
-    """The formula: from the evidence for one part of a cue to relevance."""
-    own_dense, dense = _dense_evidence(view, cosine, null, model, unseen_cosine)
-    own = own_dense + model.coverage * match.own
-    best = own
+    z: FloatArray | None,
+    unseen: float | None,
+    count: int,
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """The formula: log-odds of every row, what its thread adds to them, and whether it has one.
+
+    `z` is NaN where a memory was not measured, `unseen` the most that such a one can have, `count`
+    how many memories could have been near by chance.
+    """
+    if not part.repeats or not view.rows:
+        return np.full(view.rows, NOTHING_ASKED), np.zeros(view.rows), np.ones(view.rows, np.bool_)
+    luck = chance(count)
+    unknown = NO_DENSE / DENSE + luck
+    if unseen is not None:
+        unknown = min(unseen, unknown)
+    near = np.full(view.rows, unknown) if z is None else np.where(np.isnan(z), unknown, z)
+    dense = DENSE * (near - luck)
+    supported = 0.0 if z is None else DENSE * SUPPORT * support(z, count)
+    own, base = match.own, LENGTH * math.log((1 + min(len(part.repeats), TERMS)) / TERMS)
+    words = WORDS * own**3
+    if z is not None:
+        # A memory that happens to be near and to share a word is not meant by either; one that has
+        # all of several words is.
+        is_whole = own > WHOLE if len(part.repeats) > 1 else False
+        words = np.where(is_whole, words, np.minimum(words, match.surprise))
+    words = words - STRAY * own
+    score: FloatArray = dense + supported + words + base
+    episode, alone = np.zeros(view.rows), np.ones(view.rows, np.bool_)
     order = view.thread_order()
     if order.has_neighbours:
-        by_place = own[order.rows]
-        best = np.maximum.reduceat(by_place, order.starts)[order.thread_at]
-        # A stretch of writing has no bounds that mean anything: its best says nothing of the rest.
-        best = np.where(order.implied, by_place, best)[order.place]
-    score = dense + model.coverage * match.coverage + model.thread * best
-    penalty: FloatArray | float = 0.0
+        context = near if z is None else _with_neighbours(view, near)
+        together = _score_threads(view, dense, DENSE * (context - luck), match) + base
+        alone = np.bincount(order.thread_at)[order.thread_at][order.place] == 1
+        score = np.where(alone, score, together)
+        episode = np.where(alone, 0.0, together - base - dense - WORDS * (own - EXPECTED))
     if part.speaker is not None:
         speaker = view.speaker.values
-        penalty = model.other_speaker * ((speaker >= 0) & (speaker != part.speaker))
+        score = score - OTHER * ((speaker >= 0) & (speaker != part.speaker))
+    if match.misnamed.any():
+        score = score - OTHER * match.misnamed
     if part.flags:
         # An answer of the wrong kind: no time, or no number, where one is asked for.
-        penalty = penalty + model.no_answer * ((view.flags.values & part.flags) != part.flags)
-    chance = model.bias + model.crowding * np.log(max(view.size, 1))
-    logit = (score - chance - penalty) / model.softness
-    return EvidenceTable(
-        dense=np.full(view.rows, np.nan) if cosine is None else cosine,
-        coverage=match.coverage,
-        bm25=match.bm25,
-        matched=match.own > 0,
-        entity=match.entity,
-        episode=score - own,
-        relevance=1.0 / (1.0 + np.exp(np.minimum(np.maximum(-logit, -FLAT), FLAT))),
-    )
+        score = score - NO_ANSWER * ((view.flags.values & part.flags) != part.flags)
+    blind = match.coverage <= 0 if z is None else np.isnan(z) & (match.coverage <= 0)
+    return np.where(blind, NOTHING_ASKED, score), episode, alone
 
 
-def _dense_evidence(
-    view: Catalog | Window,
-    cosine: FloatArray | None,
-    null: NullDistribution,
-    model: RelevanceModel,
-    unseen_cosine: float | None,
-) -> tuple[FloatArray, FloatArray]:
-    """Standardised cosine above the neutral point: a memory's own, and with its neighbours'."""
-    if cosine is None or not view.rows:
-        return _zeros(view.rows), _zeros(view.rows)
-    neutral = model.neutral * null.cap
-    unseen = neutral
-    if unseen_cosine is not None:
-        unseen = min(neutral, (unseen_cosine - null.mean) / null.sd)
-    own = (cosine - null.mean) / null.sd
-    measured = ~np.isnan(own)
-    own = np.where(measured, own, unseen)
-    own_evidence = model.dense * (own - neutral)
-    order = view.thread_order()
-    if not order.has_neighbours:
-        return own_evidence, own_evidence
-    if unseen_cosine is not None or measured.all():
-        # What a full pool leaves unseen is known to be low.
-        links = view.links(model.previous, model.following)
-    else:
-        known = measured[order.rows]
-        links = make_links(order.follows, known, model.previous, model.following)
-    # Each place's evidence with a share of what stands before and after it in its thread.
-    by_place = own[order.rows]
+def _with_neighbours(view: Catalog | Window, z: FloatArray) -> FloatArray:
+    """Each row's similarity with a share of what stands before and after it in its thread."""
+    order, links = view.thread_order(), view.links(PREVIOUS, FOLLOWING)
+    by_place = z[order.rows]
     shared = by_place.copy()
     shared[1:] += links.before[1:] * by_place[:-1]
     shared[:-1] += links.after[:-1] * by_place[1:]
-    shared = (shared / links.scale)[order.place]
-    return own_evidence, model.dense * (shared - neutral)
+    return np.asarray((shared / links.scale)[order.place])
+
+
+def _score_threads(
+    view: Catalog | Window, dense: FloatArray, context: FloatArray, match: LexicalMatch
+) -> FloatArray:
+    """Evidence as in a conversation: a row's in its context, and the best of its thread."""
+    order = view.thread_order()
+    own = (dense + WORDS * (match.own - EXPECTED))[order.rows]
+    best = np.maximum.reduceat(own, order.starts)[order.thread_at]
+    # A stretch of writing has no bounds that mean anything: its best says nothing of the rest.
+    best = np.where(order.implied, 0.0, best)[order.place]
+    return np.asarray(context + WORDS * (match.coverage - EXPECTED) + THREAD * best)

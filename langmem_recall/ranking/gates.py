@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,10 +10,31 @@ from datetime import datetime
 from typing import NamedTuple
 
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.types import Candidate, Drop, Memory, MemoryId, Namespace, Scored, View
+from langmem_recall.text.temporal import names_time_within
+from langmem_recall.types import (
+    Candidate,
+    Cue,
+    Drop,
+    Memory,
+    MemoryId,
+    Namespace,
+    Scored,
+    Temporal,
+    View,
+)
 
-HARD_GATES = ("tenant", "status", "validity", "expired", "task")
+HARD_GATES = ("tenant", "status", "validity", "expired", "task", "time")
 """Applied to every read, in this order."""
+
+MARGIN, SURE = math.e, 0.9
+"""How many times better the odds of the best may be for a memory that stands alone and is not sure
+itself: notes on the cue's subject that do not answer it lie just beyond."""
+MOST_ALONE = 4
+"""Memories that stand alone and are not sure are at most so many for a part of the cue: a fifth is
+right in one case of fifty."""
+ANSWERING_SHARE = 0.5
+"""A memory of the time asked for answers when it has this share of the best relevance of any time:
+with no trigger, as for a tool, a chance match of then must not hide what is plainly meant."""
 
 _WORDS = re.compile(r"\w+")
 
@@ -27,6 +49,18 @@ class GateContext(NamedTuple):
     """Only memories with this tag, where a task filter is on."""
     include: frozenset[str] = frozenset()
     """Statuses besides "active" that the reader asked for."""
+
+    @classmethod
+    def of(
+        cls,
+        cue: Cue,
+        policy: RecallPolicy,
+        now: datetime,
+        boundaries: tuple[Namespace, ...],
+        include: frozenset[str],
+    ) -> GateContext:
+        """What the reads for a cue are judged by."""
+        return cls(now, boundaries, cue.task if policy.task_filter else None, include)
 
 
 def hard_drop(candidate: Candidate, context: GateContext) -> tuple[str, str] | None:
@@ -51,6 +85,27 @@ def hard_drop(candidate: Candidate, context: GateContext) -> tuple[str, str] | N
     if context.task is not None and context.task not in memory.tags:
         return "task", f"not tagged {context.task!r}"
     return None
+
+
+def time_drops(
+    candidates: Sequence[Candidate], window: Temporal, trigger: float
+) -> dict[MemoryId, str]:
+    """What a cue that asks for a time leaves out, with reasons, where something of then answers it.
+
+    A memory is of the time when it was written and of those that it names. Where none of then is
+    relevant enough nothing is left out: what happened then may have been written at another time.
+    """
+    outside, best, best_of_then = dict[MemoryId, str](), 0.0, 0.0
+    for memory, evidence in ((each.memory, each.evidence) for each in candidates):
+        written, best = memory.written_at, max(best, evidence.relevance)
+        if written is None:
+            continue
+        if window.includes(written) or names_time_within(memory.text, written, window):
+            best_of_then = max(best_of_then, evidence.relevance)
+        elif not memory.pinned:
+            outside[memory.id] = f"written on {written:%Y-%m-%d}, outside the time asked for"
+    is_answered = best_of_then >= max(trigger, ANSWERING_SHARE * best)
+    return outside if is_answered or window.alone else {}
 
 
 def as_believed_at(candidates: Sequence[Candidate], as_of: datetime) -> list[Candidate]:
@@ -88,12 +143,18 @@ def as_believed_at(candidates: Sequence[Candidate], as_of: datetime) -> list[Can
 def recall_gates(
     ranked: Sequence[Scored], policy: RecallPolicy, view: View | None = None
 ) -> tuple[list[Scored], list[Drop]]:
-    """Trigger, floor, composite floor, already visible; pinned memories need not be relevant."""
-    best = max((scored.signals.relevance for scored in ranked), default=0.0)
+    """Trigger, floor, composite floor, already visible; pinned memories need not be relevant.
+
+    Memories that stand alone are judged by the best for the same part of the cue.
+    """
+    best: dict[int, float] = {}
+    for scored in ranked:
+        part, relevance = scored.evidence.alone, scored.signals.relevance
+        best[part] = max(relevance, best.get(part, 0.0))
     conversation = " \n ".join(map(_plain_words, view.texts)) if view else ""
     passed, dropped = list[Scored](), list[Drop]()
     for scored in ranked:
-        rejection = _relevance_rejection(scored, best, policy)
+        rejection = _relevance_rejection(scored, best[scored.evidence.alone], policy)
         if rejection is None and view and (reason := _seen_in(view, conversation, scored.memory)):
             rejection = "visible", reason
         if rejection is None:
@@ -113,6 +174,10 @@ def _relevance_rejection(
         return "trigger", f"best relevance {best:.2f} is below the trigger {policy.trigger:g}"
     if relevance < policy.floor:
         return "floor", f"relevance {relevance:.2f} is below the floor {policy.floor:g}"
+    # Odds, not shares: 0.88 is as far from 0.73 as 0.6 from 0.35.
+    is_far = relevance < SURE and relevance * (1.0 - best) * MARGIN < best * (1.0 - relevance)
+    if policy.trigger and scored.evidence.alone and is_far:
+        return "floor", f"relevance {relevance:.2f} is far behind the best, {best:.2f}"
     if scored.score < policy.composite_floor:
         return "composite", f"score {scored.score:.2f} is below {policy.composite_floor:g}"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -12,7 +13,14 @@ from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.blend import blend
 from langmem_recall.ranking.diversity import mmr, without_duplicates
-from langmem_recall.ranking.gates import GateContext, hard_drop, recall_gates
+from langmem_recall.ranking.gates import (
+    MOST_ALONE,
+    SURE,
+    GateContext,
+    hard_drop,
+    recall_gates,
+    time_drops,
+)
 from langmem_recall.ranking.signals import (
     IMPORTANCE,
     RECENCY,
@@ -48,10 +56,17 @@ def rank(
     include: frozenset[str] = frozenset(),
 ) -> Ranking:
     """Hard gates, signals, blend, order: what `search` returns."""
-    context = GateContext(now, boundaries, cue.task if policy.task_filter else None, include)
+    context = GateContext.of(cue, policy, now, boundaries, include)
+    rejections = [hard_drop(candidate, context) for candidate in candidates]
+    if cue.temporal is not None and cue.temporal.asked:
+        eligible = [one for one, why in zip(candidates, rejections, strict=True) if why is None]
+        drops = time_drops(eligible, cue.temporal, policy.trigger)
+        rejections = [
+            why or (("time", drops[one.memory.id]) if one.memory.id in drops else None)
+            for one, why in zip(candidates, rejections, strict=True)
+        ]
     admitted, dropped = list[Candidate](), list[Drop]()
-    for candidate in candidates:
-        rejection = hard_drop(candidate, context)
+    for candidate, rejection in zip(candidates, rejections, strict=True):
         if rejection is None:
             admitted.append(candidate)
         else:
@@ -103,7 +118,8 @@ def select(
     # The best unverified memories up to their share of the places; pinned ones are exempt.
     most = int(policy.unverified_share * policy.top_k)
     reason = f"unverified memories may take {most} of {policy.top_k} places"
-    pinned, others, unverified = list[Scored](), list[Scored](), 0
+    lonely = f"beyond the best {MOST_ALONE} that stand alone and are not sure"
+    pinned, others, unverified, alone = list[Scored](), list[Scored](), 0, Counter[int]()
     for scored in passed:
         if scored.memory.pinned:
             pinned.append(scored)
@@ -111,6 +127,12 @@ def select(
         unverified += scored.memory.lacks_authority
         if scored.memory.lacks_authority and unverified > most and policy.blend != "similarity":
             dropped.append(Drop(scored, "authority", reason))
+            continue
+        part = scored.evidence.alone
+        alone[part] += 1
+        is_sure = scored.signals.relevance >= SURE
+        if policy.trigger and part and alone[part] > MOST_ALONE and not is_sure:
+            dropped.append(Drop(scored, "top_k", lonely))
         else:
             others.append(scored)
     # Pinned memories first and all of them, the best others up to `top_k`.
@@ -126,4 +148,6 @@ def mmr_order(ranked: Sequence[Scored], policy: RecallPolicy, likeness: Likeness
         return list(ranked)
     alike = likeness([scored.memory.id for scored in ranked])
     scores = np.array([scored.score for scored in ranked])
-    return [ranked[i] for i in mmr(scores, alike, policy.mmr_lambda)]
+    # As shares of the best, so that a score weighs as much against likeness under every blend.
+    shares = scores / scores.max() if scores.max() > 0 else scores
+    return [ranked[i] for i in mmr(shares, alike, policy.mmr_lambda)]

@@ -8,8 +8,6 @@ import numpy as np
 
 from langmem_recall.ranking.arrays import BoolArray, FloatArray, IntArray
 from langmem_recall.ranking.lexical import LexicalIndex
-from langmem_recall.text.temporal import MONTHS
-from langmem_recall.text.tokens import tokens
 
 EPISODE_GAP_S = 3600.0
 """Memories without a thread that were written further apart are no neighbours."""
@@ -20,8 +18,6 @@ COHERENT_SIGMAS = 5.0
 COHERENT_SURPLUS = 0.5
 """Neighbours must share a word so much more often than chance: conversations do two to five times
 as often and by 7 sigmas and more, unrelated notes about as often and within 3 sigmas."""
-
-_MONTH_TERMS = frozenset(tokens(" ".join(MONTHS)))
 
 
 class ThreadOrder(NamedTuple):
@@ -122,15 +118,15 @@ def lay_out(
 def is_coherent(lexical: LexicalIndex, rows: IntArray, runs: IntArray) -> bool:
     """Whether neighbours in this order share words clearly more often than chance has it.
 
-    Neighbours are rows of one run. Numbers and months do not count: a memory's date is among its
-    words, and neighbours in time share it whatever they speak of.
+    Neighbours are rows of one run. Dates do not count: neighbours in time share that of writing,
+    whatever they speak of.
     """
     linked = np.diff(runs) == 0
     if linked.sum() < COHERENT_FROM:
         return False
     terms, places = lexical.distinct_terms(rows)
     words = enumerate(lexical.vocabulary)
-    dates = [term_id for term_id, word in words if word.isdigit() or word in _MONTH_TERMS]
+    dates = [term_id for term_id, word in words if word.startswith("@")]
     telling = ~np.isin(terms, np.array(dates, np.int32))
     terms, places = terms[telling], places[telling]
     order = np.lexsort((places, terms))

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,26 +25,30 @@ from langmem_recall.filters import matches
 from langmem_recall.flows.backend import Backend, OnProgress
 from langmem_recall.flows.candidates import (
     COSINE_LIMIT,
+    Gate,
     MatchedCue,
     NamespaceView,
     ReadRequest,
     ReadResult,
     best_by_words,
-    beyond,
+    cosine_of,
     id_of,
     likeness_in,
     listing,
+    look_past,
     make_candidates,
     match,
+    pool_of,
+    unscored,
 )
-from langmem_recall.flows.effects import Call, Host, Ops, Plan, arun, run
+from langmem_recall.flows.effects import Call, Embed, Host, Ops, Plan, arun, run
 from langmem_recall.flows.usage import UsageBackend
 from langmem_recall.memory.value import read_memory
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import Catalog, traits_of
 from langmem_recall.ranking.evidence import Window, score_evidence
-from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace
+from langmem_recall.types import SIDECAR_ROOT, Candidate, Memory, MemoryId, Namespace
 
 Clock = Callable[[], datetime]
 
@@ -132,6 +136,8 @@ class Fetched(NamedTuple):
 
     pages: list[list[SearchItem]]
     items: dict[MemoryId, Item | None]
+    vectors: Sequence[Sequence[float]] | None = None
+    """Of the texts searched by, where they were embedded in this process."""
 
 
 def fetch_with_ops(searches: Sequence[SearchOp], gets: Sequence[GetOp]) -> Plan[Fetched]:
@@ -175,20 +181,24 @@ class NamespaceIndex:
         self._build(memories)
         return memories
 
-    def memory(self, item: Item) -> Memory:
-        """The memory of an item just read; what the index knew otherwise is corrected."""
+    def read(self, item: Item) -> Memory:
+        """The memory of an item just read, as it is known where that has not changed."""
         known = self.known(id_of(item))
         # The very same time object comes only from a store that hands out what it keeps.
         if known is not None and known.updated_at is item.updated_at is not None:
             return known
-        is_same = known is not None and known.value == item.value
-        if known is not None and is_same and known.updated_at == item.updated_at:
+        if known and known.updated_at == item.updated_at and known.value == item.value:
             return known
-        memory = _memory_of(item)
-        self._memories[memory.id] = memory
-        # The same value under other times: its words need not be read again.
-        if not is_same:
-            self.catalog.put(memory.id, traits_of(memory))
+        return _memory_of(item)
+
+    def memory(self, item: Item) -> Memory:
+        """The same; what the index knew otherwise is corrected."""
+        known, memory = self.known(id_of(item)), self.read(item)
+        if memory is not known:
+            self._memories[memory.id] = memory
+            # The same value under other times: its words need not be read again.
+            if known is None or known.value != memory.value:
+                self.catalog.put(memory.id, traits_of(memory))
         return memory
 
     def note_put(
@@ -350,35 +360,69 @@ class GenericBackend(Backend):
                 index.cease_fill(begun)
         return NamespaceIndex() if index.too_large else index
 
-    def find(self, request: ReadRequest, view: Any, null: NullDistribution) -> Plan[ReadResult]:
+    def find(
+        self, request: ReadRequest, view: Any, null: NullDistribution, gate: Gate
+    ) -> Plan[ReadResult]:
         """One round trip: a search per part, and the memories that the words point to."""
         index: NamespaceIndex = NamespaceIndex() if view is None else view
-        policy = request.policy
+        policy, filter = request.policy, request.filter
         with index.lock:
             catalog = index.catalog
             matched = match(request, catalog)
             pinned = catalog.pinned() if request.with_pinned else []
-            rows = [*pinned, *best_by_words(catalog, matched.wordings, policy.rescues)]
-            ids = dict.fromkeys([*request.required, *map(catalog.id, rows)])
-        gets = [GetOp(namespace, key, refresh_ttl=False) for namespace, key in ids]
-        plain = SearchOp(
-            request.prefix,
-            dict(request.filter) if request.filter else None,
-            limit=max(policy.pool, request.wanted),
-            refresh_ttl=False,
-        )
-        degraded: list[str] = []
-        fetched: Fetched | None = None
-        if self.has_vectors:
-            searches = [plain._replace(query=part.dense_text) for part in matched.parts]
-            try:
-                fetched = yield from self._fetch(searches, gets, index, request.cue.searched)
-            except Exception as error:
-                degraded.append(f"dense search failed ({described(error)}); lexical only")
-        if fetched is None:
-            fetched = yield from fetch_with_ops([plain], gets)
+            wanted_ids = dict.fromkeys([*request.required, *map(catalog.id, pinned)])
+        worded: list[MemoryId] = []
+
+        def look_at_words(scale: int) -> Plan[list[tuple[int, list[Candidate]]]]:
+            yield from ()
+            with index.lock:
+                count = scale * policy.rescues
+                rows = best_by_words(matched.wordings, catalog.alive, count)
+                worded[:] = map(catalog.id, rows)
+                known = [unscored(catalog, memory) for memory in map(index.known, worded) if memory]
+            return [(policy.rescues, known)]
+
+        def word_gate(candidates: Sequence[Candidate]) -> Plan[set[MemoryId]]:
+            barred = yield from gate(candidates)
+            memories = (candidate.memory for candidate in candidates)
+            return barred | {one.id for one in memories if not matches(one.value, filter)}
+
+        barred = yield from look_past(word_gate, look_at_words)
+        wanted_ids |= dict.fromkeys(pool_of(worded, policy.rescues, barred))
+        gets = [GetOp(namespace, key, refresh_ttl=False) for namespace, key in wanted_ids]
+        plain = SearchOp(request.prefix, dict(filter) if filter else None, refresh_ttl=False)
+        searches = [plain._replace(query=part.dense_text) for part in matched.parts]
+        fetched, degraded = Fetched([], {}), list[str]()
+        wanted = max(policy.pool, request.wanted)
+
+        def look_at_pages(scale: int) -> Plan[list[tuple[int, list[Candidate]]]]:
+            nonlocal fetched
+            limit = scale * wanted
+            asked = [op._replace(limit=limit) for op in searches]
+            if self.has_vectors and not degraded:
+                try:
+                    fetched = yield from self._fetch(asked, gets, index, request)
+                except Exception as error:
+                    degraded.append(f"dense search failed ({described(error)}); lexical only")
+            if not self.has_vectors or degraded:
+                fetched = yield from fetch_with_ops([plain._replace(limit=limit)], gets)
+            yield from _add_unlisted(fetched.pages[0], limit, index, filter)
+            with index.lock:
+                return [
+                    (wanted, [unscored(index.catalog, index.read(item)) for item in page])
+                    for page in fetched.pages
+                ]
+
+        # With room for what gates keep out: to search again is to embed the cue again.
+        barred = yield from look_past(gate, look_at_pages, scale=2)
+        if self.has_vectors and not degraded and fetched.vectors is None and null.quick:
+            # The store made them as well; with them a cue is measured by its own mean.
+            texts = [part.dense_text for part in matched.parts]
+            with suppress(Exception):
+                vectors = yield Embed(texts, as_queries=not self.queries_as_documents)
+                fetched = fetched._replace(vectors=vectors)
         with index.lock:
-            return _assemble(request, index, matched, null, fetched, degraded)
+            return _assemble(request, index, matched, null, fetched, barred, degraded)
 
     def note_put(
         self, namespace: Namespace, key: str, value: Mapping[str, Any], now: datetime
@@ -397,9 +441,9 @@ class GenericBackend(Backend):
         searches: Sequence[SearchOp],
         gets: Sequence[GetOp],
         index: NamespaceIndex,
-        texts: Sequence[str],
+        request: ReadRequest,
     ) -> Plan[Fetched]:
-        """Pages and items; of `texts`, the cue's, an engine may look for the words itself."""
+        """Pages and items; an engine may look for the words of the request itself."""
         return fetch_with_ops(searches, gets)
 
     def _changes(
@@ -425,22 +469,42 @@ class GenericBackend(Backend):
             return [index for prefix, index in known if namespace[: len(prefix)] == prefix]
 
 
+def _add_unlisted(
+    page: list[SearchItem], limit: int, index: NamespaceIndex, filter: Mapping[str, Any] | None
+) -> Plan[None]:
+    """Add what a search leaves out for want of a vector, where it has nothing else to give."""
+    if len(page) >= limit or index.filled_at is None:
+        return
+    with index.lock:
+        ids = sorted(set(index.catalog.ids()) - set(map(id_of, page)))
+        known = [memory for one in ids if (memory := index.known(one))]
+    unlisted = [memory.id for memory in known if matches(memory.value, filter)]
+    gets = [GetOp(*one, refresh_ttl=False) for one in unlisted[: limit - len(page)]]
+    items: list[Item | None] = yield Ops(gets)
+    page += [
+        SearchItem(item.namespace, item.key, item.value, item.created_at, item.updated_at)
+        for item in items
+        if item is not None and matches(item.value, filter)
+    ]
+
+
 def _assemble(
     request: ReadRequest,
     index: NamespaceIndex,
     matched: MatchedCue,
     null: NullDistribution,
     fetched: Fetched,
+    barred: set[MemoryId],
     degraded: list[str],
 ) -> ReadResult:
     """Candidates from what was fetched; the caller holds the lock of the index."""
     prefix, pool = request.prefix, request.policy.pool
-    pages = fetched.pages
-    exhausted = all(len(page) < max(pool, request.wanted) for page in pages)
-    if not prefix:
-        pages = [[item for item in page if item.namespace[0] != SIDECAR_ROOT] for page in pages]
+    pages = [
+        {id_of(item): item for item in page if item.namespace[0] != SIDECAR_ROOT}
+        for page in fetched.pages
+    ]
     # Only the head's own evidence may be read: the same head for every page.
-    pools = [page[:pool] for page in pages]
+    pools = [[page[one] for one in pool_of(list(page), pool, barred)] for page in pages]
     items: dict[MemoryId, Item] = {id_of(item): item for page in pools for item in page}
     dense_count = len(items)
     for memory_id, item in fetched.items.items():
@@ -460,14 +524,17 @@ def _assemble(
     rows = dict(zip(items, map(window.row, catalog_rows), strict=True))
     cosines, unseen = _cosines(rows, pools, (len(matched.parts), window.rows), pool, degraded)
     wordings = [window.wording(wording) for wording in matched.wordings]
-    model = request.policy.relevance
-    table = score_evidence(window, matched.parts, wordings, cosines, null, model, unseen)
-    tail = [item for item in pages[0][pool:] if id_of(item) not in items]
+    table = score_evidence(window, matched.parts, wordings, cosines, null, unseen, fetched.vectors)
+    tail = [item for one, item in pages[0].items() if one not in items and one not in barred]
     return ReadResult(
         candidates=make_candidates(request, matched, table, list(rows.values()), memories),
-        tail=[beyond(catalog, item, item.score if matched.is_literal else None) for item in tail],
+        tail=[
+            unscored(catalog, index.read(item))._replace(
+                similarity=cosine_of(item.score) if matched.is_literal else None
+            )
+            for item in tail
+        ],
         items=items | {id_of(item): item for item in tail},
-        exhausted=exhausted,
         searched=catalog.size,
         channels={"dense": dense_count if cosines is not None else 0, "words": word_count},
         likeness=partial(likeness_in, index),

@@ -497,7 +497,8 @@ class RecallStore(BaseStore):
             observation: What kind of observation it is; the write policy says whether such a one
                 is stored and, without `ttl` or `valid_until`, for how long.
             **fields: Provenance: kind, source, salience, speaker and the like. `supersedes` names
-                memories that this one takes the place of; they become its history.
+                memories that this one takes the place of; they become its history. `asked_as`
+                needs a trusted `source`: phrasings decide when a memory surfaces.
 
         Returns:
             The memory as stored, with its key and status.
@@ -512,16 +513,35 @@ class RecallStore(BaseStore):
 
     @_sync
     def correct(
-        self, namespace: Namespace, key: str, text: str, *, source: Source = "user_correction"
+        self,
+        namespace: Namespace,
+        key: str,
+        text: str,
+        *,
+        source: Source = "user_correction",
+        asked_as: Sequence[str] = (),
     ) -> Plan[Memory]:
         """Put a corrected text in a memory's place; the former one is kept as history.
 
         A source that is less trusted than the memory only proposes it: what is returned then has
-        the status "quarantined" and a key of its own, and `confirm` carries it out.
+        the status "quarantined" and a key of its own, and `confirm` carries it out. Without
+        `asked_as` the memory keeps those of its phrasings that the correction leaves valid.
         """
-        return self._writer.correct(namespace, key, text, source)
+        return self._writer.correct(namespace, key, text, source, asked_as)
 
     acorrect = _async(correct)
+
+    @_sync
+    def phrase(self, namespace: Namespace, key: str, asked_as: Sequence[str]) -> Plan[Memory]:
+        """Note how a memory will be asked for, in place of what was noted; all else in it stays.
+
+        Raises:
+            RecallError: The guard bars text and phrasings together, or the memory is not in force
+                or of a source whose phrasings are not taken. Nothing is changed then.
+        """
+        return self._writer.phrase(namespace, key, asked_as)
+
+    aphrase = _async(phrase)
 
     @_sync
     def confirm(self, namespace: Namespace, key: str) -> Plan[Memory]:

@@ -1,11 +1,16 @@
-"""What a cue says about time: now, formerly, at first, or within a window (English)."""
+"""What a cue says about time: now, formerly, at first, or within a window, in four languages."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from datetime import datetime, timedelta
+import tomllib
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from langmem_recall.text.tokens import STOP_WORDS
 from langmem_recall.types import Temporal
 
 # Spelled out, because the calendar module speaks the language of the machine.
@@ -13,48 +18,117 @@ MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 )
-_MONTH = "|".join(MONTHS)
-_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_NUMBERS = {
-    **dict.fromkeys(("a", "an", "one"), 1),
-    **dict.fromkeys(("two", "couple", "couple of", "a couple", "a couple of"), 2),
-    **{"three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9},
-    **{"ten": 10, "eleven": 11, "twelve": 12},
-    **dict.fromkeys(("few", "a few", "several"), 3),
-}
-_COUNT = r"(?P<count>\d{1,4}|" + "|".join(sorted(_NUMBERS, key=len, reverse=True)) + ")"
-_UNIT_DAYS = {"day": 1.0, "week": 7.0, "month": 30.44, "year": 365.25}
+NAMED_REACH = 2_000
+"""Characters of a memory in which times are looked for."""
+CLAUSE_REACH = 300
+"""Characters before and after a time that say what it has to do with the cue."""
+MOST_DATES = 12
+"""Parts that a question for a time alone becomes."""
 
-_CURRENT = re.compile(
-    r"\b(?:currently|right now|at the moment|at present|these days|nowadays|lately|"
-    r"(?:the )?(?:latest|most recent|newest)|as of now|up[- ]to[- ]date|"
-    r"presently|recently|the other day|now(?!adays)|current)\b",
-    re.IGNORECASE | re.ASCII,
-)
-_FIRST = re.compile(
-    r"\b(?:originally|at first|initially|in the beginning|to begin with|at the outset|"
-    r"(?:the )?first time|(?:the )?(?:original|initial|earliest))\b",
-    re.IGNORECASE | re.ASCII,
-)
-_PAST = re.compile(
-    r"\b(?:formerly|previously|back then|used to|in the past|once upon a time|long ago)\b",
-    re.IGNORECASE | re.ASCII,
-)
+# Read with the module, not at first use: that would be a file opened on the event loop.
+_TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_UNIT_DAYS = {"minute": 1 / 1440, "hour": 1 / 24, "day": 1.0, "week": 7.0, "month": 30.44}
+_UNIT_DAYS |= {"year": 365.25, "weekend": 2.0}
+_PART_HOURS = {"morning": (0, 12), "afternoon": (12, 18), "evening": (17, 29)}
+_PLAIN = str.maketrans("àâáäãçéèêëíîïìñóôöòõúûüù\u2019", "aaaaaceeeeiiiinooooouuuu'")
+_WORD = re.compile(r"[\w'-]+")
+_PIECE = re.compile(r"\w+")
+_HAS_YEAR = re.compile(r"\b(?:19|20)\d\d\b", re.ASCII)
+_ISO = re.compile(r"\b(?P<year>(?:19|20)\d\d)-(?P<monthnumber>\d\d)(?:-(?P<nth>\d\d))?\b", re.ASCII)
+_BREAKS = (".", "!", "?", ";", ":", ",")
+
+Span = tuple[datetime, datetime]
+
+
+class _Language(NamedTuple):
+    """How one language says when, compiled."""
+
+    windows: tuple[tuple[str, re.Pattern[str]], ...]
+    """A kind and a pattern, most specific first."""
+    words: dict[str, dict[str, int | str]]
+    """What the words of months, days, numbers, units, parts and back mean."""
+    marks: dict[str, re.Pattern[str]]
+    asking: frozenset[str]
+    """Words of a question that say nothing of what it is about."""
+
+
+class _Said(NamedTuple):
+    """A time that a text names."""
+
+    start: datetime
+    end: datetime
+    language: _Language
+    text: str
+    """The text in lower case, in one line."""
+    place: tuple[int, int]
+    """Where the time stands in it."""
+    before: str
+    """What stands before it, without accents."""
+    is_past: bool
+    """Whether it can only be past."""
+    is_date: bool
+    """Whether it is a date, which memories have among their words."""
 
 
 def read_temporal(text: str, now: datetime) -> Temporal | None:
-    """The time a cue means, relative to `now`; None when it says nothing about time."""
-    if not _HINT.search(text):
-        return None
-    for pattern, window in _WINDOWS:
-        match = pattern.search(text)
-        if match and (span := window(match, now)):
-            return Temporal("window", *span)
-    if _FIRST.search(text):
-        return Temporal("first")
-    if _PAST.search(text):
-        return Temporal("past")
-    return Temporal("current") if _CURRENT.search(text) else None
+    """The time a cue means, relative to `now`; None when it says nothing about time.
+
+    None too where a date belongs to what is asked for, as in "what is due in March?".
+    """
+    for said in _times_in(text, now):
+        role = _role(said)
+        if role is not None:
+            return Temporal("window", said.start, said.end, role, role and not _topic(said))
+    plain = _one_line(text).translate(_PLAIN)
+    modes = (mode for mode, pattern in _modes() if pattern.search(plain))
+    mode: Any = next(modes, None)
+    return Temporal(mode) if mode else None
+
+
+def searched_for(text: str, now: datetime) -> tuple[str, ...]:
+    """What a question for what was written at some time searches for: its words without the time.
+
+    The dates where nothing else is left, as in "what did I tell you last night?"; nothing where a
+    text asks for no time.
+    """
+    said = next((each for each in _times_in(text, now) if _role(each)), None)
+    if said is None:
+        return ()
+    topic = _topic(said)
+    if not topic:
+        return _dates(said.start, said.end)
+    if said.language.asking != _language("en").asking:
+        # The words of a question are stop words in English alone.
+        return (" ".join(topic),)
+    return (text if said.is_date else _without(said, text),)
+
+
+def _topic(said: _Said) -> list[str]:
+    """The words around a time that say what is asked for."""
+    start, end = said.place
+    rest, known = said.text[:start] + " " + said.text[end:], said.language.asking | STOP_WORDS
+    return [word for word in _PIECE.findall(rest) if word.translate(_PLAIN) not in known]
+
+
+def without_time(text: str, now: datetime) -> str:
+    """A text without the time that it names; as it stands if it names none."""
+    said = next((each for each in _times_in(text, now) if _role(each) is not None), None)
+    return text if said is None else _without(said, text)
+
+
+def _without(said: _Said, text: str) -> str:
+    words = r"\s+".join(map(re.escape, said.text[slice(*said.place)].split()))
+    return " ".join(re.sub(words, " ", text, count=1, flags=re.IGNORECASE).split())
+
+
+def names_time_within(text: str, written: datetime, window: Temporal) -> bool:
+    """Whether a text, as of when it was written, names a time that touches a window."""
+    if window.start is None or window.end is None:
+        return False
+    return any(
+        said.start < window.end and said.end > window.start
+        for said in _times_in(text[:NAMED_REACH], written, either_way=True)
+    )
 
 
 def read_as_of(text: str, now: datetime) -> datetime | None:
@@ -80,70 +154,232 @@ _BELIEVED = re.compile(
     r"\bdid\s+(?:we|i|you|they)\s+(?:already\s+)?(?:believe|think|know|assume|expect)\b",
     re.IGNORECASE,
 )
-# Whatever the patterns below find has one of these in it; most cues have none.
-_HINT = re.compile(
-    rf"ago|back|earlier|last|past|previous|yesterday|today|this|on |since|{_MONTH}|in |during|"
-    r"current|now|moment|present|days|late|recent|newest|date|first|origin|initial|begin|outset|"
-    r"former|used to|once|other day",
-    re.IGNORECASE | re.ASCII,
-)
-
-Span = tuple[datetime, datetime]
 
 
-def _counted(match: re.Match[str], now: datetime) -> Span | None:
-    """The last N units, or N units ago, give or take half a unit (a day for days)."""
-    unit, word = _UNIT_DAYS[match["unit"].lower()], match["count"]
-    count = int(word) if word.isdigit() else _NUMBERS[" ".join(word.lower().split())]
-    first, last = count * unit, 0.0
-    if match["ago"]:
-        slack = max(unit / 2, 1.0)
-        first, last = first + slack, max(first - slack, 0.0)
+def _one_line(text: str) -> str:
+    """Lower case, single spaces, lines apart by a semicolon."""
+    lines = (" ".join(line.split()) for line in text.lower().splitlines())
+    return "; ".join(line for line in lines if line)
+
+
+@cache
+def _modes() -> list[tuple[str, re.Pattern[str]]]:
+    """The words for at first, formerly and now, of all languages."""
+    said = {"first": "first", "past": "former", "current": "current"}
+    return [
+        (mode, re.compile(rf"\b(?:{'|'.join(table[key] for table in _TABLES.values())})\b", re.A))
+        for mode, key in said.items()
+    ]
+
+
+@cache
+def _hints() -> dict[str, tuple[frozenset[str], frozenset[str]]]:
+    """Of each language one word of every time that it can name, and its other words."""
+    hints = {}
+    for name, table in _TABLES.items():
+        lists = [
+            *table["months"],
+            table["days"],
+            *table["units"].values(),
+            *table["parts"].values(),
+        ]
+        words = frozenset(" ".join([*lists, *table["back"]]).replace("_", " ").split())
+        common = STOP_WORDS if name == "en" else frozenset()
+        hints[name] = words, frozenset(table["asking"].split()) | common
+    return hints
+
+
+@cache
+def _language(name: str) -> _Language:
+    table = _TABLES[name]
+
+    def meanings(lists: dict[Any, str]) -> dict[str, Any]:
+        return {
+            word.replace("_", " "): key for key, words in lists.items() for word in words.split()
+        }
+
+    words = {
+        "month": meanings(dict(enumerate(table["months"], 1))),
+        "day": {word: place for place, word in enumerate(table["days"].split())},
+        "n": table["numbers"],
+        "unit": meanings(table["units"]),
+        "part": meanings(table["parts"]),
+        "back": table["back"],
+    }
+
+    def group(key: str) -> str:
+        longest_first = sorted(words[key], key=len, reverse=True)
+        return rf"(?P<{key}>{'|'.join(map(re.escape, longest_first))})\b"
+
+    slots = {key: group(key) for key in words if key != "back"}
+    slots["n"] = slots["n"].replace("(?P<n>", r"(?P<n>\d{1,4}|")
+    slots |= {"nth": r"(?P<nth>\d{1,2})", "year": r"(?P<year>(?:19|20)\d\d)"}
+
+    def compiled(kind: str, template: str) -> tuple[str, re.Pattern[str]]:
+        for slot, pattern in slots.items():
+            template = template.replace(f"{{{slot}}}", pattern)
+        return kind, re.compile(rf"\b(?:{template})\b", re.ASCII)
+
+    whole = [
+        each
+        for each in table["date"]
+        if "{year}" in each and ("{nth}" in each or "{month}" in each)
+    ]
+    kinds = [("date", whole)] + [
+        (kind, table[kind]) for kind in ("ago", "recent", "on_day", "last", "this")
+    ]
+    kinds.append(("date", [each for each in table["date"] if each not in whole]))
+    marks = {key: re.compile(table[key]) for key in ("asks", "past", "ahead", "due")}
+    marks |= {key: re.compile(rf"\b{table[key]} $") for key in ("since", "before", "for")}
+    marks["next"] = re.compile(table.get("next", "(?!)"))
+    return _Language(
+        (
+            ("date", _ISO),
+            *(compiled(kind, each) for kind, templates in kinds for each in templates),
+        ),
+        words,
+        marks,
+        frozenset(table["asking"].split()),
+    )
+
+
+def _times_in(text: str, now: datetime, either_way: bool = False) -> Iterator[_Said]:
+    """The times that a text names, most specific first; `either_way` those to come as well."""
+    line = _one_line(text)
+    plain = line.translate(_PLAIN)
+    words = set(_WORD.findall(plain))
+    dated = bool(_HAS_YEAR.search(plain))
+    likely = {
+        name: len(words & (hints | others))
+        for name, (hints, others) in _hints().items()
+        if dated or not words.isdisjoint(hints)
+    }
+    for name in sorted(likely, key=lambda each: -likely[each]):
+        language, is_found = _language(name), False
+        for kind, pattern in language.windows:
+            match = pattern.search(plain)
+            if match is None:
+                continue
+            named = {key: value for key, value in match.groupdict().items() if value}
+            if (span := _span(kind, named, language, now)) is None:
+                continue
+            start, end = span
+            before = plain[max(min(map(match.start, named)) - 40, 0) : min(map(match.start, named))]
+            if language.marks["since"].search(before) and start < now:
+                end = now
+            is_past = kind in ("ago", "recent", "last") or ("year" in named and end <= now)
+            # Of what began today only the small hours belong to the night before.
+            is_past = is_past or (kind == "on_day" and end <= _midnight(now) + timedelta(hours=5))
+            is_date = bool(named.keys() & {"month", "year"})
+            said = _Said(start, end, language, line, match.span(), before, is_past, is_date)
+            yield said
+            is_found = True
+            if either_way and not is_past and kind in ("this", "date"):
+                later = timedelta(days=7 if "day" in named else 365)
+                yield said._replace(start=start + later, end=end + later)
+        if is_found:
+            # A text is in one language, and its words may mean something else in another.
+            return
+
+
+def _role(said: _Said) -> bool | None:
+    """Whether a cue asks for what was written then (True) or names the time in passing (False).
+
+    None where the time belongs to what is asked for: what is due then, meant for it, to come.
+    """
+    marks, (start, end) = said.language.marks, said.place
+    head, tail = said.text[max(start - CLAUSE_REACH, 0) : start], said.text[end:][:CLAUSE_REACH]
+    # The clause around the time, or the sentence where the time stands alone in its clause.
+    for breaks in (_BREAKS, _BREAKS[:-1]):
+        first = max(head.rfind(f"{mark} ") for mark in breaks) + 1
+        stops = [place for mark in breaks if (place := tail.find(mark)) >= 0]
+        stop = min(stops, default=len(tail))
+        # A mark where the time stood: "yesterday was I" tells and does not ask.
+        clause = f"{head[first:]} | {tail[:stop]}".strip(" ¿¡\"'(-*").removeprefix("| ,").strip()
+        if len(_WORD.findall(clause)) > 1:
+            break
+    plain = clause.translate(_PLAIN)
+    is_due, is_told = marks["due"].search(plain), marks["past"].search(clause)
+    is_meant = marks["for"].search(said.before) or marks["next"].match(tail.translate(_PLAIN))
+    is_question = marks["asks"].search(plain)
+    is_ahead = not is_told and (is_question or marks["ahead"].search(plain))
+    if not said.is_past and (is_meant or is_due or is_ahead):
+        return None
+    is_beside = marks["before"].search(head.translate(_PLAIN))
+    return bool(is_told and is_question and not is_due and not is_beside)
+
+
+def _span(kind: str, named: dict[str, str], language: _Language, now: datetime) -> Span | None:
+    """The window that a time means; None for one that no calendar has."""
+    meant: dict[str, Any] = {
+        key: language.words[key].get(word) for key, word in named.items() if key in language.words
+    }
+    today = _midnight(now)
     try:
-        return now - timedelta(days=first), now - timedelta(days=last)
-    except OverflowError:
+        if "n" in named:
+            unit = _UNIT_DAYS[meant["unit"]]
+            far = (int(named["n"]) if named["n"].isdigit() else meant["n"]) * unit
+            near = 0.0
+            if kind == "ago":
+                # Give or take half a unit; a day for days, an hour for hours, ten minutes.
+                slack = unit / 2 if unit > 1 else max(unit, 10 / 1440)
+                far, near = far + slack, max(far - slack, 0.0)
+            return now - timedelta(days=far), now - timedelta(days=near)
+        if "back" in named:
+            part = meant.get("part") or language.words["part"].get(named["back"])
+            day = today - timedelta(days=meant["back"])
+            first, last = _PART_HOURS[str(part)] if part else (0, 24)
+            return day + timedelta(hours=first), day + timedelta(hours=last)
+        if "day" in named:
+            back = (today.weekday() - meant["day"]) % 7 or 7
+            return _from(today - timedelta(days=back), "day")
+        if "unit" in named:
+            return _calendar_unit(meant["unit"], kind == "last", today)
+        return _date(kind, named, meant.get("month"), now)
+    except (OverflowError, ValueError):
         return None
 
 
-def _calendar(match: re.Match[str], now: datetime) -> Span:
-    """Today, yesterday, a weekday, or this or last week, month or year, by the calendar."""
-    named, today = match.groupdict(), _midnight(now)
-    if "day" in named:
-        back = (today.weekday() - _DAYS.index(named["day"].lower())) % 7 or 7
-        return _from(today - timedelta(days=back), "day")
-    if "which" not in named:
-        return _from(today - timedelta(days=match.group().lower() == "yesterday"), "day")
-    unit, back = named["unit"].lower(), named["which"].lower() != "this"
+def _calendar_unit(unit: str, is_last: bool, today: datetime) -> Span:
+    """This or the last week, weekend, month or year, by the calendar."""
+    monday = today - timedelta(days=today.weekday())
+    if unit == "weekend":
+        return monday - timedelta(days=2), monday
     if unit == "week":
-        return _from(today - timedelta(days=today.weekday() + 7 * back), unit)
+        return _from(monday - timedelta(days=7 * is_last), unit)
     if unit == "year":
-        return _from(today.replace(year=today.year - back, month=1, day=1), unit)
+        return _from(today.replace(year=today.year - is_last, month=1, day=1), unit)
     first = today.replace(day=1)
-    return _from((first - timedelta(days=1)).replace(day=1) if back else first, unit)
+    return _from((first - timedelta(days=1)).replace(day=1) if is_last else first, unit)
 
 
-def _date(match: re.Match[str], now: datetime) -> Span | None:
-    """The day, month or year that is named; a month without a year is the latest one begun."""
-    named, today = match.groupdict(), _midnight(now)
-    if not named.get("month"):
+def _date(kind: str, named: dict[str, str], month: int | None, now: datetime) -> Span:
+    """The day, month or year that is named; without a year the latest one begun."""
+    today, month = _midnight(now), int(named.get("monthnumber", 0)) or month
+    if month is None:
         return _from(today.replace(year=int(named["year"]), month=1, day=1), "year")
-    month = MONTHS.index(named["month"].lower()) + 1
-    is_last = match.group().lower().startswith("last")
-    back = month >= now.month if is_last else month > now.month
-    year = int(named["year"]) if named["year"] else now.year - back
+    day = int(named.get("nth", 1))
+    year = int(named.get("year", now.year))
     start = today.replace(year=year, month=month, day=1)
-    if not named.get("day"):
-        return _from(start, "month")
-    try:
-        return _from(start.replace(day=int(named["day"])), "day")
-    except ValueError:
-        return None
+    start = start.replace(day=day)
+    if "year" not in named and (start > now or (kind == "last" and month == now.month)):
+        start = start.replace(year=year - 1)
+    return _from(start, "day" if "nth" in named else "month")
 
 
-def _since(match: re.Match[str], now: datetime) -> Span | None:
-    """From the beginning of what is named until now."""
-    span = _date(match, now)
-    return (span[0], now) if span and span[0] < now else None
+def _dates(start: datetime, end: datetime) -> tuple[str, ...]:
+    """The dates of a window as a memory has them in its words: days, else months, else years."""
+    end -= timedelta(microseconds=1)
+    # Memories are dated where they were written: here, or by universal time.
+    first = min(start.date(), start.astimezone(UTC).date())
+    last = max(end.date(), end.astimezone(UTC).date())
+    if (last - first).days < MOST_DATES:
+        days = (first + timedelta(days=day) for day in range((last - first).days + 1))
+        return tuple(f"{day.day} {MONTHS[day.month - 1]} {day.year}" for day in days)
+    months = range(12 * start.year + start.month - 1, 12 * end.year + end.month)
+    if len(months) < MOST_DATES:
+        return tuple(f"{MONTHS[month % 12]} {month // 12}" for month in months)
+    return tuple(map(str, range(start.year, end.year + 1)))[-MOST_DATES:]
 
 
 def _midnight(now: datetime) -> datetime:
@@ -157,28 +393,3 @@ def _from(start: datetime, unit: str) -> Span:
     if unit == "month":
         return start, (start + timedelta(days=32)).replace(day=1)
     return start, start + timedelta(days=7 if unit == "week" else 1)
-
-
-_UNIT = r"(?P<unit>day|week|month|year)s?"
-_YEAR = r"(?P<year>(?:19|20)\d\d)"
-_NTH = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
-_NAMED = rf"(?P<month>{_MONTH})"
-_WINDOWS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], Span | None]], ...]
-_WINDOWS = tuple(
-    (re.compile(pattern, re.IGNORECASE | re.ASCII), reader)
-    for pattern, reader in (
-        (rf"\bsince\s+{_NAMED}(?:,?\s+{_YEAR})?\b", _since),
-        (rf"\bsince\s+{_YEAR}\b", _since),
-        (rf"\b{_COUNT}\s+{_UNIT}\s+(?P<ago>ago|back|earlier)\b", _counted),
-        (rf"\b(?:last|past|previous)\s+{_COUNT}\s+{_UNIT}\b(?P<ago>)", _counted),
-        (r"\b(?:yesterday|today)\b", _calendar),
-        (r"\b(?P<which>last|previous|this)\s+(?P<unit>week|month|year)\b", _calendar),
-        (rf"\b(?:last|on)\s+(?P<day>{'|'.join(_DAYS)})\b", _calendar),
-        (rf"\b{_NTH}\s+(?:of\s+)?{_NAMED},?\s+{_YEAR}\b", _date),
-        (rf"\b{_NAMED}\s+{_NTH},?\s+{_YEAR}\b", _date),
-        (rf"\b(?:(?:in|during|of|last|this)\s+)?{_NAMED},?\s+{_YEAR}\b", _date),
-        (rf"\b(?:in|during|last|this)\s+{_NAMED}\b(?P<year>)", _date),
-        (rf"\b(?:in|during)\s+{_YEAR}\b", _date),
-    )
-)
-"""Most specific first."""

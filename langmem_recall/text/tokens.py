@@ -60,6 +60,23 @@ _POSSESSIVE = re.compile("['\u2019]s?$")
 # Not by the factory, which takes another implementation where there is one: terms are stored.
 _stemmer = EnglishStemmer()
 _stemmer_lock = threading.Lock()
+# Read with the module: at first use a file would be opened on the event loop.
+_IRREGULAR = {
+    form: base
+    for base, *forms in map(
+        str.split, files("langmem_recall.text").joinpath("irregular.txt").read_text().splitlines()
+    )
+    for form in forms
+}
+"""Forms that no stemmer knows (went, children) and the word they are of."""
+
+_CODE = re.compile(
+    r"\d{5,}"  # an order number
+    r"|\d+(?:\.\d+){2,}\w*"  # a version
+    r"|(?=\D*\d)[^\W\d_][\w.+#&-]*"  # QX-48213, db-03
+    r"|(?=\w*[a-f])\d[0-9a-f]{6,}"  # a hash
+    r"|(?=.*[^\W\d])\w[\w.-]*(?:[_/\\@]+[\w.-]+)+"  # ERR_TIMEOUT, src/core/client.py
+)
 
 
 class Word(NamedTuple):
@@ -85,6 +102,11 @@ def read_words(text: str) -> list[Word]:
             is_capital = before[-1:] not in ("", ".", "!", "?", ":")
         words.append(Word(word, start, folded, is_capital))
     return words
+
+
+def is_identifier(term: str) -> bool:
+    """Whether a term names one thing only: a code, a version, a path, a long number."""
+    return not term.isalpha() and _CODE.fullmatch(term) is not None
 
 
 def tokens(text: str) -> list[str]:
@@ -130,6 +152,9 @@ def _compound_terms(chunk: str) -> Iterator[str]:
             yield segment.casefold()
         for word in words:
             yield from _word_terms(word)
+        if len(words) == 2 and "-" in segment and all(map(str.isalpha, words)):
+            # "e-mail" is also written "email", and "check-up" "checkup".
+            yield _stem("".join(words).casefold())
 
 
 def _word_terms(word: str) -> Iterator[str]:
@@ -170,7 +195,7 @@ def _stem(word: str) -> str:
         return word
     # The stemmer keeps the word it works on in itself.
     with _stemmer_lock:
-        return str(_stemmer.stemWord(word))
+        return str(_stemmer.stemWord(_IRREGULAR.get(word, word)))
 
 
 def _folded(text: str) -> str:

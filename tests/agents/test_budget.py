@@ -10,13 +10,13 @@ from langmem_recall.agents.block import pack
     [
         pytest.param([], [], 100, {}, id="nothing to pack"),
         pytest.param([30, 40], [5, 5], 70, {0: 30, 1: 40}, id="all fit whole"),
-        # 5 are set aside for each of the later two: 30 + 5 + 5 leaves 29 above the second's 5.
+        # 30 whole leaves 39: not 40, so 5, and 20 of the 34 left; the rest goes to the second.
         pytest.param(
             [30, 40, 20], [5, 5, 5], 69, {0: 30, 1: 19, 2: 20}, id="the second is too long"
         ),
-        # 100 does not fit beside two floors of 10; 15 and 15 do, and 90 - 30 is left for the first.
+        # 100 does not fit: 10, then 15 and 15, and the other 50 go to the first.
         pytest.param([100, 15, 15], [10, 10, 10], 90, {0: 60, 1: 15, 2: 15}, id="the best is long"),
-        # Floors take 30 of 36; nobody can be whole, so the best gets the 6.
+        # None can be whole; each has its 10, and the best gets the 6.
         pytest.param(
             [50, 50, 50],
             [10, 10, 10],
@@ -24,6 +24,8 @@ from langmem_recall.agents.block import pack
             {0: 16, 1: 10, 2: 10},
             id="the rest goes to the best",
         ),
+        # Whole before shortened: 50 of 60, then a sentence of the second, and the third is out.
+        pytest.param([50, 50, 50], [10, 10, 10], 60, {0: 50, 1: 10}, id="whole ones first"),
         pytest.param([50, 50, 50], [10, 10, 10], 25, {0: 15, 1: 10}, id="lowest dropped"),
         pytest.param([50, 8], [20, 8], 10, {1: 8}, id="one that never fits"),
         pytest.param([50, 8], [20, 8], 0, {}, id="no budget"),
@@ -62,8 +64,16 @@ def test_nothing_is_left_over_while_a_line_is_shortened(lines, budget):
 
 
 @given(costs, st.integers(0, 1500))
-def test_only_lowest_lines_and_those_that_never_fit_are_dropped(lines, budget):
+def test_a_line_is_dropped_only_where_better_ones_leave_it_no_room(lines, budget):
     whole, least = [line[0] for line in lines], [line[1] for line in lines]
     rooms = pack(whole, least, budget)
     for i in set(range(len(lines))) - set(rooms):
-        assert min(whole[i], least[i]) > budget or all(i > other for other in rooms)
+        assert min(lines[i]) + sum(rooms[j] for j in rooms if j < i) > budget
+
+
+@given(costs, st.integers(0, 1500))
+def test_a_line_is_shortened_only_where_it_does_not_fit_whole_beside_better_ones(lines, budget):
+    whole, least = [line[0] for line in lines], [line[1] for line in lines]
+    rooms = pack(whole, least, budget)
+    for i in (i for i in rooms if rooms[i] < whole[i]):
+        assert whole[i] + sum(rooms[j] for j in rooms if j < i) > budget

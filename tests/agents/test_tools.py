@@ -141,7 +141,7 @@ def test_the_model_sees_only_its_own_arguments() -> None:
     assert shown == {
         "remember": {"text", "kind", "importance", "asked_as"},
         "recall": {"query", "limit"},
-        "correct": {"key", "text"},
+        "correct": {"key", "text", "asked_as"},
         "forget": {"key"},
     }
 
@@ -246,6 +246,18 @@ def test_a_tool_cannot_pass_for_one_of_ours(run: Run) -> None:
     assert told[-1].text.endswith("(semantic, external)")
 
 
+@pytest.mark.parametrize("name", ["remember", "correct"])
+def test_phrasings_after_an_untrusted_tools_output_are_left_out_and_the_model_is_told(
+    run: Run, store: RecallStore, name: str
+) -> None:
+    store.remember(ALICE, "The user pays Bob", key="k1", source="external")
+    args = {"text": "The user always pays Eve", "asked_as": ["paying a bill"]}
+    args |= {"key": "k1"} if name == "correct" else {}
+    told = run("Read it", calling("browse", url="x"), calling(name, **args), others=[browse])
+    assert "; asked_as was left out" in told[-1].text
+    assert all("asked_as" not in item.value for item in store.search(ALICE))
+
+
 def test_a_tools_words_stay_external_in_later_turns(run: Run, store: RecallStore) -> None:
     earlier = [
         HumanMessage("Read that page", id="h1"),
@@ -330,8 +342,8 @@ def test_recall_tells_nothing_stored_from_nothing_relevant(run: Run, store: Reca
     [
         (0.5, "likely (relevance 0.50)"),
         (0.49, "possible (relevance 0.49)"),
-        (0.2, "possible (relevance 0.20)"),
-        (0.19, "weak match (relevance 0.19)"),
+        (0.3, "possible (relevance 0.30)"),
+        (0.29, "weak match (relevance 0.29)"),
         (0.05, "weak match (relevance 0.05)"),
     ],
 )

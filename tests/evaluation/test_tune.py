@@ -101,7 +101,7 @@ def test_what_was_estimated_holds_through_the_store(newest_wanted: Tuned) -> Non
 
 
 def test_tuning_is_refused_when_the_base_is_right_already() -> None:
-    base = RecallPolicy.default(half_life_hours=200.0)
+    base = RecallPolicy.default(weights=Weights(importance=0.3))
     found = tune(moving_town(lambda i: "old"), base=base)
     assert found.policy is found.base is base
     assert found.reason == "no significant gain over the default"
@@ -125,15 +125,15 @@ def test_importance_rises_where_salience_tells_what_is_wanted() -> None:
     memories, cases = [], []
     for i, place in enumerate(PLACES):
         memories += [
-            (f"{i}a", told(f"Things to know about the {place}: it is open", 5, salience=0.1)),
-            (f"{i}b", told(f"The {place} gives me a rash, keep away", 5, salience=1.0)),
+            (f"{i}a", told(f"Anything to know about the {place} is here", 5, salience=0.1)),
+            (f"{i}b", told(f"To know about the {place}: it gives me a rash", 5, salience=1.0)),
         ]
         cue = Cue(f"Anything to know about the {place}?")
         cases.append(Case("town", cue, {f"{i}b"}, at=NOW))
     town = CaseSet("town", (Collection("town", tuple(memories)),), tuple(cases))
-    base = RecallPolicy.default(weights=Weights(recency=0.06, importance=0.12))
+    base = RecallPolicy.default(weights=Weights(recency=0.06, importance=0.0))
     found = tune(town, base=base)
-    assert found.policy.weights.importance > 0.12
+    assert found.policy.weights.importance > 0.0
     assert found.policy.weights.recency == 0.06
 
 
@@ -201,7 +201,7 @@ def test_ranking_again_gives_the_order_of_the_stores_own_search(
         base.replace(weights=Weights(importance=0.5), half_life_hours=24.0, window_boost=1.0),
     ]
     with store.quiet():
-        for text in ("Where is the library found?", "What was in the main street last week?"):
+        for text in ("Where is the library found?", "The main street last week"):
             asked = ask(store, Case("", Cue(text), {"m1"}, at=NOW), base, {})
             for trial in trials:
                 again = rank(asked.cue, asked.candidates, trial, asked.now, (NAMESPACE,)).ranked
@@ -250,7 +250,7 @@ def test_a_memory_that_may_not_be_shown_does_not_move_the_trigger() -> None:
 
 
 def test_gates_that_let_everything_in_are_raised_and_the_ranking_left_alone() -> None:
-    base = RecallPolicy.default(trigger=0.01, floor=0.005)
+    base = RecallPolicy.default(trigger=0.01, floor=0.005, weights=Weights(importance=0.3))
     cases = moving_town(lambda i: "old", off_topic=True)
     found = tune(cases, base=base)
     assert found.reason == "ranking: no significant gain over the default; gates: fitted"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -255,8 +256,13 @@ def hurry(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
 
 
 def threads_left(before: Sequence[threading.Thread]) -> list[str]:
-    """Names of threads that were not there before and do not end; a loop's own end with it."""
-    new = [one for one in threading.enumerate() if one not in before and "asyncio" not in one.name]
+    """Names of threads that were not there before and do not end.
+
+    A loop's own end with it, and two that read texts wait for more as long as the process lasts.
+    """
+    lasting = re.compile(r"asyncio|langmem-recall-text_[01]$")
+    found = (one for one in threading.enumerate() if not lasting.search(one.name))
+    new = [one for one in found if one not in before]
     for thread in new:
         thread.join(SLACK_S)
     return [thread.name for thread in new if thread.is_alive()]

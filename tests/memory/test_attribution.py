@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langmem_recall.memory import foreign
+from langmem_recall.memory import attribution, foreign
 from langmem_recall.memory.attribution import MOST_SENTENCES, is_carried, source_of
 from langmem_recall.memory.foreign import LONGEST, parts_of
 
@@ -600,6 +601,30 @@ def test_a_hostile_thread_is_read_in_bounded_work(piece: str) -> None:
     # Work that grows with the square of the thread would take minutes here.
     threads = [piece * (LONGEST // len(piece))] * 3
     assert not is_carried("I like " * 30 + "sushi", threads)
+
+
+def test_each_text_is_taken_apart_once_and_only_as_many_as_are_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+    sentences = attribution._sentences
+
+    def counted(text: str) -> Iterator[str]:
+        read.append(text)
+        return sentences(text)
+
+    monkeypatch.setattr(attribution, "_sentences", counted)
+    text = "Anna prefers invoices. Bob prefers letters."
+    near = "Letters and invoices that Anna prefers. "
+    page = near * (LONGEST // len(near))
+    assert not is_carried(text, ["Nothing of the kind.", *[page] * 10], most=3 * len(page))
+    assert read == [text, page, page, page]
+
+
+def test_a_text_said_as_it_stands_is_found_beyond_what_is_taken_apart() -> None:
+    text = "Anna prefers invoices."
+    page = "She prefers that invoices come late. " * 400
+    assert is_carried(text, [text, *[page] * 10], most=len(page))
 
 
 @pytest.mark.parametrize("piece", HOSTILE)

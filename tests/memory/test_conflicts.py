@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from langmem_recall.memory import conflicts as module
 from langmem_recall.memory.conflicts import (
     conflicts,
-    is_denied,
+    denied,
     is_same,
     same_particulars,
 )
@@ -149,4 +150,19 @@ def test_agreement_is_mutual_and_a_text_agrees_with_itself(one, other):
 def test_what_the_user_says_in_the_conversation_denies_what_was_stored(said, is_wrong):
     stored = Memory(namespace=("u",), key="k", text="My sister lives in Oslo")
 
-    assert is_denied(stored, ["Something else.", said]) is is_wrong
+    episode = Memory(namespace=("u",), key="e", text=stored.text, kind="episodic")
+    assert denied([stored, episode], ["Something else.", said]) == [is_wrong, False]
+
+
+def test_what_was_said_is_read_once_however_many_memories_there_are(monkeypatch):
+    read = []
+    reading = module._read
+
+    def counted(text, heads=False):
+        read.append(text)
+        return reading(text, heads)
+
+    monkeypatch.setattr(module, "_read", counted)
+    stored = [memory(f"My sister {number} lives in Oslo") for number in range(20)]
+    assert not any(denied(stored, ["I like tea. You like coffee."]))
+    assert len(read) == 20 + 2

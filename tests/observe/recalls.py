@@ -144,6 +144,7 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
             draw(st.none() | st.integers(1, 50)),
             draw(st.none() | st.floats(-1, 1)),
             draw(st.none() | TEXTS),
+            found_as=draw(st.none() | TEXTS),
         )
         for key in keys
     ]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
-from math import inf, log
+from math import exp, inf
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from langmem_recall.observe.doctor import (
     diagnose,
     separation_of,
 )
-from langmem_recall.policy import RecallPolicy, RelevanceModel, Weights
+from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
 from langmem_recall.ranking.catalog import Catalog, traits_of
 from langmem_recall.ranking.evidence import match_words, read_part, score_evidence
@@ -39,7 +38,6 @@ from langmem_recall.types import Memory
 NULL = NullDistribution(mean=0.1, sd=0.09)
 GOOD = Calibration("wordllama", {"en": NULL})
 HELD = Survey(memories=50, searched=50, saliences=frozenset({0.2, 0.8}), without_vectors=0)
-MODEL = RelevanceModel(bias=0.4, crowding=0.5, softness=2.0, dense=0.5, neutral=0.25, thread=0.45)
 
 
 def facts(policy: RecallPolicy | None = None, **changes: Any) -> Facts:
@@ -70,13 +68,13 @@ def check(found: Diagnosis, name: str) -> str:
 
 
 def test_the_cosine_that_alone_reaches_a_gate_is_the_formula_solved_for_it() -> None:
-    # cap = 0.9 / 0.09 = 10, so a cosine is neutral at z = 2.5. Relevance 0.5 needs evidence 0.4 in
-    # a store of one: 1.45 x own = 0.4, own = 0.5 (z - 2.5), z = 2.5 + 0.8 / 1.45 = 3.0517.
-    alone = cosine_alone(0.5, 1, NULL, MODEL)
-    assert alone == pytest.approx(0.1 + 0.09 * (2.5 + 0.8 / 1.45))
-    # Among 50 memories chance takes 0.5 ln 50 more.
-    crowded = cosine_alone(0.5, 50, NULL, MODEL)
-    assert crowded - alone == pytest.approx(0.09 * log(50) / 1.45)
+    # Relevance 0.5 needs z at what chance gives: for one memory 1.3 x 1.0803, the normal quantile
+    # of 1 - 0.56 / 4, for fifty 1.3 x 2.3038, that of 1 - 0.56 / 53.
+    assert cosine_alone(0.5, 1, NULL) == pytest.approx(0.1 + 0.09 * 1.3 * 1.0803, abs=1e-4)
+    assert cosine_alone(0.5, 50, NULL) == pytest.approx(0.1 + 0.09 * 1.3 * 2.3048, abs=1e-3)
+    # Odds of e want two standard deviations more.
+    level = 1 / (1 + exp(-1))
+    assert cosine_alone(level, 50, NULL) == pytest.approx(cosine_alone(0.5, 50, NULL) + 0.18)
 
 
 @given(cosine=st.floats(-0.5, 0.99), memories=st.integers(1, 40))
@@ -87,28 +85,26 @@ def test_a_memory_with_that_cosine_and_no_common_word_has_just_that_relevance(
     for number in range(memories):
         memory = Memory(namespace=("u",), key=str(number), text="green tea")
         catalog.put(memory.id, traits_of(memory))
-    part = read_part("purple bicycle", catalog, MODEL, False)
-    wording = match_words(catalog, part, MODEL)
-    table = score_evidence(catalog, [part], [wording], np.full((1, memories), cosine), NULL, MODEL)
+    part = read_part("purple bicycle bell", catalog, False)
+    wording = match_words(catalog, part)
+    cosines = np.array([[cosine] + [-0.9] * (memories - 1)])
+    table = score_evidence(catalog, [part], [wording], cosines, NULL)
     relevance = float(table.relevance[0])
-    assert cosine_alone(relevance, memories, NULL, MODEL) == pytest.approx(cosine, abs=1e-6)
+    assert cosine_alone(relevance, memories, NULL) == pytest.approx(cosine, abs=1e-6)
 
 
 def test_no_cosine_reaches_what_only_words_can() -> None:
-    assert cosine_alone(1.0, 10, NULL, MODEL) == inf
-    assert cosine_alone(0.5, 10, NULL, replace(MODEL, dense=0.0)) == inf
+    assert cosine_alone(1.0, 10, NULL) == inf
 
 
 def test_panels_show_the_null_by_language_and_the_assumed_one_where_none_was_measured() -> None:
     calibration = Calibration("model", {"en": NULL, "ja": None})
     english, japanese = diagnose(facts(calibration=calibration)).panels
     assert (english.language, english.null) == ("en", NULL)
-    assert english.null.cap == pytest.approx(10.0)
-    assert english.neutral == pytest.approx(0.1 + 0.25 * 0.9)
     assert (japanese.language, japanese.null) == ("ja", DEFAULT_NULL)
     policy = RecallPolicy.default()
-    assert english.trigger == cosine_alone(policy.trigger, 50, NULL, policy.relevance)
-    assert english.floor == cosine_alone(policy.floor, 50, NULL, policy.relevance)
+    assert english.trigger == cosine_alone(policy.trigger, 50, NULL)
+    assert english.floor == cosine_alone(policy.floor, 50, NULL)
 
 
 def test_a_gate_that_is_off_has_no_cosine() -> None:
@@ -234,10 +230,6 @@ def test_a_half_life_that_no_formula_reads_is_nobodys_worry(
     ("changes", "why"),
     [
         ({"policy": RecallPolicy.similarity(floor=0.1)}, "similarity"),
-        (
-            {"policy": RecallPolicy.default(relevance=RelevanceModel(coverage=0))},
-            "coverage is 0",
-        ),
         ({"survey": HELD._replace(has_words=False, searched=60_000)}, "60,000 memories"),
     ],
 )

@@ -135,6 +135,7 @@ def some_candidate(draw: random.Random, key: str, at: Any) -> Candidate:
         dense=draw.choice([None, draw.uniform(-0.2, 1)]),
         coverage=draw.random(),
         bm25=draw.choice([None, draw.uniform(0, 30)]),
+        entity=draw.choice([0.0, 1.0, draw.random()]),
         relevance=relevance,
     )
     ranks = (draw.choice([None, draw.randint(1, 40)]), draw.choice([None, draw.randint(1, 40)]))
@@ -359,6 +360,27 @@ def test_a_turn_shows_cue_funnel_candidates_reasons_and_block(opened: Callable[.
     # 0.9 of relevance, 0.3 x 0.2 of importance and so on: the bar's parts add up to the score.
     assert "relevance 0.900" in tea.locator(".bar").get_attribute("aria-label")
     assert "importance 0.054" in tea.locator(".bar").get_attribute("aria-label")
+
+
+def test_a_row_says_by_which_phrasing_it_was_found(opened: Callable[..., Any]) -> None:
+    tea = candidate("tea", 0.9, text="Ann drinks tea")._replace(found_as="what to <b>serve</b>")
+    recall = recall_of([tea, candidate("dog", 0.8, text="Ann has a dog")], "Whom to serve what?")
+    page = opened(make_page([to_dict(recall)]))
+    rows = page.locator(".row")
+    assert "found as asked: what to <b>serve</b>" in rows.nth(0).inner_text()
+    assert "as asked" not in rows.nth(1).inner_text()
+    page.evaluate(
+        """() => {
+          const input = document.getElementById("knob-floor");
+          input.value = 0.85;
+          input.dispatchEvent(new Event("input"));
+        }"""
+    )
+    # What-if changes what is recalled, and not how the rest was found.
+    assert page.locator(".row-reason").all_inner_texts()[0] == (
+        "found as asked: what to <b>serve</b>"
+    )
+    assert "below the floor" in page.locator(".row-dropped").inner_text()
 
 
 def test_a_row_opens_to_the_numbers_behind_it(opened: Callable[..., Any]) -> None:

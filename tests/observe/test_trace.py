@@ -113,6 +113,7 @@ def test_text_can_be_left_out(recall: Recall) -> None:
     told = dict.fromkeys(("entities", "tags"), ("secret",))
     labels = dict.fromkeys(("thread_id", "speaker", "turn"), "secret")
     held = candidate("a", 0.9, text="Ann's secret", supersedes=("b",), **told, **labels)
+    held = held._replace(found_as="how to ask for the secret")
     other = candidate("c", 0.9)
     planning = RecallPolicy.planning()
     cue = Cue("the secret?", parts=("a secret",), task="secret")
@@ -186,6 +187,16 @@ def test_record_read_back_gives_the_same_candidates_to_six_digits(recall: Recall
     assert again.trace.compacted == recall.trace.compacted
     assert str(again) == str(recall)
     assert to_dict(again) == to_dict(recall)
+
+
+def test_how_a_memory_was_found_is_recorded_where_a_phrasing_found_it() -> None:
+    phrased = candidate("tea", 0.9)._replace(found_as="what to serve")
+    record = to_dict(recall_of([phrased, candidate("dog", 0.8)]))
+    assert named(record)["tea"]["found_as"] == "what to serve"
+    # As before there were phrasings: such a record is read as well.
+    assert "found_as" not in named(record)["dog"]
+    read = from_dict(record)
+    assert [scored.candidate.found_as for scored in read.chosen] == ["what to serve", None]
 
 
 def test_what_is_no_number_is_recorded_as_null() -> None:

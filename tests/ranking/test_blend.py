@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import langmem_recall.policy
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.blend import blend, min_max, reciprocal_ranks
 from langmem_recall.ranking.signals import RELEVANCE, signal_table
@@ -74,11 +75,11 @@ def test_weighted_counts_salience_without_use():
     assert scores([one], RecallPolicy.weighted()) == pytest.approx([0.805])
 
 
-def test_linear_is_a_mean_so_that_weights_need_not_add_up_to_one():
-    # (3 x 0.8 + 1 x 1.0) / 4
+def test_linear_takes_the_weights_as_they_are_given():
     policy = RecallPolicy.weighted(weights=Weights(similarity=3.0, recency=1.0))
 
-    assert scores([candidate(0.8)], policy) == pytest.approx([0.85])
+    # 3 x 0.8 + 1 x 1.0
+    assert scores([candidate(0.8)], policy) == pytest.approx([3.4])
 
 
 def test_linear_without_any_weight_is_zero():
@@ -105,9 +106,28 @@ def test_constant_signal_counts_half_for_everyone():
     assert scores([candidate(), candidate()], RecallPolicy.generative_agents()) == pytest.approx(
         [1.5, 1.5]
     )
-    assert min_max(np.array([[0.3, 0.3, 0.3], [0.0, 0.5, 2.0]])) == pytest.approx(
+    assert min_max(np.array([[0.3, 0.3, 0.3], [0.0, 0.5, 2.0]]), 168.0) == pytest.approx(
         np.array([[0.5, 0.5, 0.5], [0.0, 0.25, 1.0]])
     )
+
+
+@pytest.mark.parametrize("half_life_hours", [0.5, 168.0, 90 * 24.0])
+@pytest.mark.parametrize(("seconds", "newer"), [(1, 0.5), (59, 0.5), (3600, 1.0)])
+def test_memories_of_one_moment_are_equally_recent(half_life_hours, seconds, newer):
+    policy = RecallPolicy.generative_agents(
+        half_life_hours=half_life_hours, weights=Weights(recency=1.0)
+    )
+    found = scores([candidate(), candidate(age_days=seconds / DAY)], policy)
+
+    assert found == pytest.approx([newer, 1 - newer])
+
+
+def test_counts_that_only_the_clock_tells_apart_are_one_importance():
+    # Both used once, a second apart: 0.05 ln 2 but for the fading of a second.
+    policy = RecallPolicy.normalized(weights=Weights(importance=1.0))
+    pair = [candidate(used_days=0, n=1.0), candidate(used_days=0, n=0.99 ** (1 / DAY))]
+
+    assert scores(pair, policy) == pytest.approx([0.5, 0.5])
 
 
 def test_normalized_lifts_importance_by_the_log_of_use():
@@ -187,6 +207,20 @@ def test_interpolated_is_worked_out_as_written():
     )
 
 
+def test_names_are_a_third_list_and_equal_shares_one_rank():
+    # Ranks by name 1, 1, 3 and none; the best sum of two lists is 2/61.
+    shares = (1.0, 1.0, 0.5, 0.0)
+    found = [candidate(ranks=(place, None)) for place in (1, 2, 3, 4)]
+    named = [
+        one._replace(evidence=one.evidence._replace(entity=share))
+        for one, share in zip(found, shares, strict=True)
+    ]
+
+    assert reciprocal_ranks(named) == pytest.approx(
+        [1.0, (1 / 62 + 1 / 61) * 61 / 2, (2 / 63) * 61 / 2, (1 / 64) * 61 / 2]
+    )
+
+
 def test_interpolated_with_w_zero_has_no_share_of_pure_decay():
     # 0.70 x 1 + 0 + 0.20 x 0.5 x exp(-1) + 0: the only candidate is first in the only list.
     one = candidate(age_days=1, ranks=(1, None))
@@ -261,20 +295,21 @@ def with_merit(one: Candidate, merit: int) -> Candidate:
     ("merit", "step", "factor"),
     [(0, 0.05, 1.0), (1, 0.05, 1.05), (5, 0.05, 1.25), (-5, 0.05, 0.75), (-5, 0.2, 0.0), (3, 0, 1)],
 )
-def test_outcomes_move_the_bounded_score_by_steps(merit, step, factor):
-    plain, moved = candidate(relevance=0.8), with_merit(candidate(relevance=0.8), merit)
-    found = scores([plain, moved], BOOSTED.replace(feedback_step=step))
+@pytest.mark.parametrize("name", langmem_recall.policy.PRESETS)
+def test_outcomes_move_the_score_of_every_preset_by_steps(name, merit, step, factor):
+    plain = candidate(0.7, relevance=0.8, ranks=(1, 1))
+    policy = getattr(RecallPolicy, name)(feedback_step=step)
+    found = scores([plain, with_merit(plain, merit)], policy)
 
-    assert found[1] == pytest.approx(found[0] * factor)
+    # Only the inner store's own scores are left alone.
+    assert found[1] == pytest.approx(found[0] * (1.0 if name == "similarity" else factor))
 
 
-def test_outcomes_leave_relevance_and_the_published_formulas_alone():
+def test_outcomes_leave_relevance_alone():
     moved = with_merit(candidate(relevance=0.8), 5)
     signals, _, _ = signal_table([moved], BOOSTED, NOW.timestamp())
 
     assert signals[RELEVANCE, 0] == 0.8
-    for policy in (RecallPolicy.weighted(), RecallPolicy.product(), RecallPolicy.similarity()):
-        assert scores([moved], policy) == pytest.approx(scores([candidate(relevance=0.8)], policy))
 
 
 def test_bounded_multiplies_reciprocal_ranks_where_the_policy_orders_by_them():

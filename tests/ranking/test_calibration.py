@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution, measure
+from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, measure
 
 EAST, NORTH, WEST = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]
 
@@ -18,13 +18,21 @@ def test_null_is_mean_and_spread_of_unrelated_pairs():
     statements = [EAST, NORTH]
 
     # mean (0 + 0.6) / 2 = 0.3; deviations 0.3 both ways, so sd 0.3
-    assert measure(questions, statements) == pytest.approx((0.3, 0.3, True))
+    found = measure(questions, statements)
+    assert found is not None
+    assert (found.mean, found.sd) == pytest.approx((0.3, 0.3))
+    assert found.measured
+    # The middle of east and north; a cue to the east has 0.5 with it, one of any length.
+    assert found.center == pytest.approx((0.5, 0.5))
+    assert found.mean_of([3.0, 0.0]) == pytest.approx(0.5)
+    # A vector that cannot be measured has the mean of all.
+    assert found.mean_of([0.0, 0.0]) == found.mean_of([1.0]) == found.mean
 
 
 def test_length_of_vectors_does_not_matter():
-    assert measure([[5.0, 0.0], [6.0, 8.0]], [[2.0, 0.0], [0.0, 0.1]]) == pytest.approx(
-        (0.3, 0.3, True)
-    )
+    found = measure([[5.0, 0.0], [6.0, 8.0]], [[2.0, 0.0], [0.0, 0.1]])
+    assert found is not None
+    assert (found.mean, found.sd, *found.center) == pytest.approx((0.3, 0.3, 0.5, 0.5))
 
 
 def test_pairs_that_share_a_topic_are_left_out():
@@ -62,11 +70,6 @@ def test_vectors_that_measure_nothing_give_no_null(questions, statements):
     assert measure(questions, statements) is None
 
 
-def test_cap_is_how_far_identity_stands_above_chance():
-    # (1 - 0.1) / 0.09
-    assert NullDistribution(0.1, 0.09).cap == pytest.approx(10.0)
-
-
 def test_assumed_null_says_that_it_was_not_measured():
     assert DEFAULT_NULL.measured is False
     assert (DEFAULT_NULL.mean, DEFAULT_NULL.sd) == (0.10, 0.08)
@@ -84,7 +87,6 @@ def test_null_of_a_narrower_embedder_is_narrower_alike(share):
     assert tight is not None
     assert tight.mean == pytest.approx(share * wide.mean + 1 - share)
     assert tight.sd == pytest.approx(share * wide.sd)
-    assert tight.cap == pytest.approx(wide.cap)
 
 
 def test_panel_has_thirty_two_pairs_of_distinct_texts():

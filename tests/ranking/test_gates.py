@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,8 +15,9 @@ from langmem_recall.ranking.gates import (
     as_believed_at,
     hard_drop,
     recall_gates,
+    time_drops,
 )
-from langmem_recall.types import Candidate, Evidence, Memory, Scored, Signals, View
+from langmem_recall.types import Candidate, Evidence, Memory, Scored, Signals, Temporal, View
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 HERE = GateContext(NOW, (("memories", "ann"),))
@@ -32,7 +34,7 @@ def scored(relevance: float, score: float | None = None, *, pinned: bool = False
 
 
 def test_hard_gates_stand_in_the_order_of_the_design():
-    assert HARD_GATES == ("tenant", "status", "validity", "expired", "task")
+    assert HARD_GATES == ("tenant", "status", "validity", "expired", "task", "time")
 
 
 @pytest.mark.parametrize(
@@ -89,6 +91,45 @@ def test_pinned_memory_does_not_pass_a_hard_gate():
 )
 def test_task_gate_wants_the_tag(task, tags, expected):
     assert hard_drop(candidate(tags=tags), HERE._replace(task=task)) == expected
+
+
+YESTERDAY = Temporal(
+    "window", datetime(2026, 3, 3, tzinfo=UTC), datetime(2026, 3, 4, tzinfo=UTC), asked=True
+)
+
+
+def of(key: str, relevance: float, **fields: Any) -> Candidate:
+    return candidate(key=key, **fields)._replace(evidence=Evidence(relevance=relevance))
+
+
+def test_what_is_not_of_the_time_asked_for_is_left_out_with_its_date():
+    candidates = [
+        of("then", 0.5, written_at=datetime(2026, 3, 3, 23, 59, tzinfo=UTC)),
+        of("now", 0.9, written_at=NOW),
+        of("pinned", 0.9, written_at=NOW, pinned=True),
+        of("undated", 0.9),
+        of("told later", 0.2, written_at=NOW, text="Yesterday the boiler broke"),
+        of("told before", 0.2, written_at=NOW - timedelta(days=9), text="Dentist on 3 March"),
+    ]
+
+    drops = time_drops(candidates, YESTERDAY, 0.5)
+
+    reason = "written on 2026-03-04, outside the time asked for"
+    assert drops == {(("memories", "ann"), "now"): reason}
+
+
+def test_time_leaves_nothing_out_where_nothing_of_then_is_relevant():
+    then = datetime(2026, 3, 3, 8, tzinfo=UTC)
+    candidates = [of("then", 0.49, written_at=then), of("now", 0.9, written_at=NOW)]
+
+    assert time_drops(candidates, YESTERDAY, 0.5) == {}
+    assert len(time_drops(candidates, YESTERDAY, 0.49)) == 1
+    # Without a trigger it takes half of the best: 0.45 of 0.9, which 0.44 is not.
+    chance = [of("then", 0.44, written_at=then), of("now", 0.9, written_at=NOW)]
+    assert time_drops(chance, YESTERDAY, 0.0) == {}
+    assert len(time_drops(candidates, YESTERDAY, 0.0)) == 1
+    # Asked for nothing but the time, nothing else answers.
+    assert len(time_drops(chance, replace(YESTERDAY, alone=True), 0.5)) == 1
 
 
 def test_first_gate_that_rejects_gives_the_reason():
@@ -298,3 +339,40 @@ def test_the_earliest_of_several_superseders_counts():
 
     assert stood(MARCH, *held)["old"] is None
     assert stood(APRIL, *held)["old"] == "superseded"
+
+
+# --- memories that stand alone --------------------------------------------------------------------
+
+
+def lone(relevance: float, part: int = 1) -> Scored:
+    one = candidate()._replace(evidence=Evidence(relevance=relevance, alone=part))
+    return Scored(one, Signals(relevance, 0.0, 0.0, 0.0, 0.0, 0.0), relevance)
+
+
+def passing(*ranked: Scored, policy: RecallPolicy | None = None) -> list[float]:
+    passed, _ = recall_gates(ranked, policy or RecallPolicy.default())
+    return [one.signals.relevance for one in passed]
+
+
+def test_a_lone_memory_is_at_most_e_times_less_likely_than_the_best():
+    # Odds of 0.85 are 5.67: 2.08 is just within, that is 0.676.
+    assert passing(lone(0.85), lone(0.68), lone(0.67)) == [0.85, 0.68]
+    _, (drop,) = recall_gates([lone(0.85), lone(0.67)], RecallPolicy.default())
+    assert (drop.gate, drop.reason) == ("floor", "relevance 0.67 is far behind the best, 0.85")
+
+
+def test_a_lone_memory_that_is_sure_itself_is_not_behind():
+    assert passing(lone(0.999), lone(0.9), lone(0.89)) == [0.999, 0.9]
+
+
+def test_each_part_of_a_cue_has_its_own_best():
+    # Far behind the other part's best, and the best of its own; the third part has none.
+    assert passing(lone(0.98), lone(0.6, 2), lone(0.4, 2), lone(0.4, 3)) == [0.98, 0.6, 0.4]
+
+
+def test_memories_of_a_conversation_are_not_behind_each_other():
+    assert passing(lone(0.98, 0), lone(0.35, 0)) == [0.98, 0.35]
+
+
+def test_without_a_trigger_none_is_behind():
+    assert passing(lone(0.98), lone(0.35), policy=RecallPolicy.default(trigger=0.0)) == [0.98, 0.35]

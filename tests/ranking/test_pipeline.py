@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.pipeline import DIVERSITY_REACH, mmr_order, rank, select
-from langmem_recall.types import Candidate, Cue, Evidence, Memory, MemoryId, Scored, Temporal
+from langmem_recall.types import (
+    Candidate,
+    Cue,
+    Evidence,
+    Memory,
+    MemoryId,
+    Scored,
+    Signals,
+    Temporal,
+)
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 HOME = (("u",),)
@@ -315,3 +324,18 @@ def test_every_candidate_is_either_chosen_or_dropped_with_a_reason(parts, policy
     everyone = [*keys(chosen), *keys(dropped), *keys(ranking.dropped)]
     assert sorted(everyone) == sorted(str(i) for i in range(len(held)))
     assert all(drop.reason for drop in [*dropped, *ranking.dropped])
+
+
+def test_at_most_four_lone_memories_that_are_not_sure_are_chosen_for_a_part() -> None:
+    def lone(number: int, part: int, relevance: float) -> Scored:
+        memory = Memory(namespace=("u",), key=f"{part}-{number}", text=f"note {number}")
+        found = Candidate(memory, Evidence(relevance=relevance, alone=part))
+        return Scored(found, Signals(relevance, 0.0, 0.0, 0.0, 0.0, 0.0), relevance)
+
+    ranked = [lone(number, part, 0.7 - number / 100) for part in (1, 2) for number in range(6)]
+    policy = RecallPolicy.default(top_k=20)
+    chosen, dropped = select(ranked, policy, lambda ids: np.eye(len(ids)))
+    assert [one.memory.key for one in chosen] == [f"{p}-{n}" for p in (1, 2) for n in range(4)]
+    assert {drop.gate for drop in dropped} == {"top_k"}
+    sure = [lone(number, 1, 0.95) for number in range(6)]
+    assert len(select(sure, policy, lambda ids: np.eye(len(ids)))[0]) == 6

@@ -11,9 +11,12 @@ from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from conftest import Call, Clock, CountingEmbeddings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from langgraph.store.base import (
     BaseStore,
     GetOp,
@@ -637,3 +640,94 @@ def test_filters_and_prefixes_hold(store: RecallStore, call: Call) -> None:
     found = call(store, "search", ("memories", "ada"), query="jazz", filter={"stars": {"$gte": 1}})
     assert {(item.namespace[1], item.key) for item in found} == {("ada", "1"), ("ada", "2")}
     assert len(call(store, "search", ("memories",), query="jazz")) == 6
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    data=st.data(), count=st.integers(0, 70), limit=st.integers(1, 9), unindexed=st.integers(0, 3)
+)
+def test_quiet_paging_returns_every_item_once(
+    inner: BaseStore, call: Call, data: st.DataObject, count: int, limit: int, unindexed: int
+) -> None:
+    store = RecallStore(inner, policy=RecallPolicy.default(pool=10, rescues=5))
+    # The store outlives an example: each has a namespace of its own.
+    namespace = ("memories", uuid4().hex)
+    fill(store, count, namespace)
+    for i in range(unindexed):
+        store.put(namespace, f"u{i}", {"content": f"unindexed {i} jazz"}, index=False)
+    offsets = list(range(0, count + unindexed + limit, limit))
+    pages = data.draw(st.permutations(offsets))
+    ask = {"query": "jazz records", "limit": limit}
+    # Each use counts at once, so a read that is recorded may move what a later page would show.
+    with store.quiet():
+        found = [
+            item.key
+            for offset in pages
+            for item in call(store, "search", namespace, **ask, offset=offset)
+        ]
+    assert sorted(found) == sorted(item.key for item in inner.search(namespace, limit=1_000))
+
+
+PRICE = "What is the price of the Pro plan?"
+OUT: dict[str, dict[str, Any]] = {
+    "expired": {"valid_until": "2026-03-04T11:59:59+00:00"},
+    "validity": {"valid_from": "2026-03-05T00:00:00+00:00"},
+    "status": {"status": "superseded"},
+    "barred": {},
+    "task": {"tags": ["autumn"]},
+}
+
+
+def crowd(store: RecallStore, gate: str, count: int) -> None:
+    """Memories that a gate keeps out, each nearer to the question than the two that it lets in."""
+    begin = "Spam: the" if gate == "barred" else "The"
+    texts = [f"{begin} price of the Pro plan is {i} euros" for i in range(count)]
+    store.batch(PutOp(NS, text, {"content": text, **OUT[gate]}) for text in texts)
+    store.put(NS, "now", {"content": "Pro costs 99 a month", "tags": ["spring"]})
+    store.put(NS, "cat", {"content": "My cat is called Minka", "tags": ["spring"]})
+
+
+def bar_spam(text: str) -> Verdict:
+    return Verdict("quarantine", ("spam",)) if "Spam" in text else Verdict()
+
+
+@pytest.mark.parametrize("gate", OUT)
+def test_what_a_gate_keeps_out_takes_no_place_in_the_pool(
+    inner: BaseStore, clock: Clock, call: Call, gate: str
+) -> None:
+    policy = RecallPolicy.planning(pool=10, rescues=2, trigger=0, floor=0)
+    store = RecallStore(inner, policy=policy, guard=bar_spam, record=False, clock=clock)
+    crowd(store, gate, 60)
+    recall = call(store, "recall", NS, Cue(PRICE, task="spring" if gate == "task" else None))
+    assert [memory.key for memory in recall.memories] == ["now", "cat"]
+    # Of what is kept out the first leave their reason, as many as the pool and the words have.
+    dropped = [drop.gate for drop in recall.dropped]
+    assert set(dropped) == {"status" if gate == "barred" else gate}
+    assert 10 <= len(dropped) <= 12
+
+
+@pytest.mark.parametrize("gate", ["expired", "validity", "status", "barred"])
+@pytest.mark.parametrize("policy", [RecallPolicy.default(pool=10), RecallPolicy.similarity()])
+def test_a_page_has_nothing_that_a_gate_keeps_out(
+    inner: BaseStore, clock: Clock, call: Call, gate: str, policy: RecallPolicy
+) -> None:
+    store = RecallStore(inner, policy=policy, guard=bar_spam, record=False, clock=clock)
+    crowd(store, gate, 30)
+    pages = [call(store, "search", NS, query=PRICE, limit=1, offset=at) for at in range(3)]
+    assert [[item.key for item in page] for page in pages] == [["now"], ["cat"], []]
+
+
+def test_what_a_filter_leaves_out_takes_no_place_among_the_best_by_words(
+    inner: BaseStore, clock: Clock, call: Call
+) -> None:
+    policy = RecallPolicy.default(pool=1, rescues=1)
+    store = RecallStore(inner, policy=policy, record=False, clock=clock)
+    for i in range(5):
+        store.put(NS, f"p{i}", {"content": f"{CODE} and nothing else", "team": "other"})
+    store.put(NS, "near", {"content": "The server refused the connection", "team": "mine"})
+    far = f"Grandmother's recipe was found under {CODE}, of all the names in the world"
+    store.put(NS, "exact", {"content": far, "team": "mine"})
+    found = call(store, "search", NS, query=CODE, filter={"team": "mine"}, limit=1)
+    assert [item.key for item in found] == ["exact"]

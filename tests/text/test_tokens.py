@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langmem_recall.text import tokens as tokens_module
-from langmem_recall.text.tokens import LONGEST_WORD, STOP_WORDS, tokens
+from langmem_recall.text.tokens import LONGEST_WORD, STOP_WORDS, is_identifier, tokens
 
 
 @pytest.mark.parametrize(
@@ -17,9 +17,9 @@ from langmem_recall.text.tokens import LONGEST_WORD, STOP_WORDS, tokens
         ("What is the name of my dog?", ["name", "dog"]),
         ("first and last", ["first", "last"]),
         ("I don't know, it's Anna's", ["know", "anna"]),
-        ("She won, he won't", ["won"]),
+        ("She won, he won't", ["win"]),
         ("you\u2019re right", ["right"]),
-        ("long-term memory", ["long", "term", "memori"]),
+        ("long-term memory", ["long", "term", "longterm", "memori"]),
         ("state-of-the-art", ["state", "art"]),
     ],
 )
@@ -204,3 +204,30 @@ def test_any_text_gives_folded_terms_without_stop_words_or_spaces(text):
 @given(st.text(), st.text())
 def test_terms_of_two_lines_are_the_terms_of_each(first, second):
     assert tokens(first + "\n" + second) == tokens(first) + tokens(second)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("e-mail", "email"),
+        ("check-up", "checkup"),
+        ("went", "go"),
+        ("children", "child"),
+        ("she lives", "to live"),
+        ("she leaves", "to leave"),
+    ],
+)
+def test_forms_of_a_word_share_a_term(one, other):
+    assert set(tokens(one)) & set(tokens(other))
+
+
+@pytest.mark.parametrize(
+    "term", ["qx-48213", "db-03", "a1234b", "2.14.3", "48213", "err_timeout", "src/core/client.py"]
+)
+def test_codes_versions_paths_and_long_numbers_are_identifiers(term):
+    assert is_identifier(term)
+
+
+@pytest.mark.parametrize("term", ["tea", "2019", "217", "3.5", "3pm", "2024-03-05", "node.js"])
+def test_words_years_and_quantities_are_none(term):
+    assert not is_identifier(term)

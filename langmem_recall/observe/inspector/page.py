@@ -31,13 +31,14 @@ TITLE = "Recall inspector"
 SIGNALS = ("relevance", "recency", "strength")
 """With the digits of the record, because what-if reads them."""
 FINDINGS = ("coverage", "bm25", "entity", "episode")
-"""Only shown."""
+"""Only shown, but for the entities' ranks."""
 SCALES = {
     **dict.fromkeys(("memory", "place", "gate", "reason", "twin", "usage"), 1),
-    **dict.fromkeys(("dense_rank", "lexical_rank"), 1),
+    **dict.fromkeys(("dense_rank", "lexical_rank", "alone"), 1),
     **dict.fromkeys((*SIGNALS, "importance_lift", "dense"), 10**6),
     "score": 10**4,
     **dict.fromkeys(FINDINGS, 10**2),
+    "entity": 10**6,
 }
 """What is kept of every candidate, as whole multiples of 1 / scale. Trust is kept with the memory,
 importance as what it has above the memory's salience, ranks where the policy reads them;
@@ -251,6 +252,8 @@ class PageData:
     ) -> list[int]:
         """The numbers of a candidate, in the order of the columns."""
         gate, reason = str(record.get("gate", "")), str(record.get("reason", ""))
+        if not gate and (phrasing := record.get("found_as")) is not None:
+            reason = f"found as asked: {phrasing}"
         signals, evidence, million = record["signals"], record["evidence"], 10**6
         return [
             self._memory(record),
@@ -261,6 +264,7 @@ class PageData:
             self._usage(record["usage"]),
             int((has_ranks and record.get("dense_rank")) or 0),
             int((has_ranks and record.get("lexical_rank")) or 0),
+            int(evidence.get("alone", 0)),
             *(to_whole(signals[name], million) for name in SIGNALS),
             to_whole(signals["importance"], million) - to_whole(record["salience"], million),
             to_whole(evidence["dense"], million),

@@ -7,32 +7,37 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from langgraph.store.base import Item
 
 from langmem_recall.errors import described
 from langmem_recall.flows.backend import OnProgress
 from langmem_recall.flows.candidates import (
-    MatchedCue,
+    Gate,
     NamespaceView,
     ReadRequest,
     ReadResult,
     best_by_words,
-    beyond,
+    cosine_of,
     id_of,
     likeness_in,
+    look_past,
     make_candidates,
     match,
     memory_of,
+    pool_of,
     top,
+    unscored,
 )
 from langmem_recall.flows.effects import Call, Embed, Plan
 from langmem_recall.flows.usage import UsageBackend, UsageBatch, checked_usage
-from langmem_recall.ranking.arrays import FloatArray
+from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.calibration import NullDistribution
+from langmem_recall.ranking.catalog import Catalog
 from langmem_recall.ranking.evidence import score_evidence
 from langmem_recall.stores.backend import Clock, GenericBackend
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.local.view import LocalView
-from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage
+from langmem_recall.types import SIDECAR_ROOT, Candidate, MemoryId, Namespace, Usage
 
 
 class LocalUsage(UsageBackend):
@@ -87,21 +92,26 @@ class LocalBackend(GenericBackend):
         view: LocalView = yield Call(lambda: self.store.shelf(prefix))
         return view
 
-    def find(self, request: ReadRequest, view: Any, null: NullDistribution) -> Plan[ReadResult]:
+    def find(
+        self, request: ReadRequest, view: Any, null: NullDistribution, gate: Gate
+    ) -> Plan[ReadResult]:
         """Match the words, embed the parts, then score every memory at once."""
         if view is None:
-            return (yield from super().find(request, view, null))
-        matched: MatchedCue = yield Call(partial(_match, request, view))
-        vectors: Sequence[Sequence[float]] | None = None
-        degraded: list[str] = []
+            return (yield from super().find(request, view, null, gate))
+        search = _Search(request, view, null)
+        yield Call(search.match)
         if self.has_vectors:
             try:
-                vectors = yield Embed([part.dense_text for part in matched.parts])
+                search.vectors = yield Embed([part.dense_text for part in search.matched.parts])
             except Exception as error:
-                degraded.append(f"the embedder failed ({described(error)}); lexical only")
-        score = partial(_score_all, request, view, matched, vectors, null, degraded)
-        found: ReadResult = yield Call(score)
-        return found
+                search.degraded.append(f"the embedder failed ({described(error)}); lexical only")
+
+        def look(scale: int) -> Plan[list[tuple[int, list[Candidate]]]]:
+            rankings = yield Call(partial(search.look, scale))
+            return rankings  # type: ignore[no-any-return]
+
+        barred = yield from look_past(gate, look)
+        return search.result(barred)
 
     def without_vectors(
         self, prefix: Namespace, probe: Sequence[float]
@@ -128,67 +138,115 @@ class LocalBackend(GenericBackend):
         return self.store.compact()
 
 
-def _match(request: ReadRequest, view: LocalView) -> MatchedCue:
-    with view.lock:
-        return match(request, view.catalog)
+class _Search:
+    """One read of a view: every memory is scored once, then looked at as far down as needed."""
 
+    def __init__(self, request: ReadRequest, view: LocalView, null: NullDistribution) -> None:
+        self.vectors: Sequence[Sequence[float]] | None = None
+        self.degraded: list[str] = []
+        self._request, self._view, self._null = request, view, null
+        self._live: dict[int, tuple[Item, Candidate]] = {}
+        """Items that were looked at, by row."""
+        self._scored: Catalog | None = None
+        """What was scored; in another catalog rows have another meaning."""
 
-def _score_all(
-    request: ReadRequest,
-    view: LocalView,
-    matched: MatchedCue,
-    vectors: Sequence[Sequence[float]] | None,
-    null: NullDistribution,
-    degraded: list[str],
-) -> ReadResult:
-    with view.lock:
+    def match(self) -> None:
+        """Match the words of the cue."""
+        with self._view.lock:
+            self.matched = match(self._request, self._view.catalog)
+
+    def look(self, scale: int) -> list[tuple[int, list[Candidate]]]:
+        """The best by what the blend reads and by words, and what a page reaches down to."""
+        request, view, policy = self._request, self._view, self._request.policy
+        with view.lock:
+            if self._scored is not view.catalog:
+                self._score()
+            visible, similarities = self._visible, self._similarities
+            key = self._table.relevance if policy.blend == "bounded" else similarities
+            self._best = _top_among(visible, key, scale * policy.pool)
+            self._worded = best_by_words(self.matched.wordings, visible, scale * policy.rescues)
+            # A page that the head has all of needs no rows beyond.
+            reach = scale * request.wanted if request.wanted > policy.pool else 0
+            self._nearest = _top_among(visible, similarities, reach)
+            pinned = view.catalog.pinned() if request.with_pinned else []
+            required = [row for row in map(view.catalog.row, request.required) if row is not None]
+            self._always = [*pinned, *required]
+            rows = {*self._best, *self._worded, *self._nearest, *self._always} - self._live.keys()
+            for row, item in zip(rows, view.items(list(rows)), strict=True):
+                if item is not None:
+                    self._live[row] = item, unscored(view.catalog, memory_of(item))
+        rankings = (
+            (policy.pool, self._best),
+            (policy.rescues, self._worded),
+            (request.wanted if reach else 0, self._nearest),
+        )
+        return [
+            (count, [self._live[row][1] for row in rows if row in self._live])
+            for count, rows in rankings
+        ]
+
+    def result(self, barred: set[MemoryId]) -> ReadResult:
+        """The head with its evidence, and what is beyond it."""
+        request, live, policy = self._request, self._live, self._request.policy
+        barred_rows = {row for row, (_, one) in live.items() if one.memory.id in barred}
+        head = dict.fromkeys(
+            [
+                *pool_of(self._best, policy.pool, barred_rows),
+                *pool_of(self._worded, policy.rescues, barred_rows),
+                *self._always,
+            ]
+        )
+        rows = [row for row in head if row in live]
+        order = [
+            row
+            for row in self._nearest
+            if row in live and row not in head and row not in barred_rows
+        ]
+        dense, is_literal = self._table.dense, self.matched.is_literal
+        memories = [live[row][1].memory for row in rows]
+        return ReadResult(
+            candidates=make_candidates(request, self.matched, self._table, rows, memories),
+            tail=[
+                live[row][1]._replace(similarity=cosine_of(dense[row]) if is_literal else None)
+                for row in order
+            ],
+            items={id_of(live[row][0]): live[row][0] for row in (*rows, *order)},
+            searched=self._size,
+            channels={
+                "dense": int(self._visible.sum()) if self._has_cosines else 0,
+                "words": int(self._table.matched.sum()),
+            },
+            likeness=partial(likeness_in, self._view),
+            degraded=tuple(self.degraded),
+        )
+
+    def _score(self) -> None:
+        request, view = self._request, self._view
         catalog = view.catalog
-        if matched.version != catalog.version or matched.catalog is not catalog:
+        if self.matched.version != catalog.version or self.matched.catalog is not catalog:
             # The rows no longer mean what they meant when the words were matched.
-            matched = match(request, catalog)
-        cosines = None if vectors is None else _cosines(view, vectors, degraded)
-        model = request.policy.relevance
-        table = score_evidence(catalog, matched.parts, matched.wordings, cosines, null, model)
+            self.matched = match(request, catalog)
+        self._live.clear()
+        matched, vectors = self.matched, self.vectors
+        cosines = None if vectors is None else _cosines(view, vectors, self.degraded)
+        used = None if cosines is None else vectors
+        table = score_evidence(
+            catalog, matched.parts, matched.wordings, cosines, self._null, vectors=used
+        )
         visible = view.matching(request.filter)
         if not request.prefix:
             # Only the empty namespace has records of our own below it.
             roots = (catalog.id(row)[0][0] for row in range(catalog.rows))
             visible &= np.fromiter((root != SIDECAR_ROOT for root in roots), np.bool_, catalog.rows)
+        self._table, self._visible, self._has_cosines = table, visible, cosines is not None
         # Memories without a cosine come after all that have one, by relevance.
-        similarities = np.where(np.isnan(table.dense), table.relevance - 3.0, table.dense)
-        # The rows that are ranked: best by what the blend reads, and best by words.
-        policy = request.policy
-        key = table.relevance if policy.blend == "bounded" else similarities
-        best = top(np.where(visible, key, -np.inf), policy.pool)
-        best += best_by_words(catalog, matched.wordings, policy.rescues)
-        pinned = catalog.pinned() if request.with_pinned else []
-        required = [row for row in map(catalog.row, request.required) if row is not None]
-        shown = [row for row in best if visible[row]]
-        head = list(dict.fromkeys([*shown, *pinned, *required]))
-        rest = np.array(visible)
-        rest[head] = False
-        wanted = request.wanted - len(head)
-        beyond_head = top(np.where(rest, similarities, -np.inf), wanted) if wanted > 0 else []
-        order = [row for row in beyond_head if rest[row]]
-        items = zip([*head, *order], view.items([*head, *order]), strict=True)
-        live = {row: item for row, item in items if item is not None}
-        rows = [row for row in head if row in live]
-        memories = [memory_of(live[row]) for row in rows]
-        dense = 0 if cosines is None else int(visible.sum())
-        return ReadResult(
-            candidates=make_candidates(request, matched, table, rows, memories),
-            tail=[
-                beyond(catalog, live[row], table.dense[row] if matched.is_literal else None)
-                for row in order
-                if row in live
-            ],
-            items={id_of(item): item for item in live.values()},
-            exhausted=int(visible.sum()) <= len(head) + len(order),
-            searched=catalog.size,
-            channels={"dense": dense, "words": int(table.matched.sum())},
-            likeness=partial(likeness_in, view),
-            degraded=tuple(degraded),
-        )
+        self._similarities = np.where(np.isnan(table.dense), table.relevance - 3.0, table.dense)
+        self._scored, self._size = catalog, catalog.size
+
+
+def _top_among(visible: BoolArray, values: FloatArray, count: int) -> list[int]:
+    best = top(np.where(visible, values, -np.inf), count) if count else []
+    return [row for row in best if visible[row]]
 
 
 def _cosines(

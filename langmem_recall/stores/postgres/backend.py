@@ -9,7 +9,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchOp
 
 from langmem_recall.errors import InputError
 from langmem_recall.flows.backend import OnProgress
-from langmem_recall.flows.candidates import listing
+from langmem_recall.flows.candidates import ReadRequest, listing
 from langmem_recall.flows.effects import Effect, Ops, Plan
 from langmem_recall.stores.backend import (
     Clock,
@@ -114,7 +114,7 @@ class PostgresBackend(GenericBackend):
         searches: Sequence[SearchOp],
         gets: Sequence[GetOp],
         index: NamespaceIndex,
-        texts: Sequence[str],
+        request: ReadRequest,
     ) -> Plan[Fetched]:
         if not self._reads.can_search(searches):
             return fetch_with_ops(searches, gets)
@@ -122,7 +122,8 @@ class PostgresBackend(GenericBackend):
         return self._reads.fetch(
             searches,
             gets,
-            () if index.catalog.size else texts,
+            () if index.catalog.size else request.cue.searched,
+            most=request.policy.pool,
             size=index.catalog.size if is_filled else None,
             known=index.known if is_filled else None,
         )

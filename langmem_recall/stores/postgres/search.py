@@ -184,10 +184,11 @@ class PostgresReads:
         gets: Sequence[GetOp],
         texts: Sequence[str] = (),
         *,
+        most: int = RARE,
         size: int | None = None,
         known: Known | None = None,
     ) -> Plan[Fetched]:
-        """Pages, items, and items with rare words of the texts, in one round trip.
+        """Pages, items, and the `most` items with rare words of the texts, in one round trip.
 
         A page is full whenever its namespace, which has `size` memories, can fill it: where an
         index has lost some, a second round trip compares all the vectors. Values that are `known`
@@ -214,7 +215,7 @@ class PostgresReads:
         words = self._rare.pick(prefix, texts) if survey.has_words else []
         ids = [(op.namespace, op.key) for op in gets]
         rest = [self._get_all(ids, is_lean)] if gets else []
-        rest += [self._rare.statement(prefix, words, limit)] if words else []
+        rest += [self._rare.statement(prefix, words, most)] if words else []
         answers: list[Rows] = yield ask(*settings, *[make(*pair) for pair in asks], *rest)
         answers = answers[len(settings) :]
         worded = self._rare.items(prefix, words, answers.pop()) if words else []
@@ -241,7 +242,8 @@ class PostgresReads:
             del page[op.limit :]
         fetched = {id_of(item): item for item in self._items(answers[-1] if gets else [])}
         items = {memory_id: fetched.get(memory_id) for memory_id in ids}
-        return Fetched(pages, {**items, **{id_of(item): item for item in self._items(worded)}})
+        found = {id_of(item): item for item in self._items(worded)}
+        return Fetched(pages, {**items, **found}, vectors)
 
     def items(self, gets: Sequence[GetOp]) -> Plan[list[Item | None]]:
         """Items by namespace and key, without touching them."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from langchain_core.embeddings import Embeddings
 
+from langmem_recall.ranking.catalog import DATE_TERMS
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import UsageDelta
@@ -156,7 +157,10 @@ def _check_agreement(store, found):
         for row, text in zip(rows, found.values(), strict=True):
             terms, _ = catalog.lexical.distinct_terms([row])
             words = {catalog.lexical.vocabulary[term] for term in terms}
-            assert words == set(tokens(text))
+            assert words == {
+                *tokens(text),
+                *(f"@{each}" for each in DATE_TERMS & set(tokens(text))),
+            }
             assert len(terms) == len(words)
         for row, text in list(zip(rows, found.values(), strict=True))[-40:]:
             assert view.cosines(Lengths().embed_documents([text]))[0][row] > 0.99999

@@ -25,7 +25,7 @@ from langmem_recall.errors import StoreError
 from langmem_recall.stores.recall_store import RecallStore
 
 NS = ("m", "ada")
-CUE = "What colour is the car?"
+CUE = "Is the car blue?"
 INDEX: Any = {"dims": 256, "embed": LocalEmbeddings(), "fields": ["content"]}
 Opened = Callable[..., RecallStore]
 

@@ -305,7 +305,7 @@ def test_rare_words_are_found_where_no_words_are_kept_in_process(
     call(store, "put", ("memories", "bob"), "ssl", {"content": f"bob saw {CODE} too"})
     for _ in range(2):
         recall = call(store, "recall", NS, f"any jazz note with {CODE.lower()}?")
-        assert recall.memories[0].key == "ssl"
+        assert "ssl" in {memory.key for memory in recall.memories}
         assert {memory.namespace for memory in recall.memories} == {NS}
     call(store, "close")
 

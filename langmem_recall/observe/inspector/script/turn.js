@@ -153,6 +153,9 @@ class TurnDetail {
     const { memory } = candidate;
     const was = this.recorded.get(candidate.index);
     const moved = isChanged && Boolean(was.place) !== Boolean(one.place);
+    // Of what was recalled only how it was found is told; of the rest which gate dropped it and why.
+    const found = candidate.place ? candidate.reason : "";
+    const why = one.place ? found : one.reason;
     const summary = el(
       "summary",
       {},
@@ -169,7 +172,7 @@ class TurnDetail {
         moved ? el("span", { class: "tag tag-moved", text: one.place ? "comes in" : "drops out" }) : null,
         this.feedbackTag(memory)
       ),
-      one.place ? null : quoted(one.reason, "row-reason")
+      why ? quoted(why, "row-reason") : null
     );
     const details = el("details", { "data-index": candidate.index }, summary);
     details.addEventListener("toggle", () => {

@@ -114,6 +114,7 @@ class Traces {
       bm25: read("bm25"),
       entity: read("entity"),
       episode: read("episode"),
+      alone: read("alone"),
       score: read("score"),
       signals: {
         relevance,

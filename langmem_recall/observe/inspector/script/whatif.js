@@ -4,8 +4,13 @@
 const NEUTRAL = 0.5;
 const LRU2_SECONDS = 86400;
 const RRF_K = 60;
+const LEAST_SPREAD = 1e-4;
+const MOMENT_HOURS = 1 / 60;
 const DIVERSITY_REACH = 4;
 const LEAST_TEXT_TOKENS = 10;
+const MARGIN = Math.E;
+const SURE = 0.9;
+const MOST_ALONE = 4;
 const SIGNAL_NAMES = ["similarity", "recency", "importance", "strength", "trust"];
 
 // Six digits, ties to the even digit, as they are recorded.
@@ -70,15 +75,16 @@ function isWithin(candidate, temporal) {
 }
 
 function reciprocalRanks(candidates) {
-  const channels = ["denseRank", "lexicalRank"].filter((name) =>
-    candidates.some((candidate) => candidate[name] !== null)
-  );
+  const ranks = candidates.map(({ denseRank, lexicalRank, entity }) => [
+    denseRank,
+    lexicalRank,
+    entity > 0 ? 1 + candidates.filter((other) => other.entity > entity).length : null,
+  ]);
+  const channels = [0, 1, 2].filter((channel) => ranks.some((one) => one[channel] !== null));
   const best = channels.length / (RRF_K + 1);
-  return candidates.map((candidate) => {
+  return ranks.map((one) => {
     let sum = 0;
-    for (const name of channels) {
-      if (candidate[name] !== null) sum += 1 / (RRF_K + candidate[name]);
-    }
+    for (const channel of channels) if (one[channel] !== null) sum += 1 / (RRF_K + one[channel]);
     return channels.length ? sum / best : 0;
   });
 }
@@ -95,50 +101,29 @@ const BLENDS = {
       const boosts = SIGNAL_NAMES.slice(1).map((name) => weights[name] * signals[i][name]);
       if (turn.temporal !== null) boosts[0] = timedBoost(candidate, signals[i], weights, knobs, turn);
       const lift = boosts[0] + boosts[1] + boosts[2] + boosts[3];
-      const merit = 1 + knobs.feedback_step * candidate.usage.merit;
-      const blended = bases[i] * (1 + lift);
-      // Good outcomes are a part of their own; bad ones make all others smaller.
-      const share = Math.min(merit, 1);
-      const parts = [["relevance", bases[i] * share]];
-      SIGNAL_NAMES.slice(1).forEach((name, k) => parts.push([name, bases[i] * boosts[k] * share]));
-      parts.push(["feedback", blended * Math.max(merit - 1, 0)]);
-      return { score: blended * merit, parts };
+      const parts = [["relevance", bases[i]]];
+      SIGNAL_NAMES.slice(1).forEach((name, k) => parts.push([name, bases[i] * boosts[k]]));
+      return { score: bases[i] * (1 + lift), parts };
     });
   },
   linear(candidates, signals, knobs) {
     return candidates.map((candidate, i) => {
       const weights = weightsOf(candidate, knobs);
-      let total = 0;
-      let sum = 0;
-      for (const name of SIGNAL_NAMES) {
-        total += weights[name];
-        sum += weights[name] * signals[i][name];
-      }
-      const share = (name) => (total > 0 ? (weights[name] * signals[i][name]) / total : 0);
-      return {
-        score: total > 0 ? sum / total : 0,
-        parts: SIGNAL_NAMES.map((name) => [name, share(name)]),
-      };
+      const parts = SIGNAL_NAMES.map((name) => [name, weights[name] * signals[i][name]]);
+      return { score: parts.reduce((sum, [, part]) => sum + part, 0), parts };
     });
   },
   minmax(candidates, signals, knobs) {
-    const stretched = {};
+    const stretched = signals.map(() => ({}));
     for (const name of SIGNAL_NAMES) {
       const values = signals.map((one) => one[name]);
       const low = Math.min(...values);
       const spread = Math.max(...values) - low;
-      stretched[name] = values.map((value) => (spread > 0 ? (value - low) / spread : 0.5));
+      const moment = name === "recency" ? 1 - 0.5 ** (MOMENT_HOURS / knobs.half_life_hours) : 0;
+      const isFlat = spread <= Math.max(LEAST_SPREAD, moment);
+      values.forEach((value, i) => (stretched[i][name] = isFlat ? 0.5 : (value - low) / spread));
     }
-    return candidates.map((candidate, i) => {
-      const weights = weightsOf(candidate, knobs);
-      let score = 0;
-      const parts = SIGNAL_NAMES.map((name) => {
-        const part = weights[name] * stretched[name][i];
-        score += part;
-        return [name, part];
-      });
-      return { score, parts };
-    });
+    return BLENDS.linear(candidates, stretched, knobs);
   },
   product(candidates, signals) {
     return signals.map((one) => {
@@ -176,6 +161,13 @@ const BLENDS = {
   },
 };
 
+// Good outcomes are a part of their own; bad ones make all others smaller.
+function withFeedback({ score, parts }, candidate, knobs) {
+  const merit = knobs.blend === "similarity" ? 1 : 1 + knobs.feedback_step * candidate.usage.merit;
+  const shares = parts.map(([name, part]) => [name, part * Math.min(merit, 1)]);
+  return { score: score * merit, parts: [...shares, ["feedback", score * Math.max(merit - 1, 0)]] };
+}
+
 function weightsOf(candidate, knobs) {
   return Object.hasOwn(knobs.tiers, candidate.memory.kind)
     ? knobs.tiers[candidate.memory.kind]
@@ -192,6 +184,11 @@ function timedBoost(candidate, signals, weights, knobs, turn) {
   return knobs.current_recency * weights.recency * fresh;
 }
 
+// Whether a relevance is sure, or not far behind the best by their odds.
+function isNear(own, best) {
+  return own >= SURE || own * (1 - best) * MARGIN >= best * (1 - own);
+}
+
 // Trigger, floor, composite floor, already visible; pinned memories need not be relevant.
 function softRejection(one, best, knobs) {
   const { relevance } = one.signals;
@@ -201,6 +198,10 @@ function softRejection(one, best, knobs) {
     }
     if (relevance < knobs.floor) {
       return ["floor", `relevance ${relevance.toFixed(2)} is below the floor ${knobs.floor}`];
+    }
+    if (knobs.trigger && one.candidate.alone && !isNear(relevance, best)) {
+      const [own, most] = [relevance.toFixed(2), best.toFixed(2)];
+      return ["floor", `relevance ${own} is far behind the best, ${most}`];
     }
     if (one.score < knobs.composite_floor) {
       return ["composite", `score ${one.score.toFixed(2)} is below ${knobs.composite_floor}`];
@@ -236,17 +237,17 @@ function withoutDuplicates(near, pairs) {
 // Lines that fit the budget, the best first: `agents.block.pack` on tokens that are estimated.
 function packed(lines, budget, lineTokens) {
   const whole = lines.map((one) => one.candidate.memory.tokens);
-  const floors = whole.map((tokens) => Math.min(tokens, lineTokens + LEAST_TEXT_TOKENS));
-  const kept = floors.map((_, i) => i).filter((i) => floors[i] <= budget);
-  let total = kept.reduce((sum, i) => sum + floors[i], 0);
-  while (total > budget) total -= floors[kept.pop()];
-  let spare = budget - total;
+  const kept = new Set();
   const shortened = new Set();
-  for (const i of kept) {
-    if (whole[i] - floors[i] <= spare) spare -= whole[i] - floors[i];
-    else shortened.add(i);
-  }
-  return { kept: new Set(kept), shortened };
+  let left = budget;
+  whole.forEach((tokens, i) => {
+    const least = Math.min(tokens, lineTokens + LEAST_TEXT_TOKENS);
+    if (least > left) return;
+    kept.add(i);
+    if (tokens > left) shortened.add(i);
+    left -= tokens > left ? least : tokens;
+  });
+  return { kept, shortened };
 }
 
 const NO_AUTHORITY = new Set(["external", "agent_inferred"]);
@@ -263,18 +264,28 @@ function deferring(ranked) {
   return place < 0 ? ranked : [ranked[place], ...ranked.filter((_, i) => i !== place)];
 }
 
-// The best unverified memories up to their share of the places; pinned ones are exempt.
-function limitUnverified(varied, knobs) {
+// The best unverified memories up to their share of the places, the best few that stand alone for
+// each part of the cue; pinned ones are exempt.
+function limited(varied, knobs, drop) {
   const most = Math.floor((knobs.unverified_share ?? 1) * knobs.top_k);
-  const kept = [];
-  const dropped = [];
-  let taken = 0;
-  for (const one of varied) {
-    const isCounted = lacksAuthority(one) && !one.candidate.memory.pinned;
-    if (isCounted) taken += 1;
-    (isCounted && taken > most && knobs.blend !== "similarity" ? dropped : kept).push(one);
-  }
-  return [kept, dropped, `unverified memories may take ${most} of ${knobs.top_k} places`];
+  const alone = {};
+  let unverified = 0;
+  return varied.filter((one) => {
+    const { memory, alone: part } = one.candidate;
+    if (memory.pinned) return true;
+    if (lacksAuthority(one)) {
+      unverified += 1;
+      if (unverified > most && knobs.blend !== "similarity") {
+        drop(one, "authority", `unverified memories may take ${most} of ${knobs.top_k} places`);
+        return false;
+      }
+    }
+    alone[part] = (alone[part] || 0) + 1;
+    if (!knobs.trigger || !part || alone[part] <= MOST_ALONE) return true;
+    if (one.signals.relevance >= SURE) return true;
+    drop(one, "top_k", `beyond the best ${MOST_ALONE} that stand alone and are not sure`);
+    return false;
+  });
 }
 
 function cut(varied, knobs) {
@@ -288,7 +299,11 @@ function scored(turn, candidates, knobs, recorded) {
   const signals = candidates.map((one) => signalsUnder(one, turn.judged_at, knobs, recorded));
   const blended = BLENDS[knobs.blend](candidates, signals, knobs, turn);
   const ranked = candidates
-    .map((candidate, i) => ({ candidate, signals: signals[i], ...blended[i] }))
+    .map((candidate, i) => ({
+      candidate,
+      signals: signals[i],
+      ...withFeedback(blended[i], candidate, knobs),
+    }))
     .sort((a, b) => b.score - a.score || b.signals.relevance - a.signals.relevance);
   return knobs.blend === "similarity" ? ranked : deferring(ranked);
 }
@@ -298,12 +313,15 @@ function whatIf(traces, turn, candidates, knobs, budget) {
   const recorded = traces.policy(turn).knobs;
   const admitted = candidates.filter((one) => !traces.unranked.has(one.gate));
   const ranked = scored(turn, admitted, knobs, recorded);
-  const best = ranked.reduce((most, one) => Math.max(most, one.signals.relevance), 0);
+  const best = {};
+  for (const { candidate, signals } of ranked) {
+    best[candidate.alone] = Math.max(best[candidate.alone] || 0, signals.relevance);
+  }
   const outcomes = new Map();
   const drop = (one, gate, reason) => outcomes.set(one.candidate.index, { ...one, gate, reason });
   const passed = [];
   for (const one of ranked) {
-    const rejection = softRejection(one, best, knobs);
+    const rejection = softRejection(one, best[one.candidate.alone], knobs);
     if (rejection) drop(one, ...rejection);
     else passed.push(one);
   }
@@ -311,9 +329,7 @@ function whatIf(traces, turn, candidates, knobs, budget) {
   const [kept, duplicates] = withoutDuplicates(passed.slice(0, reach), alikePairs(candidates));
   duplicates.forEach(([one, gate, reason]) => drop(one, gate, reason));
   const varied = [...kept, ...passed.slice(reach)];
-  const [vouched, doubtful, why] = limitUnverified(varied, knobs);
-  doubtful.forEach((one) => drop(one, "authority", why));
-  const [chosen, beyond] = cut(vouched, knobs);
+  const [chosen, beyond] = cut(limited(varied, knobs, drop), knobs);
   beyond.forEach((one) => drop(one, "top_k", `beyond the best ${knobs.top_k}`));
   const fit = budget === null ? null : packed(chosen, budget, traces.head.lineTokens);
   let place = 0;
@@ -360,18 +376,24 @@ function isInjected(traces, turn, knobs) {
     const outcomes = whatIf(traces, turn, traces.candidates(turn), knobs, null);
     return [...outcomes.values()].some((outcome) => outcome.place);
   }
-  let best = 0;
-  let isFit = false;
+  const best = {};
+  const fit = {};
   for (let place = turn.start; place < turn.start + turn.count; place += 1) {
     const gate = traces.gateAt(place);
     if (!traces.unranked.has(gate)) {
       const relevance = traces.columns.relevance.value(place);
-      best = Math.max(best, relevance);
+      const alone = traces.columns.alone.whole(place);
+      best[alone] = Math.max(best[alone] || 0, relevance);
       if (gate !== "visible") {
         if (traces.memoryAt(place).pinned) return true;
-        isFit = isFit || relevance >= knobs.floor;
+        fit[alone] = Math.max(fit[alone] || 0, relevance);
       }
     }
   }
-  return isFit && best >= knobs.trigger;
+  return Object.keys(fit).some(
+    (alone) =>
+      fit[alone] >= knobs.floor &&
+      best[alone] >= knobs.trigger &&
+      (!knobs.trigger || alone === "0" || isNear(fit[alone], best[alone]))
+  );
 }
