@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,14 +18,16 @@ from numpy.typing import NDArray
 from langmem_recall.deadline import loading
 from langmem_recall.errors import ConfigurationError, InputError, MissingExtraError
 
-LONG_CHARS = 2_000
-"""Texts beyond this are embedded alone by WordLlama, which pads a batch to its longest text."""
+COMMON = 30.0
+"""Of WordLlama's pieces of words, ordered by how common they are, the one that counts half: "of",
+"is" and the like say little of what a text is about."""
 MAX_CHARS = 100_000
 """A mean over more words than this does not move, but it would cost a kilobyte a word."""
 
 _MODEL = ("model", "model_name", "model_id", "repo_id", "deployment")
 _IDENTIFYING = (*_MODEL, "dimensions", "dims", "size")
 
+_BYTE = re.compile(r"<0x..>")
 _FILES = (
     "model.onnx, tokenizer.json, tokenizer_config.json, config.json and special_tokens_map.json"
 )
@@ -158,24 +161,25 @@ def _load_wordllama(path: str | None) -> Encode:
     finally:
         # Importing it calls logging.basicConfig: that is the application's decision.
         root.handlers[:], root.level = handlers, level
-    name, dims, _ = _MODELS["wordllama"]
     # The weights lie in the wheel: pointing the cache there keeps it off the network.
     model = wordllama.WordLlama.load(
-        config=name.removeprefix("wordllama-"),
-        dim=dims,
+        dim=_MODELS["wordllama"].dims,
         disable_download=True,
         cache_dir=Path(wordllama.__file__).parent,
     )
+    tokenizer = model.tokenizer
+    tokenizer.no_padding()
+    pieces = [tokenizer.id_to_token(place) or "" for place in range(len(model.embedding))]
+    # Bytes, which stand for rare characters, come before the first piece that is ordered by use.
+    first = 1 + max(place for place, piece in enumerate(pieces) if _BYTE.fullmatch(piece))
+    ranks = np.arange(len(pieces)) - first + 1.0
+    weights = np.where(ranks > 0, np.maximum(ranks, 1.0) / (np.maximum(ranks, 1.0) + COMMON), 1.0)
+    weights *= [any(map(str.isalnum, piece)) for piece in pieces]
+    table = (model.embedding * weights[:, None]).astype(np.float32)
 
     def encode(texts: list[str]) -> NDArray[np.float32]:
-        vectors = np.zeros((len(texts), dims), np.float32)
-        short = [place for place, text in enumerate(texts) if len(text) <= LONG_CHARS]
-        if short:
-            vectors[short] = model.embed([texts[place] for place in short], batch_size=32)
-        for place, text in enumerate(texts):
-            if len(text) > LONG_CHARS:
-                vectors[place] = model.embed([text])[0]
-        return vectors
+        encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
+        return np.stack([table[encoding.ids].sum(axis=0) for encoding in encodings])
 
     return encode
 
@@ -221,6 +225,6 @@ class _Model(NamedTuple):
 
 
 _MODELS = {
-    "wordllama": _Model("wordllama-l2_supercat", 256, _load_wordllama),
+    "wordllama": _Model("wordllama-l2_supercat-weighted", 256, _load_wordllama),
     "minilm": _Model("all-MiniLM-L6-v2", 384, _load_minilm),
 }

@@ -27,7 +27,10 @@ def unloaded(monkeypatch):
 
 def test_vectors_have_unit_length_and_the_dimensions_of_the_model(local):
     vectors = np.array(local.embed_documents(["green tea", "the cat sat", "x" * 5000]))
-    assert vectors.shape == (3, {"wordllama-l2_supercat-256": 256}.get(local.identity, 384))
+    assert vectors.shape == (
+        3,
+        {"wordllama-l2_supercat-weighted-256": 256}.get(local.identity, 384),
+    )
     assert local.dims == vectors.shape[1]
     assert np.linalg.norm(vectors, axis=1) == pytest.approx([1.0, 1.0, 1.0], abs=1e-5)
 
@@ -44,6 +47,27 @@ def test_text_without_words_gets_the_zero_vector(local, text):
     tea, blank = local.embed_documents(["tea", text])
     assert any(tea)
     assert blank == [0.0] * local.dims == local.embed_query(text)
+
+
+def test_punctuation_and_the_commonest_words_say_little_to_wordllama():
+    plain, marked, wrapped, other = np.array(
+        LocalEmbeddings().embed_documents(
+            [
+                "penicillin allergy",
+                "penicillin allergy, ...?!",
+                "the penicillin in an allergy",
+                "tea",
+            ]
+        )
+    )
+    assert plain @ marked > 0.95
+    assert plain @ wrapped > 0.9
+    assert plain @ other < 0.3
+
+
+def test_signs_alone_get_the_zero_vector_of_wordllama():
+    local = LocalEmbeddings()
+    assert local.embed_query("?!") == [0.0] * local.dims
 
 
 def test_no_texts_give_no_vectors(local):
@@ -179,7 +203,7 @@ def embed_by_hand(texts):
 @pytest.mark.parametrize(
     ("embeddings", "identity"),
     [
-        (LocalEmbeddings(), "wordllama-l2_supercat-256"),
+        (LocalEmbeddings(), "wordllama-l2_supercat-weighted-256"),
         (LocalEmbeddings("minilm", path="anywhere"), "all-MiniLM-L6-v2-384"),
         (Named(), "acme-7"),
         (Modelled(), "Modelled(model=text-embedding-3-small, dimensions=512)"),

@@ -65,7 +65,7 @@ class Calibrations:
             return DEFAULT_NULL
         is_slow = seconds >= SLOW_S
         # Another panel gives other numbers.
-        parts = (embedder_identity(embeddings), queries_as_documents, PANELS[language], "center")
+        parts = (embedder_identity(embeddings), queries_as_documents, PANELS[language], "asked")
         key = f"{language}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
         if is_slow:
             null = yield from _shared(key, probe)
@@ -81,6 +81,7 @@ class Calibrations:
                     "sd": null.sd,
                     "probe": start,
                     "center": list(null.center),
+                    "asked": null.asked,
                 }
                 # A process that cannot share it has measured it all the same.
                 with suppress(Exception):
@@ -122,8 +123,9 @@ def _shared(key: str, probe: Sequence[float]) -> Plan[NullDistribution | None]:
         (item,) = yield Ops([GetOp(CALIBRATION, key, refresh_ttl=False)], sidecar=True)
         near = [] if item is None else zip(item.value["probe"], probe[:PROBE], strict=True)
         if item and all(math.isclose(one, other, abs_tol=PROBE_ERROR) for one, other in near):
-            mean, sd = float(item.value["mean"]), float(item.value["sd"])
-            return NullDistribution(mean, sd, center=tuple(map(float, item.value["center"])))
+            mean, sd, asked = (float(item.value[name]) for name in ("mean", "sd", "asked"))
+            center = tuple(map(float, item.value["center"]))
+            return NullDistribution(mean, sd, center=center, asked=asked)
     return None
 
 

@@ -20,6 +20,8 @@ class NullDistribution(NamedTuple):
     measured: bool = True
     center: tuple[float, ...] = ()
     """Mean of the panel's statements, each of length 1; empty where it is not known."""
+    asked: float = 0.0
+    """How much nearer a memory is to any cue for being embedded with how it will be asked for."""
     quick: bool = False
     """Whether the embedder takes next to no time for a text."""
 
@@ -69,8 +71,14 @@ def measure(questions: ArrayLike, statements: ArrayLike) -> NullDistribution | N
     if not np.isfinite(units).all():
         return None
     cosines = units[0] @ units[1].T
-    unrelated = cosines[~np.eye(len(cosines), dtype=bool)]
+    unmatched = ~np.eye(len(cosines), dtype=bool)
+    unrelated = cosines[unmatched]
     mean, sd = float(unrelated.mean()), float(unrelated.std())
     if sd <= MINIMUM_SD or mean >= 1.0 - MINIMUM_SD:
         return None
-    return NullDistribution(mean, sd, center=tuple(units[1].mean(axis=0).tolist()))
+    # A statement embedded with its question lies between the two; where they are opposite it is
+    # nowhere, and nearer to nothing.
+    joined = units[0] + units[1]
+    lengths = np.maximum(np.linalg.norm(joined, axis=1, keepdims=True), MINIMUM_SD)
+    asked = float((units[0] @ (joined / lengths).T)[unmatched].mean()) - mean
+    return NullDistribution(mean, sd, center=tuple(units[1].mean(axis=0).tolist()), asked=asked)

@@ -15,12 +15,12 @@ from langmem_recall.text.temporal import MONTHS
 from langmem_recall.text.tokens import is_identifier, tokens
 from langmem_recall.types import Memory, MemoryId, Namespace
 
-TRAITS_VERSION = 6
+TRAITS_VERSION = 7
 """Raised whenever `traits_of` reads a text differently, so that persisted traits are made anew."""
 
 LARGEST_TURN = 2**53
 """Beyond it floats no longer tell neighbours apart."""
-TIMED, NUMBERED, PINNED, CODED = 1, 2, 4, 8
+TIMED, NUMBERED, PINNED, CODED, PHRASED = 1, 2, 4, 8, 16
 WORDS_REACH = 100_000
 """Characters of a text whose words are read: all that `remember` stores unless told otherwise."""
 
@@ -68,7 +68,8 @@ class Traits(NamedTuple):
     """Place within the thread."""
     speaker: str | None = None
     flags: int = 0
-    """TIMED, NUMBERED, CODED: whether it speaks of a time, a number, an identifier; PINNED."""
+    """TIMED, NUMBERED, CODED: whether it speaks of a time, a number, an identifier; PINNED;
+    PHRASED: whether it is embedded with how it will be asked for."""
     supersedes: tuple[MemoryId, ...] = ()
     """Ids that this memory supersedes; its own id when it is itself superseded."""
 
@@ -95,7 +96,8 @@ def traits_of(memory: Memory) -> Traits:
         flags=TIMED * is_timed(text)
         | NUMBERED * bool(_NUMBER.search(text))
         | PINNED * memory.pinned
-        | CODED * any(map(is_identifier, terms)),
+        | CODED * any(map(is_identifier, terms))
+        | PHRASED * bool(memory.asked_as),
         supersedes=tuple(superseded),
     )
 
@@ -132,7 +134,7 @@ class Catalog:
         self.speaker = Column(np.int32)
         """Number of who speaks in each row; -1 where that is not known."""
         self.flags = Column(np.uint8)
-        """TIMED, NUMBERED, PINNED of each row."""
+        """What `Traits.flags` says of each row."""
         self._ids: list[MemoryId] = []
         self._row_of: dict[MemoryId, int] = {}
         self._threads: dict[str, int] = {}

@@ -28,7 +28,7 @@ import numpy as np
 
 from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArray
 from langmem_recall.ranking.calibration import NullDistribution
-from langmem_recall.ranking.catalog import CODED, NUMBERED, TIMED, Catalog
+from langmem_recall.ranking.catalog import CODED, NUMBERED, PHRASED, TIMED, Catalog
 from langmem_recall.ranking.threads import Links, ThreadOrder
 from langmem_recall.text.tokens import STOP_WORDS, Word, is_identifier, read_words, tokens
 
@@ -52,7 +52,7 @@ TAIL = 1.3
 with less, far cues bring something more often the more is stored."""
 NO_DENSE = -0.6
 """Dense evidence of a memory that was not measured: words alone must cover nearly all of a cue."""
-LENGTH, TERMS = 0.6, 4
+LENGTH, TERMS = 0.3, 4
 """Fewer terms than these say less of what is meant."""
 NAME_WEIGHT, CODE_WEIGHT = 2.0, 6.0
 """How much more a name or number, and an identifier, counts among a cue's words."""
@@ -341,11 +341,12 @@ def score_evidence(
         unseen_cosine: The most that an unmeasured memory can have.
         vectors: Of each part, where they are known; then each part has a mean of its own.
     """
-    tables = []
+    tables, phrased = [], (view.flags.values & PHRASED > 0) * null.asked
     for place, (part, match) in enumerate(zip(parts, matches, strict=True)):
         cosine = None if cosines is None else cosines[place]
         mean = null.mean if vectors is None else null.mean_of(vectors[place])
-        z = None if cosine is None else (cosine - mean) / null.sd
+        # Phrasings are near to any question, as questions are to each other.
+        z = None if cosine is None else (cosine - mean - phrased) / null.sd
         unseen = None if unseen_cosine is None else (unseen_cosine - mean) / null.sd
         score, episode, alone = _score_part(view, part, match, z, unseen, view.size * len(parts))
         tables.append(

@@ -59,7 +59,12 @@ def moving_town(wants: Callable[[int], str], off_topic: bool = False) -> CaseSet
         old, new = f"{place}-old", f"{place}-new"
         memories += [
             (old, told(f"Our {place} is found in the street number {i + 11}", 300 + i)),
-            (new, told(f"The {place} went over to lane {i + 41} by the river", 1 + i / 10)),
+            (
+                new,
+                told(
+                    f"Since the flood the {place} is over by the river, number {i + 41}", 1 + i / 10
+                ),
+            ),
         ]
         key = {"old": old, "new": new}[wants(i)]
         cases.append(Case("town", Cue(f"In which street is our {place} found?"), {key}, at=NOW))
@@ -82,7 +87,7 @@ def test_recency_rises_where_the_newest_statement_is_the_one_wanted(newest_wante
     assert newest_wanted.policy.name == "tuned"
     assert newest_wanted.reason == "ranking: fitted; gates: left alone, as no case is off-topic"
     gained = newest_wanted.after["ndcg@10"].mean - newest_wanted.before["ndcg@10"].mean
-    assert gained > 0.2
+    assert gained > 0.15
     assert newest_wanted.after["ndcg@10"].is_significant
 
 

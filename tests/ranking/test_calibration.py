@@ -22,6 +22,9 @@ def test_null_is_mean_and_spread_of_unrelated_pairs():
     assert found is not None
     assert (found.mean, found.sd) == pytest.approx((0.3, 0.3))
     assert found.measured
+    # Statement 1 with its question, (0.6, 1.8), has 0.6 / sqrt(3.6) with question 0; statement 0
+    # still has 0.6 with question 1.
+    assert found.asked == pytest.approx((1 / math.sqrt(10) + 0.6) / 2 - 0.3)
     # The middle of east and north; a cue to the east has 0.5 with it, one of any length.
     assert found.center == pytest.approx((0.5, 0.5))
     assert found.mean_of([3.0, 0.0]) == pytest.approx(0.5)

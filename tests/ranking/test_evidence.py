@@ -23,8 +23,8 @@ from langmem_recall.ranking.evidence import (
 from langmem_recall.types import Memory
 
 NULL = NullDistribution(mean=0.1, sd=0.1)
-ONE, TWO = 0.6 * log(2 / 4), 0.6 * log(3 / 4)
-"""What a cue of one term, of two, says less than one of three: 0.6 ln((1 + terms) / 4)."""
+ONE, TWO = 0.3 * log(2 / 4), 0.3 * log(3 / 4)
+"""What a cue of one term, of two, says less than one of three: 0.3 ln((1 + terms) / 4)."""
 
 
 def luck(count: int, rank: int = 1) -> float:
@@ -84,7 +84,7 @@ def logit(relevance: np.ndarray) -> np.ndarray:
 def test_relevance_in_a_store_of_one():
     found = evidence(catalog_of("green tea"), "green tea", [0.5])
 
-    # z = (0.5 - 0.1) / 0.1 = 4, all words: 0.5 (4 - 1.404) + 5 - 0.5, less 0.173 for two terms.
+    # z = (0.5 - 0.1) / 0.1 = 4, all words: 0.5 (4 - 1.404) + 5 - 0.5, less 0.086 for two terms.
     assert found.coverage == pytest.approx([1.0])
     assert found.relevance == pytest.approx([sigmoid(0.5 * (4 - luck(1)) + 4.5 + TWO)])
     assert found.episode.tolist() == [0.0]
@@ -143,6 +143,19 @@ def test_a_cue_is_measured_by_its_own_mean_where_its_vector_is_known():
 
     # Its cosine with the mean of unrelated statements is 0.3: z = 2 and not 4.
     assert found.relevance == pytest.approx([sigmoid(0.5 * (2 - luck(1)) + ONE)])
+
+
+def test_a_memory_with_phrasings_is_measured_by_what_phrasings_have_with_any_cue():
+    memories = [
+        Memory(namespace=("notes",), key=str(place), text="tea", asked_as=phrasings)
+        for place, phrasings in enumerate(((), ("coffee",)))
+    ]
+    catalog = Catalog.of({memory.id: traits_of(memory) for memory in memories})
+    null = NullDistribution(0.1, 0.1, asked=0.2)
+    plain, phrased = logit(evidence(catalog, "banana", [0.5, 0.5], null=null).relevance)
+
+    # 0.2 nearer by chance is two standard deviations, worth 0.5 each.
+    assert plain - phrased == pytest.approx(1.0)
 
 
 def test_unseen_term_counts_at_top_idf():
