@@ -1,6 +1,7 @@
 """Recall in everyday use: notes asked for in other words, off-topic cues, messages as people write.
 
     python benchmarks/everyday.py [--embeddings minilm] [--store memory] [--asked-as] [--test]
+    python benchmarks/everyday.py --sizes FILE [--embeddings minilm] [--asked-as] [--test]
 
 Notes and cues of made-up personas (tests/data/everyday), 70 notes each, by `RecallStore.recall`
 with the default policy. paraphrase: share of cues in other words whose note is recalled, and how
@@ -15,6 +16,12 @@ that call nothing likely, and how many memories they call more than a weak match
 time in them (dated.jsonl, each with memories of its own): for what was written then, on a subject
 (window) or at all (open), and for what a date belongs to (content). `--test` shows the personas
 that were kept apart, `--asked-as` stores how notes will be asked for.
+
+`--sizes` shows paraphrased, far and first-person far cues over stores of 1 to 10,000 memories.
+Below 70 a store has some of the notes, and is asked for those that it has; above, LoCoMo's dev half
+(FILE, which is not part of this project) fills it up with observations, then turns, then sentences
+of turns ("How are you?"), which far cues like small talk do find. Beside it plain cosine with the
+one threshold, chosen afterwards, that lets a tenth of the far cues through.
 """
 
 from __future__ import annotations
@@ -32,6 +39,7 @@ from typing import Any
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.store.base import PutOp
 from langgraph.store.memory import InMemoryStore
 from locomo import embeddings_named
 
@@ -40,6 +48,9 @@ from langmem_recall import Cue, LocalStore, Recall, RecallStore, build_cue, memo
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "everyday"
 PERSONAS = {False: ("dev_assistant", "dev_developer"), True: ("test_manager", "test_support")}
 ME = ("everyday",)
+SIZES = (1, 5, 20, 80, 300, 1_000, 4_000, 10_000)
+MOST_STORES = 13
+"""Small stores of each persona that are asked: at most one more than these."""
 
 
 def lines(name: str) -> list[dict[str, Any]]:
@@ -47,8 +58,13 @@ def lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (DATA / name).read_text("utf-8").splitlines()]
 
 
-def store_of(persona: str, chosen: argparse.Namespace, embeddings: Embeddings) -> RecallStore:
-    """The notes of a persona in a store."""
+def store_of(
+    persona: str,
+    chosen: argparse.Namespace,
+    embeddings: Embeddings,
+    notes: list[dict[str, Any]] | None = None,
+) -> RecallStore:
+    """The notes of a persona, or some of them, in a store."""
     dims = len(embeddings.embed_query("dimensions"))
     index: Any = {"dims": dims, "embed": embeddings, "fields": ["content"]}
     inner = (
@@ -57,7 +73,7 @@ def store_of(persona: str, chosen: argparse.Namespace, embeddings: Embeddings) -
     store = RecallStore(inner, record=False)
     name = "asked_as.json" if chosen.test else "asked_as_dev.json"
     phrasings = json.loads((DATA / name).read_text("utf-8")) if chosen.asked_as else {}
-    for note in lines(f"{persona}_memories.jsonl"):
+    for note in lines(f"{persona}_memories.jsonl") if notes is None else notes:
         asked_as = phrasings.get(note["key"], ())
         store.remember(ME, note["text"], key=note["key"], source="user_stated", asked_as=asked_as)
     return store
@@ -123,6 +139,81 @@ def dated(embeddings: Embeddings) -> Iterator[tuple[str, bool, int]]:
                 yield f"{row} ({case['half']})", wanted <= found, len(found - wanted)
 
 
+def fillers(path: Path) -> list[str]:
+    """Texts of LoCoMo: observations, then turns, then sentences of turns, each in one order."""
+    conversations = json.loads(path.read_text("utf-8"))
+    facts = [
+        fact[0]
+        for each in conversations
+        for session in each["observation"].values()
+        for said in session.values()
+        for fact in said
+    ]
+    turns = [
+        turn["text"]
+        for each in conversations
+        for name, session in each["conversation"].items()
+        if re.fullmatch(r"session_\d+", name)
+        for turn in session
+    ]
+    sentences = [one for turn in turns for one in re.split(r"(?<=[.!?])\s+", turn)]
+    shuffle = np.random.default_rng(7).permutation
+    ordered = (texts[place] for texts in (facts, turns, sentences) for place in shuffle(len(texts)))
+    return list(dict.fromkeys(ordered))
+
+
+def by_size(chosen: argparse.Namespace, embeddings: Embeddings) -> None:
+    """Print shares of paraphrased, far and first-person far cues for growing stores."""
+    filling = fillers(chosen.sizes)
+    print(
+        f"{'memories':>9}{'hit':>8}{'extra':>8}{'far':>8}{'I far':>8}{'cosine: hit, far .10':>24}"
+    )
+    for size in SIZES:
+        rows: defaultdict[str, list[tuple[bool, int, bool, float]]] = defaultdict(list)
+        for persona in PERSONAS[chosen.test]:
+            notes = lines(f"{persona}_memories.jsonl")
+            for start in range(0, len(notes), size):
+                some = notes[start : start + size] if size < len(notes) else notes
+                for kind, row in _sized(
+                    some, persona, filling[: size - len(some)], chosen, embeddings
+                ):
+                    rows[kind].append(row)
+                if size >= len(notes) or start >= MOST_STORES * size:
+                    break
+        hit, extra, _, _ = np.mean(rows["paraphrase"], axis=0)
+        far, own = (np.mean([row[0] for row in rows[kind]]) for kind in ("far", '"I" far'))
+        level = np.quantile([row[3] for row in rows["far"]], 0.9)
+        plain = np.mean(
+            [is_first and cosine > level for _, _, is_first, cosine in rows["paraphrase"]]
+        )
+        print(f"{size:9}{hit:8.3f}{extra:8.2f}{far:8.3f}{own:8.3f}{plain:24.3f}")
+
+
+def _sized(
+    notes: list[dict[str, Any]],
+    persona: str,
+    filling: list[str],
+    chosen: argparse.Namespace,
+    embeddings: Embeddings,
+) -> Iterator[tuple[str, tuple[bool, int, bool, float]]]:
+    """Of each cue its kind; hit, extra, whether cosine has it in its first five, best cosine."""
+    with closing(store_of(persona, chosen, embeddings, notes)) as store:
+        for start in range(0, len(filling), 500):
+            texts = enumerate(filling[start : start + 500], start)
+            store.batch([PutOp(ME, f"filling {place}", {"content": text}) for place, text in texts])
+        held = {note["key"] for note in notes}
+        far = [cue | {"kind": '"I" far', "relevant": []} for cue in lines("far_first_person.jsonl")]
+        for cue in [*lines(f"{persona}_cues.jsonl"), *far]:
+            wanted = set(cue["relevant"])
+            if cue["kind"] not in ("paraphrase", "far", '"I" far') or not wanted <= held:
+                continue
+            found = {memory.key for memory in store.recall(ME, cue["cue"]).memories}
+            nearest = store.inner.search(ME, query=cue["cue"], limit=5)
+            is_near = not wanted.isdisjoint(item.key for item in nearest)
+            is_hit = bool(found & wanted) if wanted else bool(found)
+            yield cue["kind"], (is_hit, len(found - wanted), is_near, nearest[0].score or 0.0)
+
+
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -130,8 +221,12 @@ def main() -> None:
     parser.add_argument("--store", choices=("local", "memory"), default="local")
     parser.add_argument("--asked-as", action="store_true")
     parser.add_argument("--test", action="store_true")
+    parser.add_argument("--sizes", type=Path, metavar="FILE")
     chosen = parser.parse_args()
     embeddings = embeddings_named(chosen.embeddings)
+    if chosen.sizes:
+        by_size(chosen, embeddings)
+        return
     by_kind: defaultdict[str, list[tuple[bool, int, float]]] = defaultdict(list)
     by_form: defaultdict[str, list[tuple[bool, int, float]]] = defaultdict(list)
     for persona in PERSONAS[chosen.test]:
