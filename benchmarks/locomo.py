@@ -4,7 +4,9 @@ Run `python benchmarks/locomo.py` (turns, WordLlama, LocalStore). `--unit facts`
 minilm`, `--store memory` and `--metadata none` (text alone: no speaker, session or date) give the
 other tables, `--default-only` their first row, `--limit-cases 100` a quick look. Every row
 comes through `RecallStore`: policies through `search` and `recall`, BM25 and mem0's formula from
-the evidence that a `recall` without gates returns for every memory.
+the evidence that a `recall` without gates returns for every memory. "into the prompt" is what
+the default's `recall` chose, "LangGraph's index" an InMemoryStore whose index names no fields, by
+its own search.
 
 R@10, nDCG@10, MRR: over answerable questions. in, in hard, in far: share that gets memories of the
 answerable questions, of another conversation's with the names swapped in, and of generated ones
@@ -22,7 +24,7 @@ import os
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 # A pool of threads costs more than it gives at this size, and makes times unsteady.
@@ -83,6 +85,46 @@ class ByEvidence:
         return sorted(scores.items(), key=lambda pair: -pair[1])[:k]
 
 
+@dataclass(frozen=True)
+class Recalled:
+    """What reaches the prompt: the memories that `recall` chose."""
+
+    name: str
+
+    def __call__(
+        self, store: RecallStore, namespace: Namespace, cue: Cue, k: int
+    ) -> list[tuple[str, float]]:
+        """Their keys with their scores; at most the policy's ten."""
+        chosen = store.recall(namespace, cue).chosen
+        return [(scored.memory.key, scored.score) for scored in chosen][:k]
+
+
+@dataclass(frozen=True)
+class DefaultIndex:
+    """LangGraph's InMemoryStore with an index that names no fields: it embeds whole JSON values."""
+
+    name: str
+    embeddings: Embeddings
+    copies: dict[int, tuple[RecallStore, InMemoryStore]] = field(default_factory=dict)
+    """By the identity of the store, which is kept so that no other one gets it."""
+
+    def __call__(
+        self, store: RecallStore, namespace: Namespace, cue: Cue, k: int
+    ) -> list[tuple[str, float]]:
+        """The nearest k keys with their cosines."""
+        if id(store) not in self.copies:
+            dims = len(self.embeddings.embed_query("dimensions"))
+            inner = InMemoryStore(index={"dims": dims, "embed": self.embeddings})
+            items = store.inner.search(namespace, limit=100_000)
+            # One at a time: it refuses equal texts in one batch.
+            for item in items:
+                inner.put(item.namespace, item.key, item.value)
+            self.copies[id(store)] = store, inner
+        _, copy = self.copies[id(store)]
+        nearest = copy.search(namespace, query=cue.words, limit=k)
+        return [(item.key, item.score or 0.0) for item in nearest]
+
+
 def bm25(evidence: Evidence, query: str) -> float:
     """Our BM25Plus over stemmed terms, stop words out."""
     return evidence.bm25 or 0.0
@@ -114,13 +156,15 @@ def mem0(evidence: Evidence, query: str) -> float:
     return (semantic + keyword) / 2.0
 
 
-def contenders() -> list[Contender]:
+def contenders(embeddings: Embeddings) -> list[Contender]:
     """The rows of the table."""
     rrf = RecallPolicy(
         name="RRF 60", ordering="rrf", weights=Weights(), strip_names=False, pool=10_000
     )
     return [
         RecallPolicy.default(name="default (ours)"),
+        Recalled("into the prompt"),
+        DefaultIndex("LangGraph's index", embeddings),
         RecallPolicy.similarity(name="cosine"),
         ByEvidence("BM25", bm25),
         rrf,
@@ -210,10 +254,12 @@ def main() -> None:
     cases = limited(with_far(loaded), chosen.limit_cases)
     if chosen.metadata == "none":
         cases = text_alone(cases)
+    embeddings = embeddings_named(chosen.embeddings)
+    rows = contenders(embeddings)
     report = evaluate(
         cases,
-        contenders()[:1] if chosen.default_only else contenders(),
-        embeddings=embeddings_named(chosen.embeddings),
+        rows[:2] if chosen.default_only else rows,
+        embeddings=embeddings,
         store=memory_store if chosen.store == "memory" else None,
         progress=show_progress,
     )

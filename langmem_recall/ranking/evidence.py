@@ -30,7 +30,14 @@ from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArra
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import CODED, NUMBERED, PHRASED, TIMED, Catalog
 from langmem_recall.ranking.threads import Links, ThreadOrder
-from langmem_recall.text.tokens import STOP_WORDS, Word, is_identifier, read_words, tokens
+from langmem_recall.text.tokens import (
+    STOP_WORDS,
+    Word,
+    is_identifier,
+    near_spellings,
+    read_words,
+    tokens,
+)
 
 DENSE = 0.5
 """Log-odds of a standard deviation of similarity."""
@@ -185,7 +192,8 @@ def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
     mentions = _speaker_mentions(words, catalog) if catalog.speakers else {}
     speaker_terms = {term for name in mentions.values() for term in tokens(name)}
     name_terms = {term for word in words if word.is_capital for term in tokens(word.text)}
-    terms = tokens(text)
+    terms = [_as_known(term, catalog) for term in tokens(text)]
+    name_terms |= {_as_known(term, catalog) for term in name_terms}
     # A speaker's name says whose memory is meant, not what it is about.
     repeats = Counter(term for term in terms if term not in speaker_terms) or Counter(terms)
     names = [term for term in repeats if term in name_terms or any(map(str.isdigit, term))]
@@ -201,6 +209,15 @@ def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
         speaker=catalog.speakers[speakers.pop()] if len(speakers) == 1 else None,
         flags=TIMED * bool(_WHEN.search(text)) | NUMBERED * bool(_COUNT.search(text)),
     )
+
+
+def _as_known(term: str, catalog: Catalog) -> str:
+    """A term that no memory has as the likeliest of those that it may be misspelt for."""
+    frequency = catalog.lexical.document_frequency
+    if frequency(term):
+        return term
+    known = max(near_spellings(term), key=frequency, default=term)
+    return known if frequency(known) else term
 
 
 def _speaker_mentions(words: Sequence[Word], catalog: Catalog) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import chain, pairwise
+from string import ascii_lowercase
 from typing import NamedTuple
 
 from snowballstemmer.english_stemmer import EnglishStemmer
@@ -16,6 +17,8 @@ STOP_WORDS = frozenset(files(__package__).joinpath("stop_words.txt").read_text("
 
 # A word this long is a blob, and neither the stemmer nor the cache may pay for it.
 LONGEST_WORD = 64
+# In a shorter word a letter makes another word.
+SHORTEST_MISSPELT = 5
 # UAX #15 calls a text with at most this many marks in a row stream-safe.
 MOST_MARKS = 30
 # More changes between letters and digits than this means a hash, whose pieces say nothing.
@@ -196,6 +199,25 @@ def _stem(word: str) -> str:
     # The stemmer keeps the word it works on in itself.
     with _stemmer_lock:
         return str(_stemmer.stemWord(_IRREGULAR.get(word, word)))
+
+
+@lru_cache(maxsize=4096)
+def near_spellings(term: str) -> frozenset[str]:
+    """What a term may be a slip of: a letter changed, swapped, left out or doubled, not the first.
+
+    A letter too many counts only where it doubles its neighbour: else planets would be plants.
+    """
+    if len(term) < SHORTEST_MISSPELT or not (term.isascii() and term.isalpha()):
+        return frozenset()
+    cuts = [(term[:place], term[place:]) for place in range(1, len(term) + 1)]
+    return frozenset(
+        chain(
+            (head + rest[1] + rest[0] + rest[2:] for head, rest in cuts if len(rest) > 1),
+            (head + letter + rest[1:] for head, rest in cuts if rest for letter in ascii_lowercase),
+            (head + letter + rest for head, rest in cuts for letter in ascii_lowercase),
+            (head + rest[1:] for head, rest in cuts if head[-1:] == rest[:1]),
+        )
+    ) - {term}
 
 
 def _folded(text: str) -> str:

@@ -168,6 +168,14 @@ def test_unseen_term_counts_at_top_idf():
     assert found.relevance[2] == pytest.approx(sigmoid(-9))
 
 
+def test_a_word_that_no_memory_has_is_read_as_the_one_it_is_a_slip_of():
+    catalog = catalog_of("allergic to penicillin", "a penicilium culture")
+
+    assert evidence(catalog, "penicilin").coverage == pytest.approx([1.0, 0.0])
+    # A word that some memory has is meant as it stands.
+    assert evidence(catalog, "penicilium").coverage == pytest.approx([0.0, 1.0])
+
+
 def test_names_and_things_with_digits_count_double():
     # drink (1), Paris (2) and 2019 (2): 1 : 2 : 2 at equal IDF.
     found = evidence(catalog_of("drink", "Paris", "2019"), "drink in Paris 2019")

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langmem_recall.text import tokens as tokens_module
-from langmem_recall.text.tokens import LONGEST_WORD, STOP_WORDS, is_identifier, tokens
+from langmem_recall.text.tokens import (
+    LONGEST_WORD,
+    STOP_WORDS,
+    is_identifier,
+    near_spellings,
+    tokens,
+)
 
 
 @pytest.mark.parametrize(
@@ -231,3 +237,26 @@ def test_codes_versions_paths_and_long_numbers_are_identifiers(term):
 @pytest.mark.parametrize("term", ["tea", "2019", "217", "3.5", "3pm", "2024-03-05", "node.js"])
 def test_words_years_and_quantities_are_none(term):
     assert not is_identifier(term)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("penicilin", "penicillin"),
+        ("pencillin", "penicillin"),
+        ("accomod", "accommod"),
+        ("recieve", "receive"),
+        ("allerrg", "allerg"),
+        ("definat", "definit"),
+    ],
+)
+def test_a_slip_is_near_the_word_it_is_of(written: str, meant: str) -> None:
+    assert meant in near_spellings(written)
+
+
+@pytest.mark.parametrize(
+    ("term", "other"), [("planet", "plant"), ("horse", "morse"), ("tea", "teas")]
+)
+def test_another_word_is_no_slip(term: str, other: str) -> None:
+    assert other not in near_spellings(term)
+    assert term not in near_spellings(term)
