@@ -76,7 +76,8 @@ class ReadResult(NamedTuple):
     candidates: list[Candidate]
     tail: list[Candidate]
     """Beyond the head, without evidence."""
-    items: dict[MemoryId, Item]
+    items: Mapping[MemoryId, Item | Memory]
+    """What results are made from: values and times as the store gives them."""
     searched: int
     channels: dict[str, int]
     likeness: Likeness
@@ -151,7 +152,8 @@ def best_by_words(wordings: Sequence[LexicalMatch], among: BoolArray, count: int
     """Rows among some whose words cover the cue best, whatever their cosine may be."""
     if not wordings or not count or not len(among):
         return []
-    coverage = np.maximum.reduce([wording.coverage for wording in wordings])
+    first, *others = (wording.coverage for wording in wordings)
+    coverage = np.maximum.reduce([first, *others]) if others else first
     # Of many rows few have a quarter of what the best has: those are sorted first.
     for least in (0.25 * coverage.max(), 0.0):
         rows = np.flatnonzero(coverage > least)
@@ -217,9 +219,9 @@ def make_candidates(
     """The memories at these rows of the table with their evidence."""
     if not rows:
         return []
-    taken = np.array(rows)
+    found = table.at(np.array(rows))
     dense, coverage, bm25, has_words, entity, episode, relevance, alone = (
-        column[taken].tolist() for column in table
+        column.tolist() for column in found._replace(score=found.relevance)
     )
     cosines = [None if value != value else value for value in dense]
     scores = [score if hit else None for score, hit in zip(bm25, has_words, strict=True)]

@@ -537,8 +537,8 @@ def _found_as_asked(scored: Scored, words: str) -> Scored:
     return scored._replace(candidate=scored.candidate._replace(found_as=phrasing))
 
 
-def _ranked_item(item: Item, place: Scored | Candidate) -> RankedItem:
-    """A result from a stored item; without a score where it lies beyond the head."""
+def _ranked_item(item: Item | Memory, place: Scored | Candidate) -> RankedItem:
+    """A result from what is stored; without a score where it lies beyond the head."""
     scored, candidate = (place, place.candidate) if isinstance(place, Scored) else (None, place)
     # A copy, because it may be the very value that a store or an index keeps.
     value = {
@@ -546,7 +546,9 @@ def _ranked_item(item: Item, place: Scored | Candidate) -> RankedItem:
         for name, part in item.value.items()
     }
     score = scored.score if scored else None
-    result = RankedItem(item.namespace, item.key, value, item.created_at, item.updated_at, score)
+    created: Any = item.created_at
+    updated: Any = item.updated_at
+    result = RankedItem(item.namespace, item.key, value, created, updated, score)
     result.similarity = candidate.similarity
     result.signals = scored.signals if scored else None
     return result
