@@ -26,12 +26,22 @@ from langmem_recall.ranking.evidence import (
 )
 from langmem_recall.ranking.pipeline import Likeness
 from langmem_recall.text.temporal import without_time
-from langmem_recall.types import Candidate, Cue, Evidence, Memory, MemoryId, Namespace, Usage
+from langmem_recall.types import (
+    Candidate,
+    Cue,
+    Evidence,
+    Memory,
+    MemoryId,
+    Namespace,
+    Usage,
+    record_all,
+)
 
 T = TypeVar("T")
 
 COSINE_LIMIT = 1.001
 """A score beyond this is no cosine, whatever the store calls it."""
+NO_EVIDENCE = Evidence()
 PAGE = 1_000
 EVERYTHING = 10_000_000
 
@@ -107,6 +117,8 @@ def look_past(gate: Gate, look: Look, scale: int = 1) -> Plan[set[MemoryId]]:
 
 def pool_of(ranking: Sequence[T], wanted: int, barred: Collection[T]) -> list[T]:
     """The first that are not barred; what is, among the first of all, only to leave its reason."""
+    if not barred:
+        return list(ranking[:wanted])
     free = set([one for one in ranking if one not in barred][:wanted])
     return [one for place, one in enumerate(ranking) if one in free or place < wanted]
 
@@ -200,7 +212,7 @@ def memory_of(item: Item) -> Memory:
 
 def unscored(catalog: Catalog, memory: Memory) -> Candidate:
     """A memory without evidence, which only hard gates judge."""
-    candidate = Candidate(memory, Evidence())
+    candidate = Candidate(memory, NO_EVIDENCE)
     return _with_standing(candidate, catalog) if catalog.supersedes_any else candidate
 
 
@@ -225,10 +237,12 @@ def make_candidates(
     )
     cosines = [None if value != value else value for value in dense]
     scores = [score if hit else None for score, hit in zip(bm25, has_words, strict=True)]
-    evidence = map(Evidence, cosines, coverage, scores, entity, episode, relevance, alone)
-    ranks = map(_ranks, (cosines, scores)) if request.detailed else repeat(repeat(None), 2)
-    literal = cosines if matched.is_literal else repeat(None)
-    candidates = list(map(Candidate, memories, evidence, repeat(Usage()), *ranks, literal))
+    evidence = record_all(Evidence, cosines, coverage, scores, entity, episode, relevance, alone)
+    nothing = repeat(None)
+    ranks = map(_ranks, (cosines, scores)) if request.detailed else (nothing, nothing)
+    literal = cosines if matched.is_literal else nothing
+    columns = (memories, evidence, repeat(Usage()), *ranks, literal, nothing, repeat(()), nothing)
+    candidates = record_all(Candidate, *columns)
     if matched.catalog.supersedes_any:
         return [_with_standing(candidate, matched.catalog) for candidate in candidates]
     return candidates

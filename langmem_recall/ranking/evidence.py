@@ -269,8 +269,9 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
     own: FloatArray = np.bincount(found.rows, shares.take(found.term_of), catalog.rows)  # type: ignore[assignment]
     # ln(1 / chance that an unrelated memory has the word), less ln of how many could have it.
     rarity = idfs + math.log((size + BACKGROUND) / (size + 1))
-    rare = np.bincount(found.rows, rarity.take(found.term_of), catalog.rows)
-    surprise = np.maximum(rare - math.log(size + 1), 0.0)
+    surprise: FloatArray = np.bincount(found.rows, rarity.take(found.term_of), catalog.rows)  # type: ignore[assignment]
+    surprise -= math.log(size + 1)
+    np.maximum(surprise, 0.0, out=surprise)
     coverage = own
     order = catalog.thread_order()
     if order.has_neighbours:
@@ -337,7 +338,7 @@ def score_evidence(
     cosines: FloatArray | None,
     null: NullDistribution,
     unseen_cosine: float | None = None,
-    vectors: Sequence[Sequence[float]] | None = None,
+    vectors: Sequence[Sequence[float]] | FloatArray | None = None,
 ) -> EvidenceTable:
     """Evidence and relevance of every row; a row's best part speaks for it.
 
@@ -354,8 +355,11 @@ def score_evidence(
     for place, (part, match) in enumerate(zip(parts, matches, strict=True)):
         cosine = None if cosines is None else cosines[place]
         mean = null.mean if vectors is None else null.mean_of(vectors[place])
-        z = None if cosine is None else (cosine - mean) / null.sd
+        z = None if cosine is None else cosine - mean
+        if z is not None:
+            z /= null.sd
         unseen = None if unseen_cosine is None else (unseen_cosine - mean) / null.sd
+        number = np.broadcast_to(np.int32(place + 1), view.rows)
         score, episode, alone = _score_part(view, part, match, z, unseen, view.size * len(parts))
         tables.append(
             EvidenceTable(
@@ -366,7 +370,7 @@ def score_evidence(
                 entity=match.entity,
                 episode=episode,
                 score=score,
-                alone=np.where(alone, place + 1, 0),
+                alone=number if alone is None else number * alone,
             )
         )
     if len(tables) == 1:
@@ -389,23 +393,24 @@ def _score_part(
     z: FloatArray | None,
     unseen: float | None,
     count: int,
-) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """The formula: log-odds of every row, what its thread adds to them, and whether it has one.
+) -> tuple[FloatArray, FloatArray, BoolArray | None]:
+    """The formula: log-odds of every row, what its thread adds, which have none (None: all).
 
     `z` is NaN where a memory was not measured, `unseen` the most that such a one can have, `count`
     how many memories could have been near by chance.
     """
     if not part.repeats or not view.rows:
-        nothing = np.full(view.rows, NOTHING_ASKED)
-        return nothing, _zeros(view.rows), np.broadcast_to(np.True_, view.rows)
+        return np.full(view.rows, NOTHING_ASKED), _zeros(view.rows), None
     luck = chance(count)
     unknown = NO_DENSE / DENSE + luck
     if unseen is not None:
         unknown = min(unseen, unknown)
     own, length = match.own, LENGTH * math.log((1 + min(len(part.repeats), TERMS)) / TERMS)
     supported = 0.0
-    # Not a power: for that numpy asks the mathematical library, row by row.
-    words = WORDS * own * own * own
+    # No powers, which numpy takes row by row, and few new arrays: of many rows both take long.
+    words = own * own
+    words *= own
+    words *= WORDS
     blind = None
     if z is None:
         near, blind = np.full(view.rows, unknown), match.coverage <= 0
@@ -417,11 +422,15 @@ def _score_part(
         supported = DENSE * SUPPORT * support(z, count)
         # A memory that happens to be near and to share a word is not meant by either; one that has
         # all of several words is.
-        stray = np.minimum(words, match.surprise)
-        words = np.where(own > WHOLE, words, stray) if len(part.repeats) > 1 else stray
-    dense = DENSE * (near - luck)
-    score: FloatArray = dense + (words - STRAY * own + (length + supported))
-    episode, alone = _zeros(view.rows), np.broadcast_to(np.True_, view.rows)
+        is_stray = own <= WHOLE if len(part.repeats) > 1 else True
+        np.minimum(words, match.surprise, out=words, where=is_stray)
+    dense = near - luck
+    dense *= DENSE
+    score = own * -STRAY
+    score += words
+    score += dense
+    score += length + supported
+    episode, alone = _zeros(view.rows), None
     order = view.thread_order()
     if order.has_neighbours:
         context = near if z is None else _with_neighbours(view, near)

@@ -237,11 +237,10 @@ class _Search:
             # The rows no longer mean what they meant when the words were matched.
             self.matched = match(request, catalog)
         self._live.clear()
-        matched, vectors = self.matched, self.vectors
-        cosines = None if vectors is None else _cosines(view, vectors, self.degraded)
-        used = None if cosines is None else vectors
+        matched, given = self.matched, self.vectors
+        cosines, vectors = (None, None) if given is None else _cosines(view, given, self.degraded)
         table = score_evidence(
-            catalog, matched.parts, matched.wordings, cosines, self._null, vectors=used
+            catalog, matched.parts, matched.wordings, cosines, self._null, vectors=vectors
         )
         visible = view.matching(request.filter)
         if not request.prefix:
@@ -265,15 +264,15 @@ def _top_among(visible: BoolArray, values: FloatArray, count: int) -> list[int]:
 
 
 def _cosines(
-    view: LocalView, vectors: Sequence[Sequence[float]], degraded: list[str]
-) -> FloatArray | None:
-    """Cosines of every memory; None, and why, where the vectors are of no use."""
+    view: LocalView, given: Sequence[Sequence[float]], degraded: list[str]
+) -> tuple[FloatArray | None, FloatArray | None]:
+    """Cosines of every memory, and the vectors; None, and why, where those are of no use."""
     try:
-        is_finite = bool(np.isfinite(np.asarray(vectors, np.float64)).all())
+        vectors = np.asarray(given, np.float64)
         cosines = view.cosines(vectors)
     except Exception as error:
         degraded.append(f"the embedder's vectors are of no use ({described(error)}); lexical only")
-        return None
-    if not is_finite:
+        return None, None
+    if not np.isfinite(vectors).all():
         degraded.append("the embedder gave NaN or infinity; no dense evidence from that")
-    return None if np.isnan(cosines).all() else cosines
+    return (None, None) if np.isnan(cosines).all() else (cosines, vectors)

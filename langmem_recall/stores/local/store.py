@@ -207,7 +207,7 @@ class LocalStore(BaseStore):
         """Rewrite the file without a byte of what was deleted from it.
 
         False when a long read elsewhere held it up: the file then still has its former log, and
-        compacting again later finishes it. Other processes load their namespaces anew.
+        compacting again later finishes it. Reads go on meanwhile, writes wait.
         """
         with self._file.writing() as connection:
             tables.scrub(connection)

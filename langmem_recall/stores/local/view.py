@@ -42,6 +42,7 @@ _NEW = _SELECT.format(
     index="INDEXED BY items_seq",
     where="i.seq > ? AND +i.namespace >= ? AND +i.namespace < ? ORDER BY i.seq",
 )
+_COUNT = f"SELECT count(*) FROM items WHERE {tables.BELOW}"
 _DELETED = f"SELECT namespace, key FROM tombstones WHERE seq > ? AND {tables.BELOW}"
 
 
@@ -103,7 +104,7 @@ class LocalView:
                 self._masks.clear()
             self._version = version
 
-    def cosines(self, vectors: Sequence[Sequence[float]]) -> FloatArray:
+    def cosines(self, vectors: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
         """Similarity of each query vector with each memory; NaN: no vector on either side."""
         dims = self._vectors.dims
         if not dims:
@@ -216,9 +217,7 @@ class LocalView:
             if latest.get("seq", 0) == seq:
                 return True
             fixed = ("dims", "embedder", "fingerprint", "traits")
-            is_replaced = any(latest.get(name) != meta.get(name) for name in fixed)
-            # The log must reach back far enough.
-            if is_replaced or latest.get("pruned", 0) > seq:
+            if any(latest.get(name) != meta.get(name) for name in fixed):
                 return False
             self._vocabulary.catch_up(connection)
             where = (seq, *tables.bounds(self.prefix))
@@ -230,6 +229,11 @@ class LocalView:
                 catalog.put(name, self._vocabulary.decode(*traits))
                 self._ids.append(item_id)
                 self._vectors.extend([blob])
+            if latest.get("pruned", 0) > seq:
+                # The log does not reach back so far: by their number nothing else was deleted here.
+                total = connection.execute(_COUNT, tables.bounds(self.prefix)).fetchone()[0]
+                if total != catalog.size:
+                    return False
         meta.update(latest)
         return catalog.rows - catalog.size <= max(MAX_DEAD_ROWS, catalog.rows // 4)
 
@@ -239,8 +243,7 @@ def _load_contents(
 ) -> tuple[Catalog, VectorMatrix, Column, dict[str, Any]]:
     """Catalog, vectors and item ids, which share row numbers, and what the file says of itself."""
     meta, where = tables.read_meta(connection), tables.bounds(prefix)
-    total = f"SELECT count(*) FROM items WHERE {tables.BELOW}"
-    (count,) = connection.execute(total, where).fetchone()
+    (count,) = connection.execute(_COUNT, where).fetchone()
     # Room to grow: it is not resident before it is used, and saves a copy at the next write.
     vectors = VectorMatrix(meta.get("dims", 0), count + count // 8 + 16)
     # Gathered by columns: the rows of 100,000 memories would outweigh their index.
