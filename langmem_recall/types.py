@@ -296,6 +296,8 @@ class Scored(NamedTuple):
         return self.candidate.evidence
 
 
+HARD_GATES = ("tenant", "status", "validity", "expired", "task", "time")
+"""Applied to every read, in this order, before anything is scored: what they drop has no rank."""
 RELEVANCE_GATES = ("trigger", "floor", "composite")
 """Gates that a memory passes by being relevant enough."""
 GATE_WORDS: Mapping[str, str] = {

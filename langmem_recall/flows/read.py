@@ -27,7 +27,7 @@ from langgraph.store.base import (
     validate_op_namespace,
 )
 
-from langmem_recall.errors import InputError, RecallError, described
+from langmem_recall.errors import InputError, RecallError, check_whole, described
 from langmem_recall.filters import check_filter
 from langmem_recall.flows.bookkeeping import Bookkeeper
 from langmem_recall.flows.calibrations import Calibrations
@@ -479,8 +479,7 @@ def _with_time(cue: Cue, now: datetime) -> Cue:
 def _check_search(op: SearchOp) -> None:
     validate_op_namespace(op)
     for name, number in (("limit", op.limit), ("offset", op.offset)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise InputError(f"{name} must be a whole number of at least 0, got {number!r}.")
+        check_whole(name, number, 0)
     if not isinstance(op.query, str):
         raise InputError(f"query must be a text, got {op.query!r}.")
     check_filter(op.filter)

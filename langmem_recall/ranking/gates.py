@@ -23,9 +23,6 @@ from langmem_recall.types import (
     View,
 )
 
-HARD_GATES = ("tenant", "status", "validity", "expired", "task", "time")
-"""Applied to every read, in this order."""
-
 MARGIN, SURE = math.e, 0.9
 """How many times better the odds of the best may be for a memory that stands alone and is not sure
 itself: notes on the cue's subject that do not answer it lie just beyond."""

@@ -31,7 +31,7 @@ from langgraph.store.base import (
     validate_op_namespace,
 )
 
-from langmem_recall.errors import InputError, described
+from langmem_recall.errors import InputError, check_whole, described
 from langmem_recall.filters import check_filter, matches
 from langmem_recall.memory.upkeep import reinforced
 from langmem_recall.stores.local import tables
@@ -388,9 +388,7 @@ def check_op(op: Any) -> None:
         names = op.namespace_prefix
         check_filter(op.filter)
     for name in ("limit", "offset"):
-        count = getattr(op, name, 0)
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise InputError(f"{name} must be a whole number from 0, got {count!r:.80}.")
+        check_whole(name, getattr(op, name, 0), 0)
     for name in names:
         try:
             name.encode()
