@@ -1,14 +1,16 @@
-"""What a search, a put and an opening cost: InMemoryStore, LocalStore and a bare matrix product.
+"""What a search, a recall, a put and an opening cost: InMemoryStore, LocalStore, a bare product.
 
 Run `python benchmarks/stores.py` (1k and 10k memories) or with `--full` (100k as well). 256
-dimensions, one namespace, search(limit=30), the embedding of queries excluded. One BLAS thread;
-each number is the best of three medians, for all alike: other work on the machine only adds.
+dimensions, one namespace, search(limit=30), the embedding of queries excluded. One BLAS thread.
+What is compared runs in turns, cue by cue, warm: a number is the median over cues of the best of
+several rounds, for all alike, because other work on the machine only adds.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import math
 import os
 import resource
 import statistics
@@ -16,9 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -30,6 +34,7 @@ from langmem_recall.stores.recall_store import RecallStore
 
 DIMS = 256
 LIMIT = 30
+CUES = 32
 NAMESPACE = ("bench", "user")
 BATCH = 1_000
 LETTERS = np.array(list("bcdfglmnprstvaeiou"))
@@ -42,10 +47,10 @@ Row = tuple[str, str, str, str]
 
 
 class RandomVectors(Embeddings):
-    """Precomputed unit vectors: text number n, or the n-th query, has vector n."""
+    """Precomputed unit vectors: text number n, or the n-th query, has vector n; others any one."""
 
     identity = "random vectors"
-    """Without a name a store asks for the vector of a text of its own, which has no number."""
+    """Without a name a store asks for the vector of a text of its own."""
 
     def __init__(self, count: int) -> None:
         self.dims = DIMS
@@ -54,7 +59,9 @@ class RandomVectors(Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """The vectors by the number each text begins with."""
-        return [self.matrix[int(text.split(" ", 1)[0])].tolist() for text in texts]
+        firsts = [text.split(" ", 1)[0] for text in texts]
+        rows = [int(word) if word.isdigit() else crc32(word.encode()) for word in firsts]
+        return [self.matrix[row % len(self.matrix)].tolist() for row in rows]
 
     def embed_query(self, text: str) -> list[float]:
         """The vector by the number."""
@@ -66,11 +73,12 @@ class Precomputed(RandomVectors):
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
-        self.queries = {str(n): super(Precomputed, self).embed_query(str(n)) for n in range(64)}
+        self.queries = {str(n): super(Precomputed, self).embed_query(str(n)) for n in range(CUES)}
 
     def embed_query(self, text: str) -> list[float]:
         """Looked up."""
-        return self.queries[text.split(" ", 1)[0]]
+        known = self.queries.get(text.split(" ", 1)[0])
+        return super().embed_query(text) if known is None else known
 
 
 def text_of(number: int) -> str:
@@ -92,30 +100,42 @@ def fill(store: BaseStore, ops: Sequence[PutOp]) -> float:
     return time.perf_counter() - started
 
 
-def median_ms(call: Callable[[str], object], repeats: int) -> float:
-    """Milliseconds of a search, after one that warms up: the best of three medians."""
-    call("0")
-    return min(statistics.median(times_ms(call, repeats)) for _ in range(3))
+def in_turns_ms(
+    calls: Mapping[str, Callable[[str], object]], rounds: int = 15, cue_count: int = CUES
+) -> dict[str, float]:
+    """Milliseconds of each call: the median over cues of its best time, the calls taking turns."""
+    cues = [str(number) for number in range(cue_count)]
+    best = {(name, cue): math.inf for name in calls for cue in cues}
+    # The first round warms up, and is not the best of any.
+    for _ in range(rounds + 1):
+        for cue in cues:
+            for name, call in calls.items():
+                started = time.perf_counter()
+                call(cue)
+                spent = 1_000 * (time.perf_counter() - started)
+                best[name, cue] = min(spent, best[name, cue])
+    return {name: statistics.median(best[name, cue] for cue in cues) for name in calls}
 
 
-def times_ms(call: Callable[[str], object], repeats: int) -> list[float]:
-    """Milliseconds of each of some searches."""
-    times = []
-    for number in range(repeats):
-        started = time.perf_counter()
-        call(str(number % 64))
-        times.append(1_000 * (time.perf_counter() - started))
-    return times
+def reads(store: BaseStore, wrapped: RecallStore) -> dict[str, Callable[[str], object]]:
+    """The bare search of a store, and a RecallStore around it with cues of eight words."""
+    words = {str(n): text_of(n + 10**6).split(" ")[1:8] for n in range(CUES)}
+    cues = {n: " ".join((n, *rest)) for n, rest in words.items()}
+    return {
+        "bare": lambda n: store.search(NAMESPACE, query=n, limit=LIMIT),
+        "search": lambda n: wrapped.search(NAMESPACE, query=cues[n], limit=LIMIT),
+        "recall": lambda n: wrapped.recall(NAMESPACE, cues[n]),
+    }
 
 
-def in_memory_ms(count: int, vectors: Precomputed) -> float:
-    """InMemoryStore."""
+def in_memory(count: int, vectors: Precomputed) -> InMemoryStore:
+    """An InMemoryStore with that many memories."""
     store = InMemoryStore(index={"embed": vectors, "dims": DIMS, "fields": ["content"]})
     fill(store, puts(count))
-    return median_ms(lambda query: store.search(NAMESPACE, query=query, limit=LIMIT), 3)
+    return store
 
 
-def bare_ms(count: int, vectors: Precomputed) -> float:
+def product(count: int, vectors: Precomputed) -> Callable[[str], object]:
     """A float32 product with one vector, then argpartition."""
     matrix = vectors.matrix[:count]
 
@@ -124,43 +144,48 @@ def bare_ms(count: int, vectors: Precomputed) -> float:
         best = np.argpartition(scores, -LIMIT)[-LIMIT:]
         return best[np.argsort(-scores[best])]
 
-    return median_ms(search, 50)
+    return search
 
 
-def local_ms(store: LocalStore) -> float:
-    """LocalStore."""
-    return median_ms(lambda query: store.search(NAMESPACE, query=query, limit=LIMIT), 50)
-
-
-def search_rows(count: int, vectors: Precomputed, store: LocalStore) -> list[Row]:
-    """One size: all that can be searched, against the same vectors."""
-    memory, bare, local = (
-        in_memory_ms(count, vectors),
-        bare_ms(count, vectors),
-        local_ms(store),
-    )
+def local_rows(count: int, vectors: Precomputed, local: LocalStore) -> list[Row]:
+    """One size: LocalStore bare and in a RecallStore with its ledger, against the same vectors."""
+    with RecallStore(local) as wrapped:
+        calls = {"product": product(count, vectors), **reads(local, wrapped)}
+        found = in_turns_ms(calls)
+    other = in_memory(count, vectors)
+    bare_search = {"bare": lambda n: other.search(NAMESPACE, query=n, limit=LIMIT)}
+    slow = in_turns_ms(bare_search, rounds=2, cue_count=4)["bare"]
+    bare, size = found["bare"], f"{count:,}"
+    times = f"{slow / bare:.0f}x faster than InMemoryStore, {bare / found['product']:.1f}x product"
     rows = [
-        (f"search {count:,}", "InMemoryStore", f"{memory:.3f} ms", ""),
-        (f"search {count:,}", "bare product", f"{bare:.3f} ms", ""),
-        (
-            f"search {count:,}",
-            "LocalStore",
-            f"{local:.3f} ms",
-            f"{memory / local:.0f}x faster than InMemoryStore, {local / bare:.1f}x the product",
+        (f"search {size}", "InMemoryStore", f"{slow:.3f} ms", ""),
+        (f"search {size}", "bare product", f"{found['product']:.3f} ms", ""),
+        (f"search {size}", "LocalStore", f"{bare:.3f} ms", times),
+    ]
+    for name in ("search", "recall"):
+        ratio = f"{found[name] / bare:.2f}x LocalStore, {found[name] / slow:.3f}x InMemoryStore"
+        rows.append((f"{name} {size}", "RecallStore(LocalStore)", f"{found[name]:.3f} ms", ratio))
+    return rows
+
+
+def any_store_rows(count: int, vectors: Precomputed) -> list[Row]:
+    """What a RecallStore adds to a store that holds no words: InMemoryStore."""
+    store = in_memory(count, vectors)
+    with RecallStore(store) as wrapped:
+        found = in_turns_ms(reads(store, wrapped))
+    size, bare = f"{count:,}", found.pop("bare")
+    return [
+        (f"search {size}", "InMemoryStore", f"{bare:.3f} ms", ""),
+        *(
+            (
+                f"{name} {size}",
+                "RecallStore(InMemory)",
+                f"{cost:.3f} ms",
+                f"{cost / bare:.2f}x bare",
+            )
+            for name, cost in found.items()
         ),
     ]
-    return rows + recall_rows(count, store, memory)
-
-
-def recall_rows(count: int, store: LocalStore, memory_ms: float) -> list[Row]:
-    """The whole composite path with its ledger: RecallStore over this LocalStore."""
-    recall = RecallStore(store)
-    cues = {str(n): " ".join(text_of(n + 10**6).split(" ")[:8]) for n in range(64)}
-    cues = {n: f"{n} {words.split(' ', 1)[1]}" for n, words in cues.items()}
-    cost = median_ms(lambda n: recall.search(NAMESPACE, query=cues[n], limit=LIMIT), 50)
-    recall.close()
-    ratio = f"{memory_ms / cost:.0f}x faster than the bare InMemoryStore"
-    return [(f"search {count:,}", "RecallStore(LocalStore)", f"{cost:.3f} ms", ratio)]
 
 
 def users_row(vectors: Precomputed, folder: Path) -> Row:
@@ -169,12 +194,9 @@ def users_row(vectors: Precomputed, folder: Path) -> Row:
         users = [("bench", f"user{n}") for n in range(100)]
         for user in users:
             fill(store, puts(1_000, user))
-        for user in users:
-            store.search(user, query="0", limit=LIMIT)
-        times = iter(range(10**9))
-        cost = median_ms(
-            lambda query: store.search(users[next(times) % 100], query=query, limit=LIMIT), 300
-        )
+        turn = cycle(users)
+        calls = {"bare": lambda n: store.search(next(turn), query=n, limit=LIMIT)}
+        cost = in_turns_ms(calls, rounds=100)["bare"]
     return ("search 100 x 1,000", "LocalStore", f"{cost:.3f} ms", "one user of a hundred, warm")
 
 
@@ -205,7 +227,7 @@ def open_row(path: Path, count: int) -> Row:
 
 def measure_opening(path: Path, count: int) -> None:
     """Inside the new process."""
-    vectors = Precomputed(64)
+    vectors = Precomputed(CUES)
     gc.collect()
     before = resident_mb()
     started = time.perf_counter()
@@ -250,7 +272,8 @@ def run(sizes: Sequence[int]) -> list[Row]:
         for count in sizes:
             with LocalStore(folder / f"{count}.db", embeddings=vectors) as store:
                 fill(store, puts(count))
-                rows += search_rows(count, vectors, store)
+                rows += local_rows(count, vectors, store)
+        rows += any_store_rows(600, vectors)
         rows += [users_row(vectors, folder), put_row(folder)]
         rows += [open_row(folder / f"{sizes[-1]}.db", sizes[-1])]
     return rows

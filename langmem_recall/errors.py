@@ -51,6 +51,14 @@ class StoreError(RecallError):
     """A store file or its contents cannot be used as they are; nothing was changed."""
 
 
+def check_whole(
+    name: str, number: object, least: int, error: type[RecallError] = InputError
+) -> None:
+    """Refuse what is no whole number, or one that is too small."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise error(f"{name} must be a whole number of at least {least}, got {number!r:.80}.")
+
+
 def described(fault: BaseException) -> str:
     """A fault without the words of memories or cues: fit for traces and logs.
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, get_args
+from itertools import repeat
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
+
+R = TypeVar("R", bound=tuple[Any, ...])
 
 Namespace = tuple[str, ...]
 MemoryId = tuple[Namespace, str]
@@ -270,6 +273,11 @@ class Signals(NamedTuple):
     trust: float
 
 
+def record_all(record: type[R], *columns: Iterable[Any]) -> list[R]:
+    """Named tuples by their columns, up to the shortest: all at once, without a call for each."""
+    return list(map(tuple.__new__, repeat(record), zip(*columns, strict=False)))
+
+
 class Scored(NamedTuple):
     """A candidate with its signals and the blended score."""
 
@@ -288,6 +296,8 @@ class Scored(NamedTuple):
         return self.candidate.evidence
 
 
+HARD_GATES = ("tenant", "status", "validity", "expired", "task", "time")
+"""Applied to every read, in this order, before anything is scored: what they drop has no rank."""
 RELEVANCE_GATES = ("trigger", "floor", "composite")
 """Gates that a memory passes by being relevant enough."""
 GATE_WORDS: Mapping[str, str] = {

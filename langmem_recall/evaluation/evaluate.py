@@ -14,7 +14,7 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, PutOp
 
-from langmem_recall.errors import InputError
+from langmem_recall.errors import InputError, check_whole
 from langmem_recall.evaluation.cases import Case, CaseSet, Collection
 from langmem_recall.evaluation.metrics import (
     Row,
@@ -31,10 +31,9 @@ from langmem_recall.evaluation.metrics import (
 from langmem_recall.memory.value import text_of
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
-from langmem_recall.ranking.gates import HARD_GATES
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import Caching, RecallStore
-from langmem_recall.types import Cue, Namespace, Recall
+from langmem_recall.types import HARD_GATES, Cue, Namespace, Recall
 
 LOWEST_TRIGGER, HIGHEST_TRIGGER = 0.05, 0.95
 NAMESPACE: Namespace = ("evaluation",)
@@ -232,8 +231,7 @@ def evaluate(
     """
     if not policies:
         raise InputError("evaluate needs a policy, got none. Pass [RecallPolicy.default()].")
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise InputError(f"k must be a whole number of at least 1, got {k!r}. Use 10.")
+    check_whole("k", k, 1)
     numbers: dict[int, list[dict[str, float]]] = {}
     for i, case, bench in each_case(cases, store, embeddings):
         numbers[i] = [bench.measure(case, policy, k) for policy in policies]

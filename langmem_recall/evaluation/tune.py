@@ -16,7 +16,7 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
-from langmem_recall.errors import InputError
+from langmem_recall.errors import InputError, check_whole
 from langmem_recall.evaluation.cases import Case, CaseSet
 from langmem_recall.evaluation.evaluate import (
     HIGHEST_TRIGGER,
@@ -197,8 +197,7 @@ def tune(
     """
     if not isinstance(cases, CaseSet):
         raise InputError(f"tune needs a CaseSet, got {cases!r:.80}. Read one with load_cases.")
-    if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
-        raise InputError(f"folds must be a whole number of at least 2, got {folds!r}. Use 5.")
+    check_whole("folds", folds, 2)
     if target_injection is not None:
         check_share(target_injection)
     elif not any(case.relevant for case in cases.cases):

@@ -26,12 +26,22 @@ from langmem_recall.ranking.evidence import (
 )
 from langmem_recall.ranking.pipeline import Likeness
 from langmem_recall.text.temporal import without_time
-from langmem_recall.types import Candidate, Cue, Evidence, Memory, MemoryId, Namespace, Usage
+from langmem_recall.types import (
+    Candidate,
+    Cue,
+    Evidence,
+    Memory,
+    MemoryId,
+    Namespace,
+    Usage,
+    record_all,
+)
 
 T = TypeVar("T")
 
 COSINE_LIMIT = 1.001
 """A score beyond this is no cosine, whatever the store calls it."""
+NO_EVIDENCE = Evidence()
 PAGE = 1_000
 EVERYTHING = 10_000_000
 
@@ -76,7 +86,8 @@ class ReadResult(NamedTuple):
     candidates: list[Candidate]
     tail: list[Candidate]
     """Beyond the head, without evidence."""
-    items: dict[MemoryId, Item]
+    items: Mapping[MemoryId, Item | Memory]
+    """What results are made from: values and times as the store gives them."""
     searched: int
     channels: dict[str, int]
     likeness: Likeness
@@ -106,6 +117,8 @@ def look_past(gate: Gate, look: Look, scale: int = 1) -> Plan[set[MemoryId]]:
 
 def pool_of(ranking: Sequence[T], wanted: int, barred: Collection[T]) -> list[T]:
     """The first that are not barred; what is, among the first of all, only to leave its reason."""
+    if not barred:
+        return list(ranking[:wanted])
     free = set([one for one in ranking if one not in barred][:wanted])
     return [one for place, one in enumerate(ranking) if one in free or place < wanted]
 
@@ -151,7 +164,8 @@ def best_by_words(wordings: Sequence[LexicalMatch], among: BoolArray, count: int
     """Rows among some whose words cover the cue best, whatever their cosine may be."""
     if not wordings or not count or not len(among):
         return []
-    coverage = np.maximum.reduce([wording.coverage for wording in wordings])
+    first, *others = (wording.coverage for wording in wordings)
+    coverage = np.maximum.reduce([first, *others]) if others else first
     # Of many rows few have a quarter of what the best has: those are sorted first.
     for least in (0.25 * coverage.max(), 0.0):
         rows = np.flatnonzero(coverage > least)
@@ -198,7 +212,7 @@ def memory_of(item: Item) -> Memory:
 
 def unscored(catalog: Catalog, memory: Memory) -> Candidate:
     """A memory without evidence, which only hard gates judge."""
-    candidate = Candidate(memory, Evidence())
+    candidate = Candidate(memory, NO_EVIDENCE)
     return _with_standing(candidate, catalog) if catalog.supersedes_any else candidate
 
 
@@ -217,16 +231,18 @@ def make_candidates(
     """The memories at these rows of the table with their evidence."""
     if not rows:
         return []
-    taken = np.array(rows)
+    found = table.at(np.array(rows))
     dense, coverage, bm25, has_words, entity, episode, relevance, alone = (
-        column[taken].tolist() for column in table
+        column.tolist() for column in found._replace(score=found.relevance)
     )
     cosines = [None if value != value else value for value in dense]
     scores = [score if hit else None for score, hit in zip(bm25, has_words, strict=True)]
-    evidence = map(Evidence, cosines, coverage, scores, entity, episode, relevance, alone)
-    ranks = map(_ranks, (cosines, scores)) if request.detailed else repeat(repeat(None), 2)
-    literal = cosines if matched.is_literal else repeat(None)
-    candidates = list(map(Candidate, memories, evidence, repeat(Usage()), *ranks, literal))
+    evidence = record_all(Evidence, cosines, coverage, scores, entity, episode, relevance, alone)
+    nothing = repeat(None)
+    ranks = map(_ranks, (cosines, scores)) if request.detailed else (nothing, nothing)
+    literal = cosines if matched.is_literal else nothing
+    columns = (memories, evidence, repeat(Usage()), *ranks, literal, nothing, repeat(()), nothing)
+    candidates = record_all(Candidate, *columns)
     if matched.catalog.supersedes_any:
         return [_with_standing(candidate, matched.catalog) for candidate in candidates]
     return candidates

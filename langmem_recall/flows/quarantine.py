@@ -29,8 +29,8 @@ QUARANTINE = "quarantine"
 """Field of a quarantined memory's value: the reasons, and what it is to take the place of."""
 WITHHELD = "[withheld: quarantined]"
 """What a reader gets in place of words that the guard bars."""
-MOST_DECISIONS = 100_000
-"""Decisions kept in memory before the looking up starts afresh."""
+MOST_DECISIONS = 50_000
+"""Decisions kept in memory, with what they are about, before the looking up starts afresh."""
 MOST_REVIEWED = 10_000
 
 
@@ -85,8 +85,10 @@ class Quarantine:
         self._keeps_all = not isinstance(guard, RuleGuard)
         self._max_age_s = max_age_s
         self._lock = threading.Lock()
-        self._cache: dict[MemoryId, tuple[Decision, float, tuple[Any, ...]]] = {}
-        """A decision, when it was read, and the words it is about: compared faster than digests."""
+        self._cache: dict[MemoryId, tuple[Decision, float, Memory]] = {}
+        """A decision, when it was read, and what it is about: compared faster than digests."""
+        self._allowed: dict[MemoryId, Memory] = {}
+        """Of these the ones that are allowed, as they were last read."""
         self._reviewed: OrderedDict[MemoryId, str] = OrderedDict()
 
     def verdict_on(self, text: str, labels: str = "") -> Plan[Verdict]:
@@ -111,19 +113,24 @@ class Quarantine:
         """Decisions about those of some memories that no reader may see."""
         if not self.is_on:
             return {}
-        decisions: Decisions = {}
+        allowed = self._allowed
         unknown: dict[MemoryId, Memory] = {}
-        for memory in memories:
-            decision, read_at, words = self._cache.get(memory.id, (None, now, ()))
+        barred: Decisions = {}
+        # Most were allowed before, and are the very same that was read then.
+        for memory in [it for it in memories if allowed.get(it.id) is not it]:
+            decision, read_at, known = self._cache.get(memory.id, (None, now, memory))
             # A barred one may have been approved since.
             is_old = decision and decision.bars and now - read_at >= self._max_age_s
-            if decision is None or is_old or words != _words_of(memory):
+            if decision is None or is_old or _words_of(known) != _words_of(memory):
                 unknown[memory.id] = memory
+            elif decision.bars:
+                barred[memory.id] = decision
             else:
-                decisions[memory.id] = decision
+                allowed[memory.id] = memory
         if unknown:
-            decisions |= yield from self._decide(unknown, now)
-        return {memory_id: decision for memory_id, decision in decisions.items() if decision.bars}
+            decided = yield from self._decide(unknown, now)
+            barred |= {name: decision for name, decision in decided.items() if decision.bars}
+        return barred
 
     def judge(self, puts: Iterable[PutOp]) -> Plan[tuple[Decisions, Decisions]]:
         """Decisions about values that are to be put, and those stored about the same names."""
@@ -181,11 +188,13 @@ class Quarantine:
         with self._lock:
             for memory_id in decisions:
                 self._cache.pop(memory_id, None)
+                self._allowed.pop(memory_id, None)
 
     def reset(self) -> None:
         """Look every decision up anew from now on."""
         with self._lock:
             self._cache.clear()
+            self._allowed.clear()
 
     def show_to_reviewer(self, memories: Iterable[Memory]) -> None:
         """Note which texts were listed for review: no other text may be approved in their place."""
@@ -235,8 +244,9 @@ class Quarantine:
         with self._lock:
             if len(self._cache) > MOST_DECISIONS:
                 self._cache.clear()
+                self._allowed.clear()
             for memory_id, decision in decisions.items():
-                self._cache[memory_id] = (decision, now, _words_of(unknown[memory_id]))
+                self._cache[memory_id] = decision, now, unknown[memory_id]
         return decisions
 
     def _judge(self, memories: Collection[Memory]) -> Plan[tuple[Decisions, set[MemoryId]]]:

@@ -27,7 +27,7 @@ from langgraph.store.base import (
     validate_op_namespace,
 )
 
-from langmem_recall.errors import InputError, RecallError, described
+from langmem_recall.errors import InputError, RecallError, check_whole, described
 from langmem_recall.filters import check_filter
 from langmem_recall.flows.bookkeeping import Bookkeeper
 from langmem_recall.flows.calibrations import Calibrations
@@ -35,7 +35,6 @@ from langmem_recall.flows.candidates import ReadRequest, ReadResult, id_of, memo
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.quarantine import Decisions, withheld
 from langmem_recall.flows.rerank import Reranker
-from langmem_recall.flows.usage import NEVER
 from langmem_recall.memory.conflicts import conflicts
 from langmem_recall.memory.value import phrasing_found
 from langmem_recall.policy import RecallPolicy
@@ -60,6 +59,7 @@ from langmem_recall.types import (
     Signals,
     Trace,
     View,
+    record_all,
 )
 
 logger = logging.getLogger(__name__)
@@ -117,6 +117,8 @@ class Reader:
         self._policies: dict[Namespace, tuple[RecallPolicy | None, float]] = {}
         """The policy read for a namespace, None where none is stored, and when it was read."""
         self._degraded: tuple[str, ...] = ()
+        self._last_policy: tuple[RecallPolicy, str, dict[str, Any]] | None = None
+        """The policy of the last recall with its name and knobs, as traces record them."""
 
     def search(
         self, op: SearchOp, policy: RecallPolicy | None, include: Collection[str] | str = ()
@@ -214,15 +216,16 @@ class Reader:
         for found in finds:
             channels.update(found.channels)
         notes = dict.fromkeys(note for found in finds for note in found.degraded)
+        name, knobs = self._described(policy)
         trace = Trace(
             cue=cue,
             namespaces=tuple(namespaces),
-            policy=f"{policy.name} {policy.fingerprint}",
+            policy=name,
             at=now,
             searched=sum(found.searched for found in finds),
             channels=dict(channels),
             degraded=(*notes, *failed),
-            knobs=policy.to_dict(),
+            knobs=knobs,
             timings={
                 "find": found_at - began,
                 "rank": ranked_at - found_at,
@@ -319,6 +322,14 @@ class Reader:
             policy = yield from balances.apply(namespace, policy, now, self.max_age_s)
         return policy
 
+    def _described(self, policy: RecallPolicy) -> tuple[str, dict[str, Any]]:
+        """Name and knobs of a policy for a trace."""
+        last = self._last_policy
+        if last is None or last[0] is not policy:
+            last = policy, f"{policy.name} {policy.fingerprint}", policy.to_dict()
+            self._last_policy = last
+        return last[1:]
+
     def set_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> Plan[None]:
         """Store a policy for a namespace and all below it; None takes it away."""
         value = None if policy is None else policy.to_dict()
@@ -378,10 +389,8 @@ class Reader:
         ids = [candidate.memory.id for candidate in head]
         try:
             usages = yield from self._ledger.usages(request.prefix, ids, now, self.max_age_s)
-            head = [
-                candidate if usage == NEVER else candidate._replace(usage=usage)
-                for candidate, usage in zip(head, usages, strict=True)
-            ]
+            memories, evidence, _, *others = zip(*head, strict=True) if head else [()] * 4
+            head = record_all(Candidate, memories, evidence, usages, *others)
         except Exception as error:
             notes.append(f"usage cannot be read ({described(error)}); ranked without it")
         judged = yield from self._judged([*head, *found.tail], request.include)
@@ -393,10 +402,12 @@ class Reader:
     ) -> Plan[set[MemoryId]]:
         """Which of some memories a hard gate keeps out of a read."""
         cue, as_of, include = request.cue, request.cue.as_of, request.include
-        ids = (one.memory.id for one in candidates)
-        own = {memory_id for memory_id in ids if memory_id[0][0] == SIDECAR_ROOT}
-        memories = [one for one in candidates if one.memory.id not in own] if own else candidates
-        judged = yield from self._judged(memories, include)
+        own = set[MemoryId]()
+        if request.prefix[:1] in ((), (SIDECAR_ROOT,)):
+            ids = (one.memory.id for one in candidates)
+            own = {memory_id for memory_id in ids if memory_id[0][0] == SIDECAR_ROOT}
+            candidates = [one for one in candidates if one.memory.id not in own]
+        judged = yield from self._judged(candidates, include)
         judged = as_believed_at(judged, as_of) if as_of else judged
         now, boundaries = as_of or request.now, (request.prefix,)
         context = GateContext.of(cue, request.policy, now, boundaries, include)
@@ -406,12 +417,17 @@ class Reader:
         self, candidates: Sequence[Candidate], include: frozenset[str]
     ) -> Plan[list[Candidate]]:
         """Candidates as they stand: what the guard bars without its words, the rest in force."""
-        memories = {candidate.memory.id: candidate.memory for candidate in candidates}
+        memories = [candidate.memory for candidate in candidates]
+        is_plain = not any(candidate.standing for candidate in candidates)
+        is_plain = is_plain and not any(memory.status == "quarantined" for memory in memories)
+        if is_plain and not (yield from self._barred(memories)):
+            return list(candidates)
+        known = {memory.id: memory for memory in memories}
         blockers = {one for candidate in candidates for one in candidate.blockers}
-        if unknown := sorted(blockers - memories.keys()):
-            memories |= yield from memories_at(unknown)
-        barred = yield from self._barred(memories.values())
-        return _judged(candidates, memories, barred, include)
+        if unknown := sorted(blockers - known.keys()):
+            known |= yield from memories_at(unknown)
+        barred = yield from self._barred(known.values())
+        return _judged(candidates, known, barred, include)
 
     def _barred(self, memories: Iterable[Memory]) -> Plan[Decisions]:
         unjudged = [memory for memory in memories if memory.status != "quarantined"]
@@ -463,8 +479,7 @@ def _with_time(cue: Cue, now: datetime) -> Cue:
 def _check_search(op: SearchOp) -> None:
     validate_op_namespace(op)
     for name, number in (("limit", op.limit), ("offset", op.offset)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise InputError(f"{name} must be a whole number of at least 0, got {number!r}.")
+        check_whole(name, number, 0)
     if not isinstance(op.query, str):
         raise InputError(f"query must be a text, got {op.query!r}.")
     check_filter(op.filter)
@@ -537,8 +552,8 @@ def _found_as_asked(scored: Scored, words: str) -> Scored:
     return scored._replace(candidate=scored.candidate._replace(found_as=phrasing))
 
 
-def _ranked_item(item: Item, place: Scored | Candidate) -> RankedItem:
-    """A result from a stored item; without a score where it lies beyond the head."""
+def _ranked_item(item: Item | Memory, place: Scored | Candidate) -> RankedItem:
+    """A result from what is stored; without a score where it lies beyond the head."""
     scored, candidate = (place, place.candidate) if isinstance(place, Scored) else (None, place)
     # A copy, because it may be the very value that a store or an index keeps.
     value = {
@@ -546,7 +561,9 @@ def _ranked_item(item: Item, place: Scored | Candidate) -> RankedItem:
         for name, part in item.value.items()
     }
     score = scored.score if scored else None
-    result = RankedItem(item.namespace, item.key, value, item.created_at, item.updated_at, score)
+    created: Any = item.created_at
+    updated: Any = item.updated_at
+    result = RankedItem(item.namespace, item.key, value, created, updated, score)
     result.similarity = candidate.similarity
     result.signals = scored.signals if scored else None
     return result

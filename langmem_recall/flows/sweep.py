@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from langgraph.store.base import ListNamespacesOp, MatchCondition, PutOp, SearchOp
 
-from langmem_recall.errors import InputError, StoreError, described
+from langmem_recall.errors import InputError, StoreError, check_whole, described
 from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace, resembling_memories
 from langmem_recall.flows.candidates import PAGE, id_of, memory_of
 from langmem_recall.flows.effects import Call, Ops, Plan
@@ -51,9 +51,8 @@ class SweepRequest(NamedTuple):
         """Refuse what cannot be meant, before anything is read."""
         check_namespace(self.namespace)
         rules.check_steps(self.steps)
-        for name, number, least in (("limit", self.limit, 1), ("after", self.after or 0, 0)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < least:
-                raise InputError(f"{name} must be a whole number from {least}, got {number!r:.80}.")
+        check_whole("limit", self.limit, 1)
+        check_whole("after", self.after or 0, 0)
         cold, before = self.cold_after, self.purge_history_before
         if cold is not None and not (isinstance(cold, timedelta) and cold > timedelta()):
             raise InputError(f"cold_after must be a timedelta above 0, got {cold!r:.80}.")

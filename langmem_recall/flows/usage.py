@@ -163,14 +163,21 @@ class Ledger:
                 self._read_at[prefix] = now
             self._take_in(below, written)
         with self._lock:
-            if not (self._known or self._pending or self._in_flight):
-                return [NEVER] * len(ids)
-            return [self._overlaid(memory_id) for memory_id in ids]
+            known, pending = self._known, self._pending
+            touched = {} if self._in_flight is None else self._in_flight.touches
+            return [
+                self._overlaid(one) if one in pending or one in touched else known.get(one, NEVER)
+                for one in ids
+            ]
 
     def record(self, ids: Iterable[MemoryId], now: float, refresh_floor: float) -> None:
         """Note that these memories were used; uses within the refresh floor do not count."""
         with self._lock:
             for memory_id in ids:
+                pending = self._pending.get(memory_id)
+                # Within the floor most of all: read a moment ago, and not written yet.
+                if pending and pending.last is not None and 0 <= now - pending.last < refresh_floor:
+                    continue
                 if counts_as_use(self._overlaid(memory_id), now, refresh_floor):
                     self._add_pending(memory_id, UsageDelta(1, now))
 

@@ -21,7 +21,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from langmem_recall.errors import ConfigurationError, InputError, described
+from langmem_recall.errors import ConfigurationError, InputError, check_whole, described
 from langmem_recall.observe.show import FEEDBACK, VERSION, recall_id, to_json
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import MemoryId, Namespace, Recall
@@ -77,11 +77,8 @@ class TraceLog:
         keep: int = 3,
         policies: Iterable[RecallPolicy] = (),
     ) -> None:
-        for name, number, least in (("max_bytes", max_bytes, 1), ("keep", keep, 0)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < least:
-                raise ConfigurationError(
-                    f"{name} must be a whole number of at least {least}, got {number!r}."
-                )
+        check_whole("max_bytes", max_bytes, 1, ConfigurationError)
+        check_whole("keep", keep, 0, ConfigurationError)
         self.path = Path(path).absolute()
         if not self.path.parent.is_dir() or self.path.is_dir():
             raise ConfigurationError(

@@ -12,7 +12,7 @@ from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from langmem_recall.errors import ConfigurationError
+from langmem_recall.errors import ConfigurationError, check_whole
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy
 from langmem_recall.types import ASKED, RELEVANCE_GATES, MemoryId, Namespace, Recall
 
@@ -217,11 +217,8 @@ class Monitor:
     def __init__(
         self, window: int = 1000, *, namespaces: int = 100, policy: RecallPolicy | None = None
     ) -> None:
-        for name, number in (("window", window), ("namespaces", namespaces)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ConfigurationError(
-                    f"{name} must be a whole number of at least 1, got {number!r}."
-                )
+        check_whole("window", window, 1, ConfigurationError)
+        check_whole("namespaces", namespaces, 1, ConfigurationError)
         self._window = window
         self._most = namespaces
         self._policy = policy or RecallPolicy.default()

@@ -23,6 +23,7 @@ from langmem_recall.errors import InputError
 from langmem_recall.policy import PRESETS, RecallPolicy
 from langmem_recall.types import (
     GATE_WORDS,
+    HARD_GATES,
     Drop,
     Evidence,
     Namespace,
@@ -37,9 +38,6 @@ VERSION = 1
 RECALL = "recall"
 FEEDBACK = "feedback"
 """Kinds of records in a log."""
-
-UNRANKED_GATES = frozenset({"tenant", "status", "validity", "expired", "task", "time"})
-"""Gates that drop a candidate before it is scored, so that it has no rank."""
 
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """What reading a damaged record may run into."""
@@ -152,7 +150,7 @@ def preset_knobs(fingerprint: str) -> dict[str, Any] | None:
 def _candidates(recall: Recall, with_text: bool) -> Iterator[str]:
     """One JSON object each: the chosen by place, then the dropped; ranks are by score."""
     chosen, dropped = recall.chosen, recall.dropped
-    ranked = [None if drop.gate in UNRANKED_GATES else drop.scored for drop in dropped]
+    ranked = [None if drop.gate in HARD_GATES else drop.scored for drop in dropped]
     scores = {i: scored for i, scored in enumerate((*chosen, *ranked)) if scored is not None}
 
     def merit(i: int) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -25,16 +25,17 @@ class NullDistribution(NamedTuple):
     quick: bool = False
     """Whether the embedder takes next to no time for a text."""
 
-    def mean_of(self, vector: Sequence[float]) -> float:
+    def mean_of(self, vector: ArrayLike) -> float:
         """What a cue with this vector has with unrelated statements, on average.
 
         Some cues are near to anything, questions to other questions and first person to first
         person: measured by the mean of all, those would always find something.
         """
-        norm = math.hypot(*vector)
-        if len(self.center) != len(vector) or not 0.0 < norm < math.inf:
+        numbers = np.asarray(vector, np.float64)
+        norm = math.sqrt(numbers @ numbers)
+        if len(self.center) != len(numbers) or not 0.0 < norm < math.inf:
             return self.mean
-        return float(np.dot(self.center, vector)) / norm
+        return float(numbers @ np.array(self.center)) / norm
 
 
 DEFAULT_NULL = NullDistribution(mean=0.10, sd=0.08, measured=False)

@@ -128,9 +128,19 @@ class EvidenceTable(NamedTuple):
     matched: BoolArray
     entity: FloatArray
     episode: FloatArray
-    relevance: FloatArray
+    score: FloatArray
+    """Relevance in log-odds."""
     alone: IntArray
     """Of rows without neighbours the part, from 1; 0 of others."""
+
+    @property
+    def relevance(self) -> FloatArray:
+        """All of it as one absolute number in [0, 1]."""
+        return 1.0 / (1.0 + np.exp(np.minimum(np.maximum(-self.score, -FLAT), FLAT)))
+
+    def at(self, rows: IntArray) -> EvidenceTable:
+        """The evidence of some rows."""
+        return EvidenceTable._make(column[rows] for column in self)
 
 
 class Window:
@@ -260,9 +270,9 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
 
     Relevance does without BM25 and the entity share: `detailed` is for traces and rank fusion.
     """
-    lexical = catalog.lexical
+    lexical, size = catalog.lexical, catalog.size
     idfs = np.array([lexical.idf(term) for term in part.weights])
-    masses = idfs * np.array(list(part.weights.values()))
+    masses = idfs * list(part.weights.values())
     total = masses.sum()
     found = lexical.scan(part.weights)
     nothing = misnamed = _zeros(catalog.rows)
@@ -273,11 +283,12 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
     if not len(found.rows) or total <= 0:
         return LexicalMatch(nothing, nothing, nothing, misnamed, nothing, nothing)
     shares = masses / total
-    own: FloatArray = np.bincount(found.rows, shares[found.term_of], catalog.rows)  # type: ignore[assignment]
+    own: FloatArray = np.bincount(found.rows, shares.take(found.term_of), catalog.rows)  # type: ignore[assignment]
     # ln(1 / chance that an unrelated memory has the word), less ln of how many could have it.
-    rarity = idfs + math.log((catalog.size + BACKGROUND) / (catalog.size + 1))
-    rare: FloatArray = np.bincount(found.rows, rarity[found.term_of], catalog.rows)  # type: ignore[assignment]
-    surprise = np.maximum(rare - math.log(catalog.size + 1), 0.0)
+    rarity = idfs + math.log((size + BACKGROUND) / (size + 1))
+    surprise: FloatArray = np.bincount(found.rows, rarity.take(found.term_of), catalog.rows)  # type: ignore[assignment]
+    surprise -= math.log(size + 1)
+    np.maximum(surprise, 0.0, out=surprise)
     coverage = own
     order = catalog.thread_order()
     if order.has_neighbours:
@@ -329,11 +340,10 @@ def chance(count: int, rank: int = 1) -> float:
 
 def support(z: FloatArray, count: int) -> float:
     """How far the next best memories are above what chance gives them, none if they are not."""
-    known = z[~np.isnan(z)]
-    most = min(SUPPORTERS + 1, len(known))
+    most = min(SUPPORTERS + 1, len(z))
     if most < 2:
         return 0.0
-    best = np.sort(np.partition(known, len(known) - most)[-most:])[-2::-1]
+    best = np.sort(np.partition(z, len(z) - most)[-most:])[-2::-1]
     surplus = sum(value - chance(count, rank) for rank, value in enumerate(best.tolist(), 2))
     return max(float(surplus) / SUPPORTERS, 0.0)
 
@@ -345,7 +355,7 @@ def score_evidence(
     cosines: FloatArray | None,
     null: NullDistribution,
     unseen_cosine: float | None = None,
-    vectors: Sequence[Sequence[float]] | None = None,
+    vectors: Sequence[Sequence[float]] | FloatArray | None = None,
 ) -> EvidenceTable:
     """Evidence and relevance of every row; a row's best part speaks for it.
 
@@ -358,13 +368,18 @@ def score_evidence(
         unseen_cosine: The most that an unmeasured memory can have.
         vectors: Of each part, where they are known; then each part has a mean of its own.
     """
-    tables, phrased = [], (view.flags.values & PHRASED > 0) * null.asked
+    tables, is_phrased = [], view.flags.values & PHRASED > 0
     for place, (part, match) in enumerate(zip(parts, matches, strict=True)):
         cosine = None if cosines is None else cosines[place]
         mean = null.mean if vectors is None else null.mean_of(vectors[place])
-        # Phrasings are near to any question, as questions are to each other.
-        z = None if cosine is None else (cosine - mean - phrased) / null.sd
+        z = None if cosine is None else cosine - mean
+        if z is not None:
+            if is_phrased.any():
+                # Phrasings are near to any question, as questions are to each other.
+                z -= is_phrased * null.asked
+            z /= null.sd
         unseen = None if unseen_cosine is None else (unseen_cosine - mean) / null.sd
+        number = np.broadcast_to(np.int32(place + 1), view.rows)
         score, episode, alone = _score_part(view, part, match, z, unseen, view.size * len(parts))
         tables.append(
             EvidenceTable(
@@ -374,13 +389,13 @@ def score_evidence(
                 matched=match.own > 0,
                 entity=match.entity,
                 episode=episode,
-                relevance=1.0 / (1.0 + np.exp(np.minimum(np.maximum(-score, -FLAT), FLAT))),
-                alone=alone * (place + 1),
+                score=score,
+                alone=number if alone is None else number * alone,
             )
         )
     if len(tables) == 1:
         return tables[0]
-    best = np.argmax([table.relevance for table in tables], axis=0)[None, :]
+    best = np.argmax([table.score for table in tables], axis=0)[None, :]
     pooled = EvidenceTable._make(
         np.take_along_axis(np.stack(column), best, axis=0)[0]
         for column in zip(*tables, strict=True)
@@ -398,48 +413,60 @@ def _score_part(
     z: FloatArray | None,
     unseen: float | None,
     count: int,
-) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """The formula: log-odds of every row, what its thread adds to them, and whether it has one.
+) -> tuple[FloatArray, FloatArray, BoolArray | None]:
+    """The formula: log-odds of every row, what its thread adds, which have none (None: all).
 
     `z` is NaN where a memory was not measured, `unseen` the most that such a one can have, `count`
     how many memories could have been near by chance.
     """
     if not part.repeats or not view.rows:
-        return np.full(view.rows, NOTHING_ASKED), np.zeros(view.rows), np.ones(view.rows, np.bool_)
+        return np.full(view.rows, NOTHING_ASKED), _zeros(view.rows), None
     luck = chance(count)
     unknown = NO_DENSE / DENSE + luck
     if unseen is not None:
         unknown = min(unseen, unknown)
-    near = np.full(view.rows, unknown) if z is None else np.where(np.isnan(z), unknown, z)
-    dense = DENSE * (near - luck)
-    supported = 0.0 if z is None else DENSE * SUPPORT * support(z, count)
-    own, base = match.own, LENGTH * math.log((1 + min(len(part.repeats), TERMS)) / TERMS)
-    words = WORDS * own**3
-    if z is not None:
+    own, length = match.own, LENGTH * math.log((1 + min(len(part.repeats), TERMS)) / TERMS)
+    supported = 0.0
+    # No powers, which numpy takes row by row, and few new arrays: of many rows both take long.
+    words = own * own
+    words *= own
+    words *= WORDS
+    blind = None
+    if z is None:
+        near, blind = np.full(view.rows, unknown), match.coverage <= 0
+    else:
+        near, missing = z, np.isnan(z)
+        if missing.any():
+            near, blind = np.where(missing, unknown, z), missing & (match.coverage <= 0)
+            z = z[~missing]
+        supported = DENSE * SUPPORT * support(z, count)
         # A memory that happens to be near and to share a word is not meant by either; one that has
         # all of several words is.
-        is_whole = own > WHOLE if len(part.repeats) > 1 else False
-        words = np.where(is_whole, words, np.minimum(words, match.surprise))
-    words = words - STRAY * own
-    score: FloatArray = dense + supported + words + base
-    episode, alone = np.zeros(view.rows), np.ones(view.rows, np.bool_)
+        is_stray = own <= WHOLE if len(part.repeats) > 1 else True
+        np.minimum(words, match.surprise, out=words, where=is_stray)
+    dense = near - luck
+    dense *= DENSE
+    score = own * -STRAY
+    score += words
+    score += dense
+    score += length + supported
+    episode, alone = _zeros(view.rows), None
     order = view.thread_order()
     if order.has_neighbours:
         context = near if z is None else _with_neighbours(view, near)
-        together = _score_threads(view, dense, DENSE * (context - luck), match) + base
+        together = _score_threads(view, dense, DENSE * (context - luck), match) + length
         alone = np.bincount(order.thread_at)[order.thread_at][order.place] == 1
         score = np.where(alone, score, together)
-        episode = np.where(alone, 0.0, together - base - dense - WORDS * (own - EXPECTED))
+        episode = np.where(alone, 0.0, together - length - dense - WORDS * (own - EXPECTED))
     if part.speaker is not None:
         speaker = view.speaker.values
         score = score - OTHER * ((speaker >= 0) & (speaker != part.speaker))
-    if match.misnamed.any():
+    if CODE_WEIGHT in part.weights.values():
         score = score - OTHER * match.misnamed
     if part.flags:
         # An answer of the wrong kind: no time, or no number, where one is asked for.
         score = score - NO_ANSWER * ((view.flags.values & part.flags) != part.flags)
-    blind = match.coverage <= 0 if z is None else np.isnan(z) & (match.coverage <= 0)
-    return np.where(blind, NOTHING_ASKED, score), episode, alone
+    return score if blind is None else np.where(blind, NOTHING_ASKED, score), episode, alone
 
 
 def _with_neighbours(view: Catalog | Window, z: FloatArray) -> FloatArray:

@@ -23,9 +23,6 @@ from langmem_recall.types import (
     View,
 )
 
-HARD_GATES = ("tenant", "status", "validity", "expired", "task", "time")
-"""Applied to every read, in this order."""
-
 MARGIN, SURE = math.e, 0.9
 """How many times better the odds of the best may be for a memory that stands alone and is not sure
 itself: notes on the cue's subject that do not answer it lie just beyond."""
@@ -148,14 +145,22 @@ def recall_gates(
     Memories that stand alone are judged by the best for the same part of the cue.
     """
     best: dict[int, float] = {}
-    for scored in ranked:
-        part, relevance = scored.evidence.alone, scored.signals.relevance
-        best[part] = max(relevance, best.get(part, 0.0))
+    for candidate, signals, _ in ranked:
+        part = candidate.evidence.alone
+        best[part] = max(signals.relevance, best.get(part, 0.0))
+    late = {
+        part: f"best relevance {value:.2f} is below the trigger {policy.trigger:g}"
+        for part, value in best.items()
+        if value < policy.trigger
+    }
     conversation = " \n ".join(map(_plain_words, view.texts)) if view else ""
     passed, dropped = list[Scored](), list[Drop]()
     for scored in ranked:
-        rejection = _relevance_rejection(scored, best[scored.evidence.alone], policy)
-        if rejection is None and view and (reason := _seen_in(view, conversation, scored.memory)):
+        memory, part, rejection = scored[0].memory, scored[0].evidence.alone, None
+        if not memory.pinned:
+            below = late.get(part)
+            rejection = ("trigger", below) if below else _too_far(scored, best[part], policy)
+        if rejection is None and view and (reason := _seen_in(view, conversation, memory)):
             rejection = "visible", reason
         if rejection is None:
             passed.append(scored)
@@ -164,14 +169,9 @@ def recall_gates(
     return passed, dropped
 
 
-def _relevance_rejection(
-    scored: Scored, best: float, policy: RecallPolicy
-) -> tuple[str, str] | None:
+def _too_far(scored: Scored, best: float, policy: RecallPolicy) -> tuple[str, str] | None:
+    """Why a memory is not relevant enough beside the best one, or None."""
     relevance = scored.signals.relevance
-    if scored.memory.pinned:
-        return None
-    if best < policy.trigger:
-        return "trigger", f"best relevance {best:.2f} is below the trigger {policy.trigger:g}"
     if relevance < policy.floor:
         return "floor", f"relevance {relevance:.2f} is below the floor {policy.floor:g}"
     # Odds, not shares: 0.88 is as far from 0.73 as 0.6 from 0.35.

@@ -30,7 +30,17 @@ from langmem_recall.ranking.signals import (
     TRUST,
     signal_table,
 )
-from langmem_recall.types import Candidate, Cue, Drop, MemoryId, Namespace, Scored, Signals, View
+from langmem_recall.types import (
+    Candidate,
+    Cue,
+    Drop,
+    MemoryId,
+    Namespace,
+    Scored,
+    Signals,
+    View,
+    record_all,
+)
 
 Likeness = Callable[[Sequence[MemoryId]], FloatArray]
 """How alike each two of some memories are, in [0, 1]."""
@@ -81,8 +91,8 @@ def rank(
     scores = blend(admitted, signals, ages_hours, uses, policy, cue.temporal)
     best_first = np.lexsort((-signals[RELEVANCE], -scores))
     ordered = [admitted[i] for i in best_first.tolist()]
-    records = map(Signals._make, signals[_RECORD_ORDER][:, best_first].T.tolist())
-    ranked = list(map(Scored, ordered, records, scores[best_first].tolist()))
+    records = record_all(Signals, *signals[_RECORD_ORDER][:, best_first].tolist())
+    ranked = record_all(Scored, ordered, records, scores[best_first].tolist())
     if policy.blend != "similarity":
         ranked = demote_unverified_leader(ranked)
     return Ranking(ranked, dropped)

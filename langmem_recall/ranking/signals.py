@@ -42,7 +42,8 @@ def signal_table(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Signals (a column per candidate), ages in hours and decayed uses."""
     similarity, relevance, salience, trust, seen, decayed, used, lasting = _raw(candidates, policy)
-    idle_days = np.nan_to_num(np.maximum(now - used, 0.0)) / 86_400.0
+    # A memory never used has no time of use, and no uses that could fade.
+    idle_days = np.fmax(now - used, 0.0) / 86_400.0
     uses = decayed * policy.count_fade_per_day**idle_days
     ages = (now - seen) / 3600.0
     half_life = policy.half_life_hours * (1.0 + uses if policy.ebbinghaus else 1.0)
@@ -68,25 +69,28 @@ def recency_of_writing(
 
 def _raw(candidates: Sequence[Candidate], policy: RecallPolicy) -> FloatArray:
     """What signals are made of, a column per candidate; NaN for an unknown time."""
-    rows = []
-    for memory, evidence, usage, *_ in candidates:
-        dense, seen = evidence.dense, usage.last_used
-        # Under LRU-2 a lone use does not refresh: the one before it must be within 24 hours.
-        if policy.lru2 and seen is not None:
-            is_refreshed = usage.before is not None and seen - usage.before <= LRU2_SECONDS
-            seen = seen if is_refreshed else None
-        rows.append(
-            (
-                # Without a cosine the lexical evidence speaks, through relevance.
-                evidence.relevance if dense is None else min(max(dense, 0.0), 1.0),
-                evidence.relevance,
-                memory.salience,
-                TRUST_BY_SOURCE[memory.source],
-                memory.written_ts if seen is None else seen,
-                usage.decayed,
-                np.nan if usage.last_used is None else usage.last_used,
-                # Time takes nothing from a pinned memory or a durable kind.
-                memory.pinned or memory.kind in policy.durable_kinds,
-            )
+    if not candidates:
+        return np.empty((8, 0))
+    memories, evidence, usages, *_ = zip(*candidates, strict=True)
+    dense = np.array([each.dense for each in evidence], np.float64)
+    relevance = np.array([each.relevance for each in evidence])
+    written = np.array([memory.written_ts for memory in memories])
+    _, decayed, *times, _ = zip(*usages, strict=True)
+    used, before = np.array(times, np.float64)
+    # Under LRU-2 a lone use does not refresh: the one before it must be within 24 hours.
+    seen = np.where(used - before <= LRU2_SECONDS, used, np.nan) if policy.lru2 else used
+    durable = policy.durable_kinds
+    return np.array(
+        (
+            # Without a cosine the lexical evidence speaks, through relevance.
+            np.where(np.isnan(dense), relevance, np.minimum(np.maximum(dense, 0.0), 1.0)),
+            relevance,
+            [memory.salience for memory in memories],
+            [TRUST_BY_SOURCE[memory.source] for memory in memories],
+            np.where(np.isnan(seen), written, seen),
+            decayed,
+            used,
+            # Time takes nothing from a pinned memory or a durable kind.
+            [memory.pinned or memory.kind in durable for memory in memories],
         )
-    return np.array(rows).reshape(-1, 8).T
+    )

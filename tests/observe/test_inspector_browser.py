@@ -17,7 +17,7 @@ from recalls import HOME, NOW, candidate, recall_of
 from langmem_recall.agents.block import pack
 from langmem_recall.observe.inspector.page import LINE_TOKENS, text_tokens
 from langmem_recall.observe.inspector.page import page as make_page
-from langmem_recall.observe.show import UNRANKED_GATES, from_dict, recall_id, to_dict
+from langmem_recall.observe.show import from_dict, recall_id, to_dict
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.blend import blend
 from langmem_recall.ranking.pipeline import demote_unverified_leader, select
@@ -31,6 +31,7 @@ from langmem_recall.ranking.signals import (
     signal_table,
 )
 from langmem_recall.types import (
+    HARD_GATES,
     KINDS,
     Candidate,
     Cue,
@@ -159,7 +160,7 @@ def some_recall(seed: int, policy: RecallPolicy) -> Recall:
     cue = Cue("tea?", temporal=draw.choice(TEMPORALS))
     alike = likeness_of(couples)
     recall = recall_of(found, cue, policy, alike, at=at, budget_tokens=2000)
-    admitted = [drop for drop in recall.dropped if drop.gate in UNRANKED_GATES]
+    admitted = [drop for drop in recall.dropped if drop.gate in HARD_GATES]
     ranked = sorted(
         [*recall.chosen, *(drop.scored for drop in recall.dropped if drop not in admitted)],
         key=lambda one: (-one.score, -one.signals.relevance),
@@ -178,7 +179,7 @@ def pipeline_on(record: dict[str, Any], policy: RecallPolicy, budget: int | None
     recall = from_dict(record)
     every = [*recall.chosen, *(drop.scored for drop in recall.dropped)]
     gates = [held.get("gate") for held in record["candidates"]]
-    ranked_rows = [i for i, gate in enumerate(gates) if gate not in UNRANKED_GATES]
+    ranked_rows = [i for i, gate in enumerate(gates) if gate not in HARD_GATES]
     outcomes = {i: gates[i] for i in range(len(every)) if i not in ranked_rows}
     ranked = rescored([every[i] for i in ranked_rows], record, policy, recall)
     ranked = ranked if policy.blend == "similarity" else demote_unverified_leader(ranked)

@@ -12,17 +12,8 @@ from hypothesis import given, settings
 from recalls import HOME, NOW, candidate, recall_of, recalls
 
 from langmem_recall.errors import InputError
-from langmem_recall.observe.show import (
-    UNRANKED_GATES,
-    from_dict,
-    html,
-    recall_id,
-    table,
-    to_dict,
-    to_json,
-)
+from langmem_recall.observe.show import from_dict, html, recall_id, table, to_dict, to_json
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.gates import HARD_GATES
 from langmem_recall.types import Cue, Recall, Scored, Temporal, Usage
 
 ESCAPES = Path(__file__).resolve().parents[3] / "shared" / "data" / "escapes_dev.jsonl"
@@ -138,10 +129,6 @@ def test_block_and_knobs_of_a_policy_of_ones_own_are_recorded_when_given() -> No
     record = to_dict(mine, policy=policy, block="<recalled-memories>")
     assert record["policy"]["knobs"]["floor"] == 0.2
     assert record["block"] == "<recalled-memories>"
-
-
-def test_unranked_gates_are_the_hard_gates() -> None:
-    assert set(HARD_GATES) == UNRANKED_GATES
 
 
 def test_id_is_the_same_for_the_same_recall_and_another_for_another_cue(recall: Recall) -> None:

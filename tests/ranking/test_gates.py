@@ -10,14 +10,22 @@ from hypothesis import strategies as st
 
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.gates import (
-    HARD_GATES,
     GateContext,
     as_believed_at,
     hard_drop,
     recall_gates,
     time_drops,
 )
-from langmem_recall.types import Candidate, Evidence, Memory, Scored, Signals, Temporal, View
+from langmem_recall.types import (
+    HARD_GATES,
+    Candidate,
+    Evidence,
+    Memory,
+    Scored,
+    Signals,
+    Temporal,
+    View,
+)
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 HERE = GateContext(NOW, (("memories", "ann"),))

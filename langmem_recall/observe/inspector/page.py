@@ -25,7 +25,7 @@ from langmem_recall.errors import InputError
 from langmem_recall.observe import show
 from langmem_recall.observe.monitor import Monitor
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.types import ASKED, GATE_WORDS, TRUST, Memory, Usage, aware
+from langmem_recall.types import ASKED, GATE_WORDS, HARD_GATES, TRUST, Memory, Usage, aware
 
 TITLE = "Recall inspector"
 SIGNALS = ("relevance", "recency", "strength")
@@ -205,7 +205,7 @@ class PageData:
             "gates": list(self._gates),
             "gateWords": dict(GATE_WORDS),
             "asked": ASKED,
-            "unrankedGates": sorted(show.UNRANKED_GATES),
+            "unrankedGates": sorted(HARD_GATES),
             "feedback": self._feedback,
             "defaultKnobs": RecallPolicy.default().to_dict(),
             "lineTokens": LINE_TOKENS,

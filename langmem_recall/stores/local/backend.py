@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from langgraph.store.base import Item
 
 from langmem_recall.errors import described
 from langmem_recall.flows.backend import OnProgress
@@ -18,18 +17,16 @@ from langmem_recall.flows.candidates import (
     ReadResult,
     best_by_words,
     cosine_of,
-    id_of,
     likeness_in,
     look_past,
     make_candidates,
     match,
-    memory_of,
     pool_of,
     top,
     unscored,
 )
 from langmem_recall.flows.effects import Call, Embed, Plan
-from langmem_recall.flows.usage import UsageBackend, UsageBatch, checked_usage
+from langmem_recall.flows.usage import MOST_KNOWN, UsageBackend, UsageBatch, checked_usage
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import Catalog
@@ -45,11 +42,24 @@ class LocalUsage(UsageBackend):
 
     def __init__(self, store: LocalStore) -> None:
         self._store = store
+        self._known: tuple[Any, dict[MemoryId, Usage]] = (None, {})
+        """What was read in one version of the file."""
 
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
-        """Usage of these memories."""
-        found: list[Usage] = yield Call(lambda: self._store.read_usage(ids))
-        return [checked_usage(usage, key) for (_, key), usage in zip(ids, found, strict=True)]
+        """Usage of these memories; from the file where that has changed in the meantime."""
+        found: list[Usage] = yield Call(lambda: self._read(ids))
+        return found
+
+    def _read(self, ids: Sequence[MemoryId]) -> list[Usage]:
+        version = self._store.version()
+        if version != self._known[0] or len(self._known[1]) > MOST_KNOWN:
+            # A new dict: another thread may still add to the former one what is no longer so.
+            self._known = version, {}
+        known = self._known[1]
+        if missing := [memory_id for memory_id in ids if memory_id not in known]:
+            for memory_id, usage in zip(missing, self._store.read_usage(missing), strict=True):
+                known[memory_id] = checked_usage(usage, memory_id[1])
+        return [known[memory_id] for memory_id in ids]
 
     def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
         """A table answers by id, always up to date with other processes."""
@@ -145,8 +155,8 @@ class _Search:
         self.vectors: Sequence[Sequence[float]] | None = None
         self.degraded: list[str] = []
         self._request, self._view, self._null = request, view, null
-        self._live: dict[int, tuple[Item, Candidate]] = {}
-        """Items that were looked at, by row."""
+        self._live: dict[int, Candidate] = {}
+        """Memories that were looked at, by row."""
         self._scored: Catalog | None = None
         """What was scored; in another catalog rows have another meaning."""
 
@@ -162,7 +172,7 @@ class _Search:
             if self._scored is not view.catalog:
                 self._score()
             visible, similarities = self._visible, self._similarities
-            key = self._table.relevance if policy.blend == "bounded" else similarities
+            key = self._table.score if policy.blend == "bounded" else similarities
             self._best = _top_among(visible, key, scale * policy.pool)
             self._worded = best_by_words(self.matched.wordings, visible, scale * policy.rescues)
             # A page that the head has all of needs no rows beyond.
@@ -172,23 +182,23 @@ class _Search:
             required = [row for row in map(view.catalog.row, request.required) if row is not None]
             self._always = [*pinned, *required]
             rows = {*self._best, *self._worded, *self._nearest, *self._always} - self._live.keys()
-            for row, item in zip(rows, view.items(list(rows)), strict=True):
-                if item is not None:
-                    self._live[row] = item, unscored(view.catalog, memory_of(item))
+            for row, memory in zip(rows, view.memories(list(rows)), strict=True):
+                if memory is not None:
+                    self._live[row] = unscored(view.catalog, memory)
         rankings = (
             (policy.pool, self._best),
             (policy.rescues, self._worded),
             (request.wanted if reach else 0, self._nearest),
         )
         return [
-            (count, [self._live[row][1] for row in rows if row in self._live])
+            (count, [self._live[row] for row in rows if row in self._live])
             for count, rows in rankings
         ]
 
     def result(self, barred: set[MemoryId]) -> ReadResult:
         """The head with its evidence, and what is beyond it."""
         request, live, policy = self._request, self._live, self._request.policy
-        barred_rows = {row for row, (_, one) in live.items() if one.memory.id in barred}
+        barred_rows = {row for row, one in live.items() if one.memory.id in barred}
         head = dict.fromkeys(
             [
                 *pool_of(self._best, policy.pool, barred_rows),
@@ -203,18 +213,18 @@ class _Search:
             if row in live and row not in head and row not in barred_rows
         ]
         dense, is_literal = self._table.dense, self.matched.is_literal
-        memories = [live[row][1].memory for row in rows]
+        memories = [live[row].memory for row in rows]
         return ReadResult(
             candidates=make_candidates(request, self.matched, self._table, rows, memories),
             tail=[
-                live[row][1]._replace(similarity=cosine_of(dense[row]) if is_literal else None)
+                live[row]._replace(similarity=cosine_of(dense[row]) if is_literal else None)
                 for row in order
             ],
-            items={id_of(live[row][0]): live[row][0] for row in (*rows, *order)},
+            items={live[row].memory.id: live[row].memory for row in (*rows, *order)},
             searched=self._size,
             channels={
-                "dense": int(self._visible.sum()) if self._has_cosines else 0,
-                "words": int(self._table.matched.sum()),
+                "dense": int(np.count_nonzero(self._visible)) if self._has_cosines else 0,
+                "words": int(np.count_nonzero(self._table.matched)),
             },
             likeness=partial(likeness_in, self._view),
             degraded=tuple(self.degraded),
@@ -227,11 +237,10 @@ class _Search:
             # The rows no longer mean what they meant when the words were matched.
             self.matched = match(request, catalog)
         self._live.clear()
-        matched, vectors = self.matched, self.vectors
-        cosines = None if vectors is None else _cosines(view, vectors, self.degraded)
-        used = None if cosines is None else vectors
+        matched, given = self.matched, self.vectors
+        cosines, vectors = (None, None) if given is None else _cosines(view, given, self.degraded)
         table = score_evidence(
-            catalog, matched.parts, matched.wordings, cosines, self._null, vectors=used
+            catalog, matched.parts, matched.wordings, cosines, self._null, vectors=vectors
         )
         visible = view.matching(request.filter)
         if not request.prefix:
@@ -240,25 +249,30 @@ class _Search:
             visible &= np.fromiter((root != SIDECAR_ROOT for root in roots), np.bool_, catalog.rows)
         self._table, self._visible, self._has_cosines = table, visible, cosines is not None
         # Memories without a cosine come after all that have one, by relevance.
-        self._similarities = np.where(np.isnan(table.dense), table.relevance - 3.0, table.dense)
+        missing, self._similarities = np.isnan(table.dense), table.dense
+        if missing.any():
+            self._similarities = np.where(missing, table.relevance - 3.0, table.dense)
         self._scored, self._size = catalog, catalog.size
 
 
 def _top_among(visible: BoolArray, values: FloatArray, count: int) -> list[int]:
-    best = top(np.where(visible, values, -np.inf), count) if count else []
-    return [row for row in best if visible[row]]
+    if not count:
+        return []
+    if visible.all():
+        return top(values, count)
+    return [row for row in top(np.where(visible, values, -np.inf), count) if visible[row]]
 
 
 def _cosines(
-    view: LocalView, vectors: Sequence[Sequence[float]], degraded: list[str]
-) -> FloatArray | None:
-    """Cosines of every memory; None, and why, where the vectors are of no use."""
+    view: LocalView, given: Sequence[Sequence[float]], degraded: list[str]
+) -> tuple[FloatArray | None, FloatArray | None]:
+    """Cosines of every memory, and the vectors; None, and why, where those are of no use."""
     try:
-        is_finite = bool(np.isfinite(np.asarray(vectors, np.float64)).all())
+        vectors = np.asarray(given, np.float64)
         cosines = view.cosines(vectors)
     except Exception as error:
         degraded.append(f"the embedder's vectors are of no use ({described(error)}); lexical only")
-        return None
-    if not is_finite:
+        return None, None
+    if not np.isfinite(vectors).all():
         degraded.append("the embedder gave NaN or infinity; no dense evidence from that")
-    return None if np.isnan(cosines).all() else cosines
+    return (None, None) if np.isnan(cosines).all() else (cosines, vectors)

@@ -90,10 +90,11 @@ class LocalFile:
 
     def vacuum(self) -> bool:
         """Rewrite the file without its free space and empty its log; False: a reader held it up."""
-        with self._write_lock, self._read_lock, _translated(self.path):
+        # Readers go on meanwhile: they see the file as it was until it is rewritten.
+        with self._write_lock, _translated(self.path):
             self.check()
             self._writer.execute("VACUUM")
-            # Waits for readers in any process as long as a write waits for a lock.
+            # Waits for those still at it, in any process, as long as a write waits for a lock.
             busy = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
             self._commits += 1
         return not busy

@@ -31,7 +31,7 @@ from langgraph.store.base import (
     validate_op_namespace,
 )
 
-from langmem_recall.errors import InputError, described
+from langmem_recall.errors import InputError, check_whole, described
 from langmem_recall.filters import check_filter, matches
 from langmem_recall.memory.upkeep import reinforced
 from langmem_recall.stores.local import tables
@@ -161,6 +161,10 @@ class LocalStore(BaseStore):
                 self._free_bytes += self._views.popitem(last=False)[1].counted_bytes
         return view
 
+    def version(self) -> tuple[int, int]:
+        """Changes with every write to the file, by this or another process."""
+        return self._file.version()
+
     def read_usage(self, ids: Sequence[MemoryId]) -> list[Usage]:
         """Usage of each memory, in order; an empty record for one never used."""
         with self._file.reading() as connection:
@@ -203,7 +207,7 @@ class LocalStore(BaseStore):
         """Rewrite the file without a byte of what was deleted from it.
 
         False when a long read elsewhere held it up: the file then still has its former log, and
-        compacting again later finishes it. Other processes load their namespaces anew.
+        compacting again later finishes it. Reads go on meanwhile, writes wait.
         """
         with self._file.writing() as connection:
             tables.scrub(connection)
@@ -384,9 +388,7 @@ def check_op(op: Any) -> None:
         names = op.namespace_prefix
         check_filter(op.filter)
     for name in ("limit", "offset"):
-        count = getattr(op, name, 0)
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise InputError(f"{name} must be a whole number from 0, got {count!r:.80}.")
+        check_whole(name, getattr(op, name, 0), 0)
     for name in names:
         try:
             name.encode()

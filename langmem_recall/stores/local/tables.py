@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from sys import maxsize
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +68,8 @@ class Record(NamedTuple):
 
     def memory(self, value: dict[str, Any]) -> Memory:
         """The memory with this value."""
-        return read_memory(*self.memory_id, value, to_datetime(self.created_at))
+        times = to_datetime(self.created_at), to_datetime(self.updated_at)
+        return read_memory(*self.memory_id, value, *times)
 
     def item(self) -> Item:
         """A fresh item that the caller may change."""
@@ -210,6 +212,12 @@ def expired_ids(connection: sqlite3.Connection, prefix: Namespace, by: int) -> l
         (by, *bounds(prefix)),
     )
     return [row[0] for row in rows]
+
+
+def next_expiry(connection: sqlite3.Connection, after: int) -> int:
+    """When the next item of the file expires."""
+    found = connection.execute("SELECT min(expires_at) FROM items WHERE expires_at > ?", (after,))
+    return found.fetchone()[0] or maxsize
 
 
 def delete_ids(connection: sqlite3.Connection, ids: Sequence[int]) -> int:

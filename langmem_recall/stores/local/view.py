@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
-from langgraph.store.base import Item
 
 from langmem_recall.deadline import loading
 from langmem_recall.errors import StoreError
@@ -23,9 +22,11 @@ from langmem_recall.stores.local import tables
 from langmem_recall.stores.local.embedder import Embedder, Floats, normalised
 from langmem_recall.stores.local.file import LocalFile
 from langmem_recall.stores.local.tables import Record, Vocabulary
-from langmem_recall.types import MemoryId, Namespace
+from langmem_recall.types import Memory, MemoryId, Namespace
 
 MAX_RECORDS = 4_096
+MAX_MEMORIES = 16_384
+"""Memories that a view keeps read, some two kilobytes each."""
 MAX_MASKS = 8
 MAX_DEAD_ROWS = 64
 """Up to this many dead rows, building anew is not worth it."""
@@ -41,6 +42,7 @@ _NEW = _SELECT.format(
     index="INDEXED BY items_seq",
     where="i.seq > ? AND +i.namespace >= ? AND +i.namespace < ? ORDER BY i.seq",
 )
+_COUNT = f"SELECT count(*) FROM items WHERE {tables.BELOW}"
 _DELETED = f"SELECT namespace, key FROM tombstones WHERE seq > ? AND {tables.BELOW}"
 
 
@@ -70,14 +72,18 @@ class LocalView:
         self._vocabulary = vocabulary
         self._clock = clock
         self._version: tuple[int, int] | None = None
-        # What a row holds never changes, so records and filters' masks stay true.
+        # What a row holds never changes, so records, memories and filters' masks stay true.
         self._records: dict[int, Record] = {}
+        self._memories: dict[int, Memory] = {}
         self._masks: dict[str, BoolArray] = {}
+        self._expired: tuple[Any, int, int, list[int]] = (None, 0, 0, [])
+        """What has expired: in which version of the file, from when and until when it is so."""
 
     @property
     def nbytes(self) -> int:
         """About how much memory it takes: vectors exactly, the rest by the row."""
-        return self._vectors.nbytes + 1_000 * self.catalog.rows + 16_384
+        rows, memories = self.catalog.rows, len(self._memories)
+        return self._vectors.nbytes + 1_000 * rows + 2_000 * memories + 16_384
 
     def refresh(self) -> None:
         """Follow the file: load it at first, then read what changed, in any process."""
@@ -94,10 +100,11 @@ class LocalView:
                     contents = _load_contents(connection, self.prefix, self._vocabulary)
                 self.catalog, self._vectors, self._ids, self._meta = contents
                 self._records.clear()
+                self._memories.clear()
                 self._masks.clear()
             self._version = version
 
-    def cosines(self, vectors: Sequence[Sequence[float]]) -> FloatArray:
+    def cosines(self, vectors: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
         """Similarity of each query vector with each memory; NaN: no vector on either side."""
         dims = self._vectors.dims
         if not dims:
@@ -119,11 +126,8 @@ class LocalView:
     def matching(self, filter: Mapping[str, Any] | None, *, omit_expired: bool = True) -> BoolArray:
         """Which rows are live, not expired unless those count too, and pass the filter."""
         matching = self.catalog.alive.copy()
-        if omit_expired:
-            with self._file.reading() as connection:
-                expired = tables.expired_ids(connection, self.prefix, self._clock())
-            if expired:
-                matching &= ~np.isin(self._ids.values, expired)
+        if omit_expired and (expired := self._expired_ids()):
+            matching &= ~np.isin(self._ids.values, expired)
         if filter:
             check_filter(filter)
             name = json.dumps(filter, sort_keys=True, default=repr)
@@ -142,10 +146,6 @@ class LocalView:
             matching &= mask
         return matching
 
-    def items(self, rows: Sequence[int]) -> list[Item | None]:
-        """Fresh copies of the stored items; None for one that is gone or damaged."""
-        return [record.item() if record else None for record in self.records(rows)]
-
     def similarity(self, rows: Sequence[int]) -> FloatArray:
         """Cosine between each two of these memories; NaN where one has no vector."""
         return self._vectors.similarity(rows).astype(np.float64)
@@ -154,18 +154,31 @@ class LocalView:
         """The records at these rows; None for one gone or damaged, which then leaves the view."""
         if len(self._records) > MAX_RECORDS:
             self._records.clear()
-        missing = {int(self._ids.values[r]): r for r in rows if r not in self._records}
-        if missing:
-            with self._file.reading() as connection:
-                found = tables.find_records(connection, list(missing))
-            self._records.update(
-                (missing[record.id], record) for record, _ in tables.readable(found.values())
-            )
-            for row in missing.values():
-                # What is gone or damaged must not take up a place in the next answer.
-                if row not in self._records:
-                    self.catalog.remove(self.catalog.id(row))
+        self._records.update((row, record) for row, record, _ in self._read(rows, self._records))
         return [self._records.get(row) for row in rows]
+
+    def memories(self, rows: Sequence[int]) -> list[Memory | None]:
+        """The memories at these rows, read once; None as in `records`."""
+        if len(self._memories) > MAX_MEMORIES:
+            self._memories.clear()
+        for row, record, value in self._read(rows, self._memories):
+            self._memories[row] = record.memory(value)
+        return list(map(self._memories.get, rows))
+
+    def _read(
+        self, rows: Sequence[int], known: Mapping[int, Any]
+    ) -> list[tuple[int, Record, dict[str, Any]]]:
+        """Records and values of rows that are not known yet."""
+        missing = {int(self._ids.values[row]): row for row in rows if row not in known}
+        if not missing:
+            return []
+        with self._file.reading() as connection:
+            found = tables.find_records(connection, list(missing))
+        read = [(missing.pop(it.id), it, value) for it, value in tables.readable(found.values())]
+        for row in missing.values():
+            # What is gone or damaged must not take up a place in the next answer.
+            self.catalog.remove(self.catalog.id(row))
+        return read
 
     def nearest(
         self, vector: Sequence[float], visible: BoolArray, offset: int, limit: int
@@ -184,6 +197,17 @@ class LocalView:
         best = rows[np.lexsort((self._ids.values[rows], -ranked[rows]))][offset:count].tolist()
         return [(row, None if np.isnan(cosines[row]) else float(cosines[row])) for row in best]
 
+    def _expired_ids(self) -> list[int]:
+        """Items whose time is up; asked for again when the file changed or the next one expires."""
+        version, since, until, expired = self._expired
+        now = self._clock()
+        if version != self._version or not since <= now < until:
+            with self._file.reading() as connection:
+                expired = tables.expired_ids(connection, self.prefix, now)
+                until = tables.next_expiry(connection, now)
+            self._expired = self._version, now, until, expired
+        return expired
+
     def _catch_up(self) -> bool:
         """Apply what was written since; False when loading anew is the better way."""
         catalog, meta = self.catalog, self._meta
@@ -193,9 +217,7 @@ class LocalView:
             if latest.get("seq", 0) == seq:
                 return True
             fixed = ("dims", "embedder", "fingerprint", "traits")
-            is_replaced = any(latest.get(name) != meta.get(name) for name in fixed)
-            # The log must reach back far enough.
-            if is_replaced or latest.get("pruned", 0) > seq:
+            if any(latest.get(name) != meta.get(name) for name in fixed):
                 return False
             self._vocabulary.catch_up(connection)
             where = (seq, *tables.bounds(self.prefix))
@@ -207,6 +229,11 @@ class LocalView:
                 catalog.put(name, self._vocabulary.decode(*traits))
                 self._ids.append(item_id)
                 self._vectors.extend([blob])
+            if latest.get("pruned", 0) > seq:
+                # The log does not reach back so far: by their number nothing else was deleted here.
+                total = connection.execute(_COUNT, tables.bounds(self.prefix)).fetchone()[0]
+                if total != catalog.size:
+                    return False
         meta.update(latest)
         return catalog.rows - catalog.size <= max(MAX_DEAD_ROWS, catalog.rows // 4)
 
@@ -216,8 +243,7 @@ def _load_contents(
 ) -> tuple[Catalog, VectorMatrix, Column, dict[str, Any]]:
     """Catalog, vectors and item ids, which share row numbers, and what the file says of itself."""
     meta, where = tables.read_meta(connection), tables.bounds(prefix)
-    total = f"SELECT count(*) FROM items WHERE {tables.BELOW}"
-    (count,) = connection.execute(total, where).fetchone()
+    (count,) = connection.execute(_COUNT, where).fetchone()
     # Room to grow: it is not resident before it is used, and saves a copy at the next write.
     vectors = VectorMatrix(meta.get("dims", 0), count + count // 8 + 16)
     # Gathered by columns: the rows of 100,000 memories would outweigh their index.

@@ -15,6 +15,7 @@ from langchain_core.embeddings import Embeddings
 
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.stores.local import file as local_file
+from langmem_recall.stores.local import view as local_view
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Usage, UsageDelta
@@ -209,6 +210,68 @@ def test_compacting_while_others_write_and_read_loses_nothing(tmp_path: Path) ->
     assert matched(stores[0], f"{SYLLABLES[25]}quon") == {"0-25", "1-25"}
     assert matched(stores[1], f"{SYLLABLES[25]}quon") == {"0-25", "1-25"}
     assert matched(open_store(path), f"{SYLLABLES[25]}quon") == {"0-25", "1-25"}
+
+
+def test_other_tenants_read_on_while_one_is_forgotten(tmp_path: Path) -> None:
+    with open_store(tmp_path / "memory.db") as local, RecallStore(local) as store:
+        for number in range(300):
+            store.put(BOB, str(number), {"content": f"note {number} about tomatoes"})
+        store.put(ADA, "seat", {"content": "Ada takes window seats"})
+        found = list[int]()
+
+        def read_meanwhile() -> None:
+            if not found:
+                # A read that had to wait for the rewriting would never end: it waits for this.
+                found.append(0)
+                reader = threading.Thread(
+                    target=lambda: found.append(len(store.search(BOB, query="tomatoes")))
+                )
+                reader.start()
+                reader.join(10.0)
+
+        vacuum = local._file.vacuum
+
+        def watched() -> bool:
+            local._file._writer.set_progress_handler(read_meanwhile, 100)
+            try:
+                return vacuum()
+            finally:
+                local._file._writer.set_progress_handler(None, 0)
+                found.append(-1)
+
+        local._file.vacuum = watched  # type: ignore[method-assign]
+        assert store.forget_namespace(ADA).compacted
+    # Ten were found before the rewriting ended.
+    assert found == [0, 10, -1]
+
+
+def test_forgetting_a_tenant_makes_nobody_else_load_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "memory.db"
+    with open_store(path) as local, open_store(path) as other:
+        for tenant in (ADA, BOB):
+            for number in range(3):
+                local.put(tenant, str(number), {"content": f"note {number}"})
+        for store in (local, other):
+            assert [len(store.search(tenant, query="note")) for tenant in (ADA, BOB)] == [3, 3]
+            assert len(store.search(ADA[:1], query="note")) == 6
+        loaded, load = list[Any](), local_view._load_contents
+
+        def counted(connection: Any, prefix: Any, vocabulary: Any) -> Any:
+            loaded.append(prefix)
+            return load(connection, prefix, vocabulary)
+
+        monkeypatch.setattr(local_view, "_load_contents", counted)
+        RecallStore(local).forget_namespace(ADA)
+        local.put(BOB, "new", {"content": "note 4"})
+        for store in (local, other):
+            assert len(store.search(BOB, query="note")) == 4
+        assert loaded == []
+        for store in (local, other):
+            assert store.search(ADA, query="note") == []
+            assert len(store.search(ADA[:1], query="note")) == 4
+        assert sorted(loaded) == [ADA[:1], ADA[:1], ADA, ADA]
 
 
 def test_a_reader_in_the_way_is_told_and_compacting_again_finishes(

@@ -293,11 +293,11 @@ def test_value_with_space_around_it_is_as_good_as_any(path):
         assert store.get(NS, "k").value == {"content": "dog"}
 
 
-def test_memories_are_found_when_the_records_in_memory_are_let_go(path, monkeypatch):
-    monkeypatch.setattr(local_view, "MAX_RECORDS", 0)
+def test_memories_are_found_when_those_in_memory_are_let_go(path, monkeypatch):
+    monkeypatch.setattr(local_view, "MAX_MEMORIES", 0)
     with LocalStore(path, embeddings=Constant()) as store:
         store.put(NS, "new", {"content": "dog"})
         view = store.shelf(NS)
         with view.lock:
-            assert [item.key for item in view.items([0])] == ["k"]
-            assert [item.key for item in view.items([0, 1])] == ["k", "new"]
+            assert [item.key for item in view.memories([0])] == ["k"]
+            assert [item.key for item in view.memories([0, 1])] == ["k", "new"]

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from langchain_core.embeddings import Embeddings
 
 from langmem_recall.policy import RecallPolicy
+from langmem_recall.stores.local import tables
 from langmem_recall.stores.local.store import LocalStore
-from langmem_recall.stores.recall_store import RecallStore
+from langmem_recall.stores.recall_store import Caching, RecallStore
+from langmem_recall.types import UsageDelta
 
 NS = ("memories", "ada")
 
@@ -54,6 +56,55 @@ def test_the_same_question_gets_the_same_scores_as_over_a_generic_store(
     theirs = call(generic, "search", NS, query="where does my sister live?")
     assert [item.key for item in ours] == [item.key for item in theirs]
     assert [item.score for item in ours] == pytest.approx([item.score for item in theirs], abs=1e-5)
+
+
+def test_a_warm_read_asks_the_file_for_nothing_but_its_version(
+    tmp_path: Path,
+    embeddings: CountingEmbeddings,
+    clock: Clock,
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with LocalStore(tmp_path / "memory.db", embeddings=embeddings) as local:
+        store = RecallStore(local, clock=clock, caching=Caching(flush_interval=3600))
+        fill(store, 40)
+        queries: dict[str, Any] = {"search": {"query": "tomatoes?"}, "recall": {"cue": "tomatoes?"}}
+        cold = {name: call(store, name, NS, **query) for name, query in queries.items()}
+        statements, parsed = list[str](), list[bytes]()
+        for connection in (local._file._reader, local._file._writer):
+            connection.set_trace_callback(statements.append)
+        monkeypatch.setattr(tables, "decode_value", parsed.append)
+        warm = {name: call(store, name, NS, **query) for name, query in queries.items()}
+        assert set(statements) == {"PRAGMA data_version"}
+        assert parsed == []
+    assert [item.key for item in warm["search"]] == [item.key for item in cold["search"]]
+    assert warm["recall"].memories == cold["recall"].memories
+
+
+def test_what_another_opener_writes_and_counts_is_seen_by_the_next_read(
+    tmp_path: Path, embeddings: CountingEmbeddings, clock: Clock, call: Call
+) -> None:
+    path = tmp_path / "memory.db"
+    with (
+        LocalStore(path, embeddings=embeddings) as local,
+        LocalStore(path, embeddings=embeddings) as other,
+    ):
+        store = RecallStore(local, clock=clock, caching=Caching(flush_interval=3600))
+        store.put(NS, "seat", {"content": "I prefer aisle seats", "salience": 0.2})
+        query = {"query": "which seats?"}
+        for _ in range(2):
+            (first,) = call(store, "search", NS, **query)
+        other.add_usage({(NS, "seat"): UsageDelta(30, clock().timestamp())}, 1.0)
+        (used,) = call(store, "search", NS, **query)
+        # Thirty uses and the one that this store has pending.
+        assert first.signals.strength == pytest.approx(1 / 4)
+        assert used.signals.strength == pytest.approx(31 / 34)
+        other.put(NS, "seat", {"content": "I prefer window seats", "salience": 0.9})
+        (changed,) = call(store, "search", NS, **query)
+        assert changed.value["content"] == "I prefer window seats"
+        assert changed.signals.importance > used.signals.importance
+        changed.value["content"] = "spoilt"
+        assert call(store, "search", NS, **query)[0].value["content"] == "I prefer window seats"
 
 
 def test_one_query_embedding_per_read_and_no_document(
