@@ -1,18 +1,22 @@
-"""How long a turn waits for its memories, and when it stops asking for them."""
+"""How long a turn waits for its memories and for what, and when it stops asking for them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import heapq
 import math
 import os
+import queue
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
-from functools import cache, partial
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextvars import Context, ContextVar
+from functools import partial
+from itertools import count
 from typing import Any, Literal, TypeVar
 
 from langmem_recall.errors import ConfigurationError
@@ -20,50 +24,168 @@ from langmem_recall.errors import ConfigurationError
 T = TypeVar("T")
 
 _LOOK_AGAIN = 0.01
-"""Seconds after which a load that is under way is looked at again."""
+"""Seconds after which a load, or another loop's task, is looked at again."""
+_SLICE = 0.05
+"""Seconds of waiting at a time: what a wait oversleeps tells how far behind this process is."""
+_IDLE_S = 0.2
+"""Seconds that a thread waits for another call before it ends."""
+MOST_HUNG = 8
+"""Calls that may still hang while others are made; beyond that each would cost a thread."""
 
 
 class TooLate(Exception):
     """The answer was not there in time; the turn goes on without it."""
 
+    pending: Pending | None = None
+    """What is still under way."""
 
-class CallProgress:
-    """What one call does, in whichever threads and tasks it runs: loads, and what it waits for."""
+
+class Crowded(TooLate):
+    """This process had more to do than it could in time: no fault of what it would have asked."""
+
+
+class _Stopwatch:
+    """Seconds during which at least one of several things was under way."""
 
     def __init__(self) -> None:
-        self.component: str | None = None
-        """The component that the call waits for, as a user calls it."""
         self._lock = threading.Lock()
-        self._loads = 0
+        self._running = 0
         self._began = 0.0
         self._seconds = 0.0
 
     @property
-    def is_loading(self) -> bool:
-        """Whether a load is under way."""
+    def is_running(self) -> bool:
         with self._lock:
-            return self._loads > 0
+            return self._running > 0
 
     @property
-    def load_seconds(self) -> float:
-        """How long loads have taken so far; those at the same time count once."""
+    def seconds(self) -> float:
         with self._lock:
-            return self._seconds + (time.monotonic() - self._began if self._loads else 0.0)
+            return self._seconds + (time.monotonic() - self._began if self._running else 0.0)
 
     @contextmanager
-    def load(self) -> Iterator[None]:
-        """Count a load for as long as it lasts."""
+    def run(self) -> Iterator[None]:
         with self._lock:
-            if not self._loads:
+            if not self._running:
                 self._began = time.monotonic()
-            self._loads += 1
+            self._running += 1
         try:
             yield
         finally:
             with self._lock:
-                self._loads -= 1
-                if not self._loads:
+                self._running -= 1
+                if not self._running:
                     self._seconds += time.monotonic() - self._began
+
+
+class CallProgress:
+    """What one call does, in whichever threads and tasks it runs, and how long it may yet take.
+
+    Its clock stands still while something is loaded and while the call waits for this process.
+    """
+
+    def __init__(self, limit: Deadline | None = None, parent: CallProgress | None = None) -> None:
+        self.limit = limit
+        self.component: str | None = None
+        """The component that the call waits for, as a user calls it."""
+        self.late: list[Pending] = []
+        """Answers that came too late for this call and are kept for the next."""
+        self.place: _Place | None = None
+        """Where the call stands in the queue before a store, or has passed it."""
+        self.is_over = False
+        """Whether nobody waits for it any more."""
+        self.began = time.monotonic()
+        self._loads, self._queue = _Stopwatch(), _Stopwatch()
+        self._behind = self._behind_in_queue = 0.0
+        self._part_ends = math.inf
+        self._parent = parent
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a load is under way."""
+        return self._loads.is_running
+
+    @property
+    def load_seconds(self) -> float:
+        """How long loads have taken so far; those at the same time count once."""
+        return self._loads.seconds
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """Count a load for as long as it lasts; what only waits for it holds nobody else up."""
+        with self._loads.run(), self._parent.load() if self._parent else nullcontext():
+            self.step_aside()
+            yield
+
+    @contextmanager
+    def part(self, share: float) -> Iterator[None]:
+        """What is done within may use up so much of the time that is left, and no more."""
+        assert self.limit is not None
+        former, spent = self._part_ends, self._spent
+        self._part_ends = min(former, spent + share * (self.limit.seconds - spent))
+        try:
+            yield
+        finally:
+            self._part_ends = former
+
+    @property
+    def is_part(self) -> bool:
+        """Whether what is done now may be left out when it takes too long."""
+        return self._part_ends < math.inf
+
+    def patience(self) -> float:
+        """Seconds to wait before looking again for the whole; `TooLate` when there are none."""
+        return self._checked(math.inf)
+
+    def part_patience(self) -> float:
+        """The same for what is done now."""
+        return self._checked(self._part_ends)
+
+    def queue_patience(self) -> float:
+        """Seconds that the call may yet wait for this process; `Crowded` when there are none."""
+        most = math.inf if self.limit is None else self.limit.queue
+        left = most + self._behind_in_queue - self._queue.seconds
+        if self.is_over or left <= 0:
+            raise Crowded("too much to do at once in this process")
+        return left
+
+    def queueing(self) -> AbstractContextManager[None]:
+        """Count the time within as this process's own."""
+        return self._queue.run()
+
+    def step_aside(self) -> None:
+        """Leave the place that another could have."""
+        if self.place is not None:
+            self.place.leave()
+
+    def oversleep(self, seconds: float) -> None:
+        """A wait took so much longer than asked for: this process was at something else."""
+        if seconds > _LOOK_AGAIN and self._queue.is_running:
+            self._behind_in_queue += seconds
+        elif seconds > _LOOK_AGAIN:
+            self._behind += seconds
+
+    @property
+    def _waited(self) -> float:
+        return time.monotonic() - self.began - self._queue.seconds - self._behind
+
+    @property
+    def _spent(self) -> float:
+        return self._waited - self._loads.seconds
+
+    def _checked(self, part_ends: float) -> float:
+        assert self.limit is not None
+        waited, is_loading, seconds = self._waited, self.is_loading, self.limit.seconds
+        left = min(part_ends, seconds) - self._spent
+        if is_loading:
+            left = max(left, _LOOK_AGAIN)
+        most = max(seconds, self.limit.first_load)
+        left = min(left, (most if part_ends == math.inf else most - 0.1 * seconds) - waited)
+        if left <= 0:
+            doing = "still loading" if is_loading else "no answer"
+            component = f", waiting for {self.component}" if self.component else ""
+            raise TooLate(f"{doing} after {waited:.2f} s{component}")
+        return left
 
 
 # A context variable, because what loads (an embedder, a store's index) lies below interfaces of
@@ -71,11 +193,35 @@ class CallProgress:
 _progress: ContextVar[CallProgress | None] = ContextVar("langmem_recall_progress", default=None)
 
 
-def watch() -> CallProgress:
+def watch(limit: Deadline | None = None) -> CallProgress:
     """Follow the calls of the current context and of copies made from now on."""
-    progress = CallProgress()
+    progress = CallProgress(limit)
     _progress.set(progress)
     return progress
+
+
+@contextmanager
+def watching() -> Iterator[CallProgress]:
+    """Follow the calls within, which have no limit."""
+    progress = CallProgress(parent=_progress.get())
+    token = _progress.set(progress)
+    try:
+        yield progress
+    finally:
+        _progress.reset(token)
+
+
+def limited() -> CallProgress | None:
+    """The call that is waited for only so long; None where it may take as long as it takes."""
+    progress = _progress.get()
+    return progress if progress is not None and progress.limit is not None else None
+
+
+def detached() -> Context:
+    """A copy of this context for what goes on by itself; its loads are still loads of the call."""
+    context = contextvars.copy_context()
+    context.run(lambda: _progress.set(CallProgress(parent=_progress.get())))
+    return context
 
 
 def loading() -> AbstractContextManager[None]:
@@ -91,23 +237,78 @@ def waiting_for(component: str) -> None:
         progress.component = component
 
 
+def at_most(share: float) -> AbstractContextManager[None]:
+    """What can be done without: within, no effect takes more than this share of what is left."""
+    progress = limited()
+    return nullcontext() if progress is None else progress.part(share)
+
+
+class Pending:
+    """An answer that is under way in a thread, or as a task of a loop."""
+
+    def __init__(self, work: Future[Any] | asyncio.Task[Any]) -> None:
+        self._work = work
+        self._loop = work.get_loop() if isinstance(work, asyncio.Task) else None
+
+    def done(self) -> bool:
+        """Whether it has come, or never will."""
+        return self._work.done() or (self._loop is not None and self._loop.is_closed())
+
+    def result(self) -> Any:
+        """The answer, or the error that came instead."""
+        if self._loop is not None and (not self._work.done() or self._work.cancelled()):
+            # Passed on as it is, it would look like a cancellation of the turn.
+            raise RuntimeError("The call was cancelled from within.")
+        return self._work.result()
+
+    def wait(self, patience: Callable[[], float], progress: CallProgress | None = None) -> Any:
+        """The answer; what `patience` raises when it does not come in time."""
+        while not self.done():
+            seconds = min(patience(), _SLICE)
+            began = time.monotonic()
+            if self._loop is None:
+                wait([self._work], seconds)  # type: ignore[list-item]
+            else:
+                time.sleep(min(seconds, _LOOK_AGAIN))
+            if progress is not None:
+                progress.oversleep(time.monotonic() - began - seconds)
+        return self.result()
+
+    async def awaited(
+        self, patience: Callable[[], float], progress: CallProgress | None = None
+    ) -> Any:
+        """The same without blocking the event loop."""
+        work: Any = self._work if self._loop is not None else asyncio.wrap_future(self._work)
+        is_foreign = self._loop not in (None, asyncio.get_running_loop())
+        while not self.done():
+            seconds = min(patience(), _SLICE)
+            began = time.monotonic()
+            if is_foreign:
+                await asyncio.sleep(min(seconds, _LOOK_AGAIN))
+            else:
+                # Not wait_for, which waits for a task that does not heed its cancellation.
+                await asyncio.wait([work], timeout=seconds)
+            if progress is not None:
+                progress.oversleep(time.monotonic() - began - seconds)
+        return self.result()
+
+
 class Deadline:
     """Carries calls out and waits for them only so long.
 
     Args:
-        seconds: How long to wait; None or infinity: as long as it takes, in the caller's thread.
+        seconds: How long to wait for what is asked; None or infinity: as long as it takes, in the
+            caller's thread.
         first_load: How long to wait in all while the call loads a model or an index.
-        workers: Threads that calls may keep busy at the same time.
+        queue: How long a call may wait for its turn in this process, which is not counted.
     """
 
     def __init__(
-        self, seconds: float | None = 0.25, first_load: float = 5.0, workers: int = 8
+        self, seconds: float | None = 1.0, first_load: float = 5.0, queue: float = 2.0
     ) -> None:
         self.seconds = math.inf if seconds is None else _checked("deadline", seconds, above=True)
         self.first_load = _checked("first_load", first_load)
-        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-            raise ConfigurationError(f"workers must be a whole number >= 1, got {workers!r}.")
-        self._size = workers
+        self.queue = _checked("queue", queue)
 
     def run(self, call: Callable[[], T]) -> T:
         """The answer of a call in a thread of its own; `TooLate` when it does not come in time.
@@ -116,17 +317,16 @@ class Deadline:
         """
         if self.seconds == math.inf:
             return call()
-        began = time.monotonic()
         context = contextvars.copy_context()
-        progress = context.run(watch)
-        workers = _workers(self._size)
-        answer: Future[T] = workers.start(partial(context.run, call), self.seconds)
+        progress = context.run(watch, self)
+        pending = Pending(start(partial(context.run, call)))
         try:
-            while not answer.done():
-                wait([answer], self._patience(began, progress))
-            return answer.result()
+            return pending.wait(progress.patience, progress)  # type: ignore[no-any-return]
+        except TooLate as late:
+            late.pending = late.pending or pending
+            raise
         finally:
-            workers.leave(answer)
+            _end(progress)
 
     async def arun(self, call: Callable[[], Awaitable[T]]) -> T:
         """The answer of a call as a task; `TooLate` when it does not come in time.
@@ -135,59 +335,54 @@ class Deadline:
         """
         if self.seconds == math.inf:
             return await call()
-        began = time.monotonic()
         context = contextvars.copy_context()
-        progress = context.run(watch)
-        task = asyncio.get_running_loop().create_task(_awaited(call), context=context)
+        progress = context.run(watch, self)
+        task = start_task(call, context)
+        pending = Pending(task)
         try:
-            while not task.done():
-                # Not wait_for, which waits for a task that does not heed its cancellation.
-                await asyncio.wait([task], timeout=self._patience(began, progress))
+            return await pending.awaited(progress.patience, progress)  # type: ignore[no-any-return]
         except BaseException as reason:
-            if not (isinstance(reason, TooLate) and progress.is_loading):
+            if isinstance(reason, TooLate):
+                reason.pending = reason.pending or pending
+            if not task.done() and not (isinstance(reason, TooLate) and progress.is_loading):
                 task.cancel()
             raise
         finally:
-            _background.add(task)
-            task.add_done_callback(_forget)
-        if task.cancelled():
-            # Passed on as it is, it would look like a cancellation of the turn.
-            raise RuntimeError("The call was cancelled from within.")
-        return task.result()
+            _end(progress)
 
-    def _patience(self, began: float, progress: CallProgress) -> float:
-        """Seconds to wait before looking again; loading does not use up the normal deadline."""
-        waited, is_loading = time.monotonic() - began, progress.is_loading
-        left = self.seconds + progress.load_seconds - waited
-        if is_loading:
-            left = max(left, _LOOK_AGAIN)
-        left = min(left, max(self.seconds, self.first_load) - waited)
-        if left <= 0:
-            doing = "still loading" if is_loading else "no answer"
-            component = f", waiting for {progress.component}" if progress.component else ""
-            raise TooLate(f"{doing} after {waited:.2f} s{component}")
-        return left
+
+def _end(progress: CallProgress) -> None:
+    """Nobody waits for the call any more: what it still does takes no other call's place."""
+    progress.is_over = True
+    progress.step_aside()
 
 
 class Breaker:
-    """Stops asking after some failures in a row, and tries again after a rest, one at a time.
+    """Stops asking where most calls fail, and tries again after a rest, one at a time.
 
     Args:
-        failures: How many failures in a row open it.
+        failures: The least number of failures that opens it, where they are most of the window's.
+        window: Seconds that an outcome counts.
         rest: Seconds until a probe is let through.
         clock: Seconds that only go up.
     """
 
     def __init__(
-        self, failures: int = 3, rest: float = 30.0, clock: Callable[[], float] = time.monotonic
+        self,
+        failures: int = 3,
+        window: float = 60.0,
+        rest: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if isinstance(failures, bool) or not isinstance(failures, int) or failures < 1:
             raise ConfigurationError(f"failures must be a whole number >= 1, got {failures!r}.")
-        self._most = failures
-        self._rest = _checked("rest", rest)
+        self._least = failures
+        self._window, self._rest = _checked("window", window), _checked("rest", rest)
         self._clock = clock
         self._lock = threading.Lock()
-        self._failures = 0
+        self._outcomes: deque[tuple[float, bool]] = deque(maxlen=100)
+        """When a call ended, and whether it failed."""
+        self._hung: list[Pending] = []
         self._since: float | None = None
         self._probing = False
 
@@ -202,6 +397,9 @@ class Breaker:
     def allows(self) -> bool:
         """Whether to make the call; the caller then reports how it went."""
         with self._lock:
+            self._hung = [call for call in self._hung if not call.done()]
+            if len(self._hung) >= MOST_HUNG:
+                return False
             if self._since is None:
                 return True
             if not self._has_rested(self._since):
@@ -213,78 +411,181 @@ class Breaker:
     def succeeded(self) -> None:
         """A call went well: closed."""
         with self._lock:
-            self._failures, self._since, self._probing = 0, None, False
+            if self._since is not None:
+                self._outcomes.clear()
+            self._outcomes.append((self._clock(), False))
+            self._since, self._probing = None, False
 
-    def failed(self) -> None:
-        """A call failed: open when it was one too many, or the probe."""
+    def failed(self, pending: Pending | None = None) -> None:
+        """A call failed, or hangs: open when it was one too many, or the probe."""
         with self._lock:
-            self._failures += 1
-            is_first = self._since is None and self._failures >= self._most
-            if is_first or self._probing:
-                self._since, self._probing = self._clock(), False
+            now = self._clock()
+            self._outcomes.append((now, True))
+            if pending is not None:
+                self._hung.append(pending)
+            recent = [failed for at, failed in self._outcomes if now - at <= self._window]
+            failures = sum(recent)
+            is_first = self._since is None and failures >= self._least
+            if (is_first and 2 * failures > len(recent)) or self._probing:
+                self._since, self._probing = now, False
 
     def _has_rested(self, since: float) -> bool:
         return self._clock() - since >= self._rest
 
 
-class _Workers:
-    """At most so many daemon threads at once: the interpreter does not wait for them at exit."""
+# --- Our own queue before a store ---
+
+
+class _Place:
+    """A call's place in a queue, or past it; left once."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.granted: Future[None] = Future()
+        self._gate = gate
+        self._is_left = False
+
+    def is_within(self, gate: Gate) -> bool:
+        """Whether it is past this gate, and has not left."""
+        return gate is self._gate and self.granted.done() and not self._is_left
+
+    def leave(self) -> None:
+        """Make room for the next."""
+        with self._gate.lock:
+            if self._is_left:
+                return
+            self._is_left = True
+            if not self.granted.cancel():
+                self._gate.free += 1
+            self._gate.admit()
+
+
+class Gate:
+    """Lets so many calls through to a store at a time, of those that wait the oldest turn's first.
+
+    Only calls of turns wait here: what this process can do at a time is its own affair, and the
+    time that a call waits for it is not held against the store.
+    """
 
     def __init__(self, size: int) -> None:
-        self._size = size
-        self._changed = threading.Condition()
-        self._running: set[Future[Any]] = set()
-        self._hung: set[Future[Any]] = set()
+        self.lock = threading.RLock()
+        self.free = size
+        self._waiting: list[tuple[float, int, _Place]] = []
+        self._numbers = count()
 
-    def start(self, call: Callable[[], T], patience: float) -> Future[T]:
-        """Run a call in a thread; where all are at work, wait for one, but never for hung ones."""
-        answer: Future[T] = Future()
-        with self._changed:
-            self._changed.wait_for(
-                lambda: len(self._running) < self._size or len(self._hung) >= self._size, patience
-            )
-            if len(self._running) >= self._size:
-                raise TooLate("all workers are busy")
-            self._running.add(answer)
-        # A thread a call, not a queue before idle ones: those would be missing after a fork.
-        work = partial(self._work, answer, call)
+    def admit(self) -> None:
+        """Let those through for whom there is room; the caller holds the lock."""
+        while self.free and self._waiting:
+            _, _, place = heapq.heappop(self._waiting)
+            if place.granted.set_running_or_notify_cancel():
+                self.free -= 1
+                place.granted.set_result(None)
+
+    @contextmanager
+    def enter(self, progress: CallProgress) -> Iterator[None]:
+        """Wait for room; `Crowded` when there is none in time. What is through passes again."""
+        if progress.place is not None and progress.place.is_within(self):
+            yield
+            return
+        place = self._line_up(progress)
         try:
+            with progress.queueing():
+                Pending(place.granted).wait(progress.queue_patience)
+            yield
+        finally:
+            place.leave()
+
+    @asynccontextmanager
+    async def aenter(self, progress: CallProgress) -> AsyncIterator[None]:
+        """The same without blocking the event loop."""
+        place = self._line_up(progress)
+        try:
+            if not place.granted.done():
+                with progress.queueing():
+                    await Pending(place.granted).awaited(progress.queue_patience, progress)
+            yield
+        finally:
+            place.leave()
+
+    def _line_up(self, progress: CallProgress) -> _Place:
+        progress.step_aside()
+        place = progress.place = _Place(self)
+        with self.lock:
+            heapq.heappush(self._waiting, (progress.began, next(self._numbers), place))
+            self.admit()
+        return place
+
+
+# --- Threads and tasks ---
+
+
+class _Threads:
+    """Daemon threads, which the interpreter does not wait for at exit; each takes several calls."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]] = []
+
+    def start(self, call: Callable[[], T]) -> Future[T]:
+        answer: Future[T] = Future()
+        with self._lock:
+            inbox = self._idle.pop() if self._idle else None
+        if inbox is not None:
+            inbox.put((answer, call))
+        else:
+            work = partial(self._work, answer, call)
             threading.Thread(target=work, name="langmem-recall", daemon=True).start()
-        except BaseException:
-            self._end(answer)
-            raise
         return answer
 
-    def leave(self, answer: Future[Any]) -> None:
-        """The answer is no longer waited for: if it is not there, its thread hangs."""
-        with self._changed:
-            if not answer.done():
-                self._hung.add(answer)
-                self._changed.notify_all()
+    def _work(self, answer: Future[Any] | None, call: Callable[[], Any] | None) -> None:
+        inbox: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        while answer is not None and call is not None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(call())
+                except BaseException as error:
+                    answer.set_exception(error)
+            # What was asked and answered must not live as long as the thread waits.
+            answer = call = None
+            with self._lock:
+                self._idle.append(inbox)
+            try:
+                answer, call = inbox.get(timeout=_IDLE_S)
+            except queue.Empty:
+                with self._lock:
+                    is_idle = inbox in self._idle
+                    if is_idle:
+                        self._idle.remove(inbox)
+                if not is_idle:
+                    answer, call = inbox.get()
 
-    def _work(self, answer: Future[T], call: Callable[[], T]) -> None:
-        try:
-            answer.set_result(call())
-        except BaseException as error:
-            answer.set_exception(error)
-        finally:
-            self._end(answer)
 
-    def _end(self, answer: Future[Any]) -> None:
-        with self._changed:
-            self._running.discard(answer)
-            self._hung.discard(answer)
-            self._changed.notify_all()
+_threads = _Threads()
 
 
-_workers = cache(_Workers)
-"""Shared by the process, so that many agents over one hanging store do not add up their threads."""
+def start(call: Callable[[], T]) -> Future[T]:
+    """Begin a call in a thread of its own, as many at once as there are callers."""
+    return _threads.start(call)
+
+
+def _forget_threads() -> None:
+    global _threads
+    _threads = _Threads()
+
+
 if hasattr(os, "register_at_fork"):
-    # A forked process has none of the threads that these say are running.
-    os.register_at_fork(after_in_child=_workers.cache_clear)
+    # A forked process has none of the threads that these say are idle.
+    os.register_at_fork(after_in_child=_forget_threads)
 
 _background: set[asyncio.Task[Any]] = set()
-"""Tasks that are no longer waited for; the loop itself holds them only weakly."""
+"""Tasks that may no longer be waited for; the loop itself holds them only weakly."""
+
+
+def start_task(call: Callable[[], Awaitable[T]], context: Context) -> asyncio.Task[T]:
+    """Begin a call as a task of the running loop, whose error is nobody's if nobody waits."""
+    task = asyncio.get_running_loop().create_task(_awaited(call), context=context)
+    _background.add(task)
+    task.add_done_callback(_forget)
+    return task
 
 
 def _forget(task: asyncio.Task[Any]) -> None:

@@ -27,6 +27,10 @@ MAX_CHARS = 100_000
 _MODEL = ("model", "model_name", "model_id", "repo_id", "deployment")
 _IDENTIFYING = (*_MODEL, "dimensions", "dims", "size")
 
+_ALIKE = frozenset(
+    {"OpenAIEmbeddings", "AzureOpenAIEmbeddings", "OllamaEmbeddings", "MistralAIEmbeddings"}
+)
+
 _BYTE = re.compile(r"<0x..>")
 _FILES = (
     "model.onnx, tokenizer.json, tokenizer_config.json, config.json and special_tokens_map.json"
@@ -125,6 +129,15 @@ def names_model(embeddings: Embeddings) -> bool:
     """Whether the identity says which model it is, rather than only what class or function."""
     _, is_model = _identify(embeddings)
     return is_model
+
+
+def embeds_alike(embeddings: Embeddings | None) -> bool:
+    """Whether a query's vector is that of the same text as a document: several go in one request.
+
+    Known of these classes; of any other it is not assumed, because many models are asked in another
+    way than they are told.
+    """
+    return any(base.__name__ in _ALIKE for base in type(embeddings).__mro__)
 
 
 def _identify(embeddings: Embeddings) -> tuple[str, bool]:

@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from langmem_recall import deadline as deadline_module
 from langmem_recall.deadline import Breaker, Deadline, TooLate, loading
 from langmem_recall.errors import ConfigurationError
 
@@ -19,12 +18,6 @@ ROOMY = 0.15
 """Long enough for a call to begin its load even on a busy machine."""
 LONG = 60.0
 name = contextvars.ContextVar("name", default="nobody")
-
-
-@pytest.fixture(autouse=True)
-def _own_workers():
-    """No test meets the hung threads of another."""
-    deadline_module._workers.cache_clear()
 
 
 @pytest.fixture
@@ -181,8 +174,7 @@ def test_without_a_limit_the_call_runs_where_the_caller_is(seconds):
         ({"seconds": True}, "got True"),
         ({"first_load": -1}, "first_load must be a number of seconds >= 0"),
         ({"first_load": None}, "got None"),
-        ({"workers": 0}, "workers must be a whole number >= 1, got 0"),
-        ({"workers": 2.0}, r"got 2\.0"),
+        ({"queue": -1}, "queue must be a number of seconds >= 0"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(arguments, message):
@@ -190,71 +182,8 @@ def test_limits_that_make_no_sense_are_refused(arguments, message):
         Deadline(**arguments)
 
 
-def test_when_all_workers_hang_a_call_fails_at_once(hold):
-    slow, patient = Deadline(SHORT, workers=3), Deadline(LONG, workers=3)
-    for _ in range(3):
-        with pytest.raises(TooLate, match="no answer"):
-            slow.run(hold.wait)
-    began = time.monotonic()
-    with pytest.raises(TooLate, match="all workers are busy"):
-        patient.run(lambda: 42)
-    assert time.monotonic() - began < 2.0
-
-
-def test_workers_are_there_again_when_their_calls_end(hold):
-    threads = []
-
-    def hang():
-        threads.append(threading.current_thread())
-        hold.wait()
-
-    with pytest.raises(TooLate, match="no answer"):
-        Deadline(SHORT, workers=1).run(hang)
-    hold.set()
-    threads[0].join()
-    assert Deadline(LONG, workers=1).run(lambda: 42) == 42
-
-
-def test_a_call_waits_for_a_worker_that_is_merely_at_work(hold):
-    deadline = Deadline(LONG, workers=1)
-    at_work, answers = threading.Event(), []
-
-    def work():
-        at_work.set()
-        hold.wait()
-        return "first"
-
-    first = threading.Thread(target=lambda: answers.append(deadline.run(work)))
-    first.start()
-    at_work.wait()
-    second = threading.Thread(target=lambda: answers.append(deadline.run(lambda: "second")))
-    second.start()
-    hold.set()
-    first.join()
-    second.join()
-    assert sorted(answers) == ["first", "second"]
-
-
-def test_a_call_that_finds_no_worker_in_time_is_late(hold):
-    at_work = threading.Event()
-
-    def work():
-        at_work.set()
-        hold.wait()
-
-    busy = threading.Thread(target=Deadline(LONG, workers=1).run, args=(work,))
-    busy.start()
-    at_work.wait()
-    began = time.monotonic()
-    with pytest.raises(TooLate, match="all workers are busy"):
-        Deadline(SHORT, workers=1).run(lambda: 42)
-    assert time.monotonic() - began >= SHORT
-    hold.set()
-    busy.join()
-
-
-def test_many_threads_share_few_workers_and_none_is_turned_away():
-    deadline = Deadline(LONG, workers=2)
+def test_of_many_threads_none_is_turned_away():
+    deadline = Deadline(LONG)
     answers: list[int] = []
     threads = [
         threading.Thread(target=lambda n=n: answers.append(deadline.run(lambda: n)))
@@ -280,10 +209,10 @@ def test_a_late_error_is_thrown_away(hold, monkeypatch):
             ended.set()
 
     with pytest.raises(TooLate):
-        Deadline(SHORT, workers=1).run(fail_late)
+        Deadline(SHORT).run(fail_late)
     hold.set()
     ended.wait()
-    assert Deadline(LONG, workers=2).run(lambda: 42) == 42
+    assert Deadline(LONG).run(lambda: 42) == 42
     assert unhandled == []
 
 
@@ -375,14 +304,14 @@ def test_a_forked_process_has_all_its_workers():
         "import os, threading\n"
         "from langmem_recall.deadline import Deadline, TooLate\n"
         "try:\n"
-        "    Deadline(0.01, workers=1).run(threading.Event().wait)\n"
+        "    Deadline(0.01).run(threading.Event().wait)\n"
         "except TooLate:\n"
         "    pass\n"
         "child = os.fork()\n"
         "if child:\n"
         "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
         "else:\n"
-        "    os._exit(Deadline(60.0, workers=1).run(lambda: 7))\n"
+        "    os._exit(Deadline(60.0).run(lambda: 7))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True

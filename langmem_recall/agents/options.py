@@ -98,8 +98,12 @@ class Options:
         renderer: Makes the block, in place of ours.
         count: Counts tokens, in place of an estimate.
         secret: What the block's nonce is drawn from; kept in the store when absent.
-        deadline: Seconds a turn waits for memories.
-        first_load: Seconds a turn waits while a model or an index is loaded for the first time.
+        deadline: Seconds a turn waits for the store and the embedder. What is there by then
+            answers: words alone where the embedder is late, nothing where the store is.
+        queue: Seconds a turn waits for its place where this process has many at once; they do not
+            count as the store's.
+        first_load: Seconds a turn waits in all while a local model or an index is loaded for the
+            first time.
         summarizer_limit: Seconds a turn waits for the summarizer.
         on_error: "raise" lets faults through, for tests.
     """
@@ -114,7 +118,8 @@ class Options:
     renderer: Renderer = render_block
     count: Count = count_tokens
     secret: bytes | str | None = None
-    deadline: float = 0.25
+    deadline: float = 1.0
+    queue: float = 2.0
     first_load: float = 5.0
     summarizer_limit: float = 10.0
     on_error: OnError = "skip"
@@ -152,6 +157,7 @@ class RecallOptions(TypedDict, total=False):
     count: Count
     secret: bytes | str | None
     deadline: float
+    queue: float
     first_load: float
     summarizer_limit: float
     on_error: OnError

@@ -44,7 +44,7 @@ from langmem_recall.agents.turn import (
     shown_within,
 )
 from langmem_recall.cue import build_cue, human_words, words_of
-from langmem_recall.deadline import Breaker, Deadline, TooLate
+from langmem_recall.deadline import Breaker, Crowded, Deadline, Pending, TooLate, limited
 from langmem_recall.errors import (
     ConfigurationError,
     InputError,
@@ -65,6 +65,9 @@ EVENT = "recall"
 MOST_BLOCKS = 2_000
 """Blocks kept in memory so that a turn shows the same bytes in each of its model calls."""
 
+PROBE_S = 0.25
+"""Seconds that a turn waits at most for a store that has failed repeatedly."""
+
 MOST_COMPARED, MOST_OF_A_TEXT = 100_000, 20_000
 """Characters of a conversation, and of one text in it, that memories are compared with."""
 
@@ -75,17 +78,21 @@ class Session:
     def __init__(self, namespace: Template | NamespaceTemplate, options: Options) -> None:
         self.template = NamespaceTemplate.of(namespace)
         self.options = options
-        self._deadline = Deadline(options.deadline, options.first_load)
+        self._deadline = Deadline(options.deadline, options.first_load, options.queue)
+        # What is tried after a rest has a moment: it may hang as before.
+        self._probe_deadline = Deadline(min(options.deadline, PROBE_S), options.first_load, 0.0)
         self._summarizer_deadline = Deadline(options.summarizer_limit, options.summarizer_limit)
         self._renders_itself = options.count is count_tokens and options.renderer is render_block
-        self._reading = Breaker()
-        self._writing = Breaker()
+        self._breakers: OrderedDict[tuple[Any, ...], Breaker] = OrderedDict()
+        """By what is done with which store and namespaces."""
         self._blocks: OrderedDict[tuple[str, str], Block] = OrderedDict()
         """By record and turn: a past block is checked once a turn."""
         self._last_blocks: OrderedDict[str, Block] = OrderedDict()
         """As each was last shown, for turns in which it cannot be checked."""
         self._unsaved_records: OrderedDict[Place, list[RecallRecord]] = OrderedDict()
         self._timed_out_turns: OrderedDict[Place, Breaker] = OrderedDict()
+        self._expected: OrderedDict[tuple[Place, str], list[Pending]] = OrderedDict()
+        """By turn and cue: what came too late for its recall."""
         self._warnings: OrderedDict[str, None] = OrderedDict()
 
     def plan(
@@ -111,7 +118,7 @@ class Session:
             cue = Cue(cue) if isinstance(cue, str) else cue
             policy = self.options.policy.fingerprint if self.options.policy else ""
             cue_digest = fingerprint(cue, call.namespaces, policy)
-            is_known = (call.turn, cue_digest) in [(old["turn"], old["cue"]) for old in call.shown]
+            is_known = self._is_known(call, cue_digest)
             unread = [old for old in call.shown if (old["id"], call.turn) not in self._blocks]
             if unread or not is_known:
                 recall = yield from self._read(call, None if is_known else cue, unread)
@@ -154,6 +161,15 @@ class Session:
             has_failed=any(record["cue"] == "" for record in new),
         )
 
+    def _is_known(self, call: ModelCall, cue_digest: str) -> bool:
+        """Whether the turn has had this cue, and nothing that was late for it has come since."""
+        late = (call.at(call.turn), cue_digest)
+        has_come = all(answer.done() for answer in self._expected.get(late, ()))
+        if has_come and self._expected.pop(late, []):
+            # It may add to what words alone have found.
+            return False
+        return (call.turn, cue_digest) in [(old["turn"], old["cue"]) for old in call.shown]
+
     def _report(
         self, call: ModelCall, recall: Recall, record: RecallRecord
     ) -> Generator[Call, Any, None]:
@@ -179,17 +195,24 @@ class Session:
                 for namespace, key in cited_memories(answers, prepared.handles):
                     prepared.store.feedback(namespace, key)
             is_over = not any(answer.tool_calls for answer in answers)
+            writing = self._breaker("writing", id(prepared.store.inner))
             # Not to a store that has just failed: it tries again later by itself.
-            if not is_over or prepared.has_failed or not self._writing.allows():
+            if not is_over or prepared.has_failed or not writing.allows():
                 return
             try:
                 yield store_call(prepared.store, "flush", limit=self._deadline)
-            except Exception:
-                self._writing.failed()
+            except Exception as fault:
+                _note_fault(writing, fault)
                 raise
-            self._writing.succeeded()
+            writing.succeeded()
         except Exception as fault:
             logger.warning("What a turn used could not be written: %s", described(fault))
+
+    def _breaker(self, *what: Any) -> Breaker:
+        """The breaker of one use of a store, so that no other has to do without."""
+        breaker = self._breakers.get(what) or Breaker()
+        _put(self._breakers, what, breaker)
+        return breaker
 
     def _timed(self, is_ours: bool, function: Callable[..., Any], *args: Any) -> Call:
         """A call off the event loop; within the deadline where it is to a caller's function."""
@@ -207,8 +230,10 @@ class Session:
         timed_out = self._timed_out_turns.get(here)
         if timed_out is not None and not timed_out.allows():
             raise TooLate("recall was late in this turn already")
-        if not self._reading.allows():
+        reading = self._breaker("reading", id(call.store.inner), *call.namespaces)
+        if not reading.allows():
             raise TooLate("recall rests after repeated faults")
+        limit = self._deadline if reading.state == "closed" else self._probe_deadline
         memories = memories_in(unread)
         ids = [*map(shown_id, memories)]
         found: list[Memory | None] | None = None
@@ -232,17 +257,17 @@ class Session:
                 )
                 knobs: Any = {"policy": self.options.policy, "view": view, "record": False}
                 recall = yield store_call(call.store, "recall", call.namespaces, cue, **knobs)
+                progress = limited()
+                call.late = progress.late if progress else []
             return recall
 
         fault, recall = None, None
         try:
-            recall = yield Call(
-                lambda: run(fetch(), CALLS), lambda: arun(fetch(), CALLS), self._deadline
-            )
-            self._reading.succeeded()
+            recall = yield Call(lambda: run(fetch(), CALLS), lambda: arun(fetch(), CALLS), limit)
+            reading.succeeded()
         except Exception as failure:
             fault = failure
-            self._reading.failed()
+            _note_fault(reading, fault)
             if isinstance(fault, TooLate):
                 # One wait a turn, however many calls its tool loop makes.
                 timed_out = Breaker(failures=1)
@@ -294,6 +319,7 @@ class Session:
                 self._renders_itself, draft, recall, first, room, options.count, said
             )
 
+        _put(self._expected, (call.at(call.turn), cue_digest), call.late)
         own = [record for record in call.shown if record["turn"] == call.turn]
         drafted: Draft = yield drafting(recall, own)
         stay = shown_within(call.shown, drafted.tokens, call.budget, call.turn)
@@ -374,6 +400,12 @@ class Session:
         if warning not in self._warnings:
             _put(self._warnings, warning, None)
             logger.warning(warning)
+
+
+def _note_fault(breaker: Breaker, fault: Exception) -> None:
+    # Our own load says nothing about the store.
+    if not isinstance(fault, Crowded):
+        breaker.failed(fault.pending if isinstance(fault, TooLate) else None)
 
 
 def latest(texts: Sequence[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from langmem_recall.agents.namespace import NamespaceTemplate
 from langmem_recall.agents.options import Options, budget_tokens, context_window, recall_store
 from langmem_recall.agents.placement import message_keys
 from langmem_recall.cue import CueState, latest_human
+from langmem_recall.deadline import Pending
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import TRUST, VERIFIED_TRUST, Cue, Memory, MemoryId, Namespace
 
@@ -157,6 +158,8 @@ class ModelCall:
         unsaved: Mapping[Place, Sequence[RecallRecord]],
     ) -> None:
         self.messages = messages
+        self.late: list[Pending] = []
+        """What came too late for the recall of this call."""
         self.budget = budget_tokens(options.budget, context_window(model))
         self.config = get_config()
         self.write = runtime.stream_writer

@@ -18,11 +18,15 @@ from langmem_recall.flows.candidates import (
     id_of,
     listing,
 )
-from langmem_recall.flows.effects import Effect, Plan
+from langmem_recall.flows.effects import MOST_AT_A_TIME, Effect, Plan
 from langmem_recall.flows.usage import UsageBackend
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.types import MemoryId, Namespace
 
+Null = Callable[[], Plan[NullDistribution]]
+"""Gets what unrelated texts have under the store's embedder."""
+ENOUGH = 0.75
+"""Of the time that a turn has left, what it waits for meaning; the rest is for the words."""
 OnProgress = Callable[[int, int], None]
 """Called after each batch with how many are done and how many there are."""
 
@@ -36,6 +40,10 @@ class Backend(Protocol):
     store: BaseStore
     usage: UsageBackend
     """Where usage is kept when this is the store of the side-car."""
+    at_a_time: int = MOST_AT_A_TIME
+    """Reads of turns that are under way at a time; more would only take longer each."""
+    in_thread: tuple[type, ...] = ()
+    """Effects that it carries out in a thread under a loop, too."""
     has_vectors: bool
     """Whether it can search by meaning, as far as it tells."""
     needs_loop: bool
@@ -58,12 +66,11 @@ class Backend(Protocol):
     def view(self, prefix: Namespace) -> Plan[NamespaceView]:
         """The words of a namespace and, where they are held, its vectors."""
 
-    def find(
-        self, request: ReadRequest, view: Any, null: NullDistribution, gate: Gate
-    ) -> Plan[ReadResult]:
+    def find(self, request: ReadRequest, view: Any, null: Null, gate: Gate) -> Plan[ReadResult]:
         """Candidates with evidence; `view` is what `view` gave, None where words cannot be read.
 
-        What the gate keeps out takes no place among them.
+        What the gate keeps out takes no place among them. The null distribution is asked for when
+        all else is there: it may be on its way.
         """
 
     def note_put(

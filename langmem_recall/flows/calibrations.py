@@ -5,27 +5,35 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+import threading
 from contextlib import suppress
 from importlib.resources import files
-from time import perf_counter
+from time import monotonic
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import GetOp, PutOp
 
-from langmem_recall.deadline import loading
-from langmem_recall.embeddings import embedder_identity
-from langmem_recall.flows.backend import Backend
-from langmem_recall.flows.effects import Embed, Ops, Plan
-from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution, measure
+from langmem_recall.deadline import Pending, at_most, watching
+from langmem_recall.embeddings import embedder_identity, names_model
+from langmem_recall.flows.backend import ENOUGH, Backend
+from langmem_recall.flows.effects import Await, Detach, Embed, Ops, Plan
+from langmem_recall.ranking.calibration import (
+    DEFAULT_NULL,
+    PANELS,
+    NullDistribution,
+    assumed_null,
+    measure,
+)
 from langmem_recall.types import SIDECAR_ROOT
 
 CALIBRATION = (SIDECAR_ROOT, "calibration")
 SLOW_S = 0.02
-"""An embedder that takes longer for one text is asked as little as possible: what another process
+"""An embedder that takes longer for a panel is asked as little as possible: what another process
 measured is read from the side-car. A quicker one is measured sooner than that is read."""
+AGAIN_S = 30.0
+"""Seconds after which an embedder that could not be measured is tried again."""
 PROBE = 8
-"""Numbers of one text's vector by which an embedder is known again, whatever it calls itself."""
+"""Numbers of one text's vector by which an embedder is known again that does not name its model."""
 PROBE_ERROR = 1e-3
 
 _SCRIPTS = (
@@ -45,61 +53,93 @@ class Calibrations:
     """Null distributions by language, of the embedder that a store has now."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._embeddings: Embeddings | None = None
         self._nulls: dict[str, NullDistribution] = {}
+        self._begun: dict[str, float] = {}
+        """When the measuring of a language began."""
+        self._pending: dict[str, Pending] = {}
+
+    def begin(self, backend: Backend, text: str) -> Plan[None]:
+        """Have the one for a text's language measured, in the background, if nobody has yet."""
+        embeddings = backend.embeddings
+        if embeddings is None:
+            return
+        language, now = language_of(text), monotonic()
+        with self._lock:
+            if self._embeddings is not embeddings:
+                self._embeddings, self._nulls, self._begun = embeddings, {}, {}
+            begun_at = self._begun.get(language, -math.inf)
+            pending = self._pending.get(language)
+            is_under_way = now - begun_at < AGAIN_S or (pending and not pending.done())
+            if language in self._nulls or is_under_way:
+                return
+            self._begun[language] = now
+        self._pending[language] = yield Detach(self._measure(backend, embeddings, language))
 
     def at(self, backend: Backend, text: str) -> Plan[NullDistribution]:
-        """The one for a text's language; an assumed one where nothing can be measured."""
-        embeddings, queries_as_documents = backend.embeddings, backend.queries_as_documents
-        if embeddings is None:
-            return DEFAULT_NULL
+        """The one for a text's language; an assumed one where it is late or cannot be measured."""
         language = language_of(text)
-        if self._embeddings is not embeddings:
-            self._embeddings, self._nulls = embeddings, {}
-        null = self._nulls.get(language)
-        if null is not None:
-            return null
-        try:
-            probe, seconds = yield from _probe(language, as_queries=not queries_as_documents)
-        except Exception:
+        null, pending = self._nulls.get(language), self._pending.get(language)
+        if backend.embeddings is None or backend.embeddings is not self._embeddings:
             return DEFAULT_NULL
-        is_slow = seconds >= SLOW_S
+        if null is None and pending is not None:
+            with suppress(Exception), at_most(ENOUGH):
+                yield Await(pending)
+            null = self._nulls.get(language)
+        return null or assumed_null(embedder_identity(backend.embeddings))
+
+    def _measure(self, backend: Backend, embeddings: Embeddings, language: str) -> Plan[None]:
+        """One request, and none where another process has made it for a model that has a name."""
         # Another panel gives other numbers.
-        parts = (embedder_identity(embeddings), queries_as_documents, PANELS[language], "asked")
+        as_documents = backend.queries_as_documents
+        parts = (embedder_identity(embeddings), as_documents, PANELS[language], "asked")
         key = f"{language}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
-        if is_slow:
-            null = yield from _shared(key, probe)
+        stored = yield from _stored(key)
+        null: NullDistribution | None = None
+        if stored is not None:
+            null, probe = stored
+            if not names_model(embeddings):
+                (vector,) = yield Embed([PANELS[language][0][0]], as_queries=False)
+                near = zip(probe, vector, strict=False)
+                if not all(math.isclose(*pair, abs_tol=PROBE_ERROR) for pair in near):
+                    null = None
         if null is None:
-            null = yield from calibrate(language, queries_as_documents)
+            questions, statements = zip(*PANELS[language], strict=True)
+            with watching() as progress:
+                began = monotonic()
+                vectors = yield Embed([*questions, *statements], as_queries=False)
+                seconds = monotonic() - began - progress.load_seconds
+            null = measure(vectors[: len(questions)], vectors[len(questions) :])
             if null is None:
-                return DEFAULT_NULL
-            null = null._replace(quick=not is_slow)
-            if is_slow:
-                start = [float(number) for number in probe[:PROBE]]
+                return
+            null = null._replace(quick=seconds < SLOW_S)
+            if not null.quick:
                 value = {
                     "mean": null.mean,
                     "sd": null.sd,
-                    "probe": start,
+                    "probe": [float(number) for number in vectors[0][:PROBE]],
                     "center": list(null.center),
                     "asked": null.asked,
                 }
                 # A process that cannot share it has measured it all the same.
                 with suppress(Exception):
                     yield Ops([PutOp(CALIBRATION, key, value, index=False)], sidecar=True)
-        self._nulls[language] = null
-        return null
+        with self._lock:
+            if self._embeddings is embeddings:
+                self._nulls[language] = null
 
 
-def _probe(language: str, as_queries: bool) -> Plan[tuple[Sequence[float], float]]:
-    """The vector of one text, and how long it took."""
-    # Once more where the first takes long: then perhaps a model was loaded.
-    for question, _ in PANELS[language][:2]:
-        began = perf_counter()
-        (probe,) = yield Embed([question], as_queries=as_queries)
-        seconds = perf_counter() - began
-        if seconds < SLOW_S:
-            break
-    return probe, seconds
+def _stored(key: str) -> Plan[tuple[NullDistribution, list[float]] | None]:
+    """What a process measured with an embedder of the same name, where it can be read."""
+    with suppress(Exception):
+        (item,) = yield Ops([GetOp(CALIBRATION, key, refresh_ttl=False)], sidecar=True)
+        if item is not None:
+            mean, sd, asked = (float(item.value[name]) for name in ("mean", "sd", "asked"))
+            center = tuple(map(float, item.value["center"]))
+            null = NullDistribution(mean, sd, center=center, asked=asked)
+            return null, [float(number) for number in item.value["probe"]]
+    return None
 
 
 def calibrate(language: str, queries_as_documents: bool) -> Plan[NullDistribution | None]:
@@ -107,26 +147,11 @@ def calibrate(language: str, queries_as_documents: bool) -> Plan[NullDistributio
     questions, statements = zip(*PANELS[language], strict=True)
     as_queries = not queries_as_documents
     try:
-        first = yield Embed(questions[:1], as_queries=as_queries)
-        # An embedder that has answered once is measured, not hanging.
-        with loading():
-            rest = yield Embed(questions[1:], as_queries=as_queries)
-            said = yield Embed(statements, as_queries=False)
+        asked = yield Embed(questions, as_queries=as_queries)
+        said = yield Embed(statements, as_queries=False)
     except Exception:
         return None
-    return measure([*first, *rest], said)
-
-
-def _shared(key: str, probe: Sequence[float]) -> Plan[NullDistribution | None]:
-    """What another process measured with the same embedder, where it can be read."""
-    with suppress(Exception):
-        (item,) = yield Ops([GetOp(CALIBRATION, key, refresh_ttl=False)], sidecar=True)
-        near = [] if item is None else zip(item.value["probe"], probe[:PROBE], strict=True)
-        if item and all(math.isclose(one, other, abs_tol=PROBE_ERROR) for one, other in near):
-            mean, sd, asked = (float(item.value[name]) for name in ("mean", "sd", "asked"))
-            center = tuple(map(float, item.value["center"]))
-            return NullDistribution(mean, sd, center=center, asked=asked)
-    return None
+    return measure(asked, said)
 
 
 def language_of(text: str) -> str:

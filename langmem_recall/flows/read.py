@@ -27,6 +27,7 @@ from langgraph.store.base import (
     validate_op_namespace,
 )
 
+from langmem_recall.deadline import at_most
 from langmem_recall.errors import InputError, RecallError, check_whole, described
 from langmem_recall.filters import check_filter
 from langmem_recall.flows.bookkeeping import Bookkeeper
@@ -70,6 +71,9 @@ POLICIES = (SIDECAR_ROOT, "policy")
 POLICY_KEY = "policy"
 MOST_POLICIES = 10_000
 """Namespaces whose policy is held in memory before the reading starts afresh."""
+
+HALF = 0.5
+"""Of the time that a turn has left, what it waits for one part that it can do without."""
 
 _quiet: ContextVar[bool] = ContextVar("langmem_recall_quiet", default=False)
 
@@ -375,20 +379,23 @@ class Reader:
     def _gather(self, request: ReadRequest) -> Plan[ReadResult]:
         """Candidates with evidence and usage, as they stand."""
         backend, notes = self._backend, list[str]()
-        null = yield from self._calibrations.at(backend, request.cue.words)
+        yield from self._calibrations.begin(backend, request.cue.words)
         try:
-            view = yield from backend.view(request.prefix)
+            with at_most(HALF):
+                view = yield from backend.view(request.prefix)
         except RecallError:
             raise
         except Exception as error:
             view = None
             notes.append(f"words cannot be read ({described(error)}); dense only")
+        null = partial(self._calibrations.at, backend, request.cue.words)
         found = yield from backend.find(request, view, null, partial(self._barred_at, request))
         notes += found.degraded
         head, now = found.candidates, self._clock().timestamp()
         ids = [candidate.memory.id for candidate in head]
         try:
-            usages = yield from self._ledger.usages(request.prefix, ids, now, self.max_age_s)
+            with at_most(HALF):
+                usages = yield from self._ledger.usages(request.prefix, ids, now, self.max_age_s)
             memories, evidence, _, *others = zip(*head, strict=True) if head else [()] * 4
             head = record_all(Candidate, memories, evidence, usages, *others)
         except Exception as error:

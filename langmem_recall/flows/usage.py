@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
@@ -15,7 +14,7 @@ from langgraph.store.base import GetOp, Item, PutOp
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.balance import Balances
 from langmem_recall.flows.candidates import listing
-from langmem_recall.flows.effects import Call, Ops, Plan
+from langmem_recall.flows.effects import Ops, Plan, pause
 from langmem_recall.memory.upkeep import counts_as_use, pooled, reinforced
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage, UsageDelta
 
@@ -275,7 +274,7 @@ class Ledger:
     def _acquire(self) -> Plan[None]:
         """Wait for another add; never in a thread, where a cancelled wait would hold for ever."""
         while not self._adding.acquire(blocking=False):
-            yield Call(lambda: time.sleep(0.002))
+            yield pause()
 
     def _let_go(self, ids: Iterable[MemoryId]) -> None:
         gone = set(ids)

@@ -54,7 +54,7 @@ from langmem_recall.write_policy import WritePolicy
 
 logger = logging.getLogger(__name__)
 
-SUMMARY_LIMIT = Deadline(10.0, first_load=10.0, workers=32)
+SUMMARY_LIMIT = Deadline(10.0, first_load=10.0)
 """Summaries have workers of their own, in daemon threads: one that hangs holds nothing else up."""
 INSTRUCTIONS = """\
 You condense a text from an outside source before it is noted down. The user message holds the

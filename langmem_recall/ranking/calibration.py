@@ -39,8 +39,22 @@ class NullDistribution(NamedTuple):
 
 
 DEFAULT_NULL = NullDistribution(mean=0.10, sd=0.08, measured=False)
-"""For stores that hide their embedder: between WordLlama (0.08, 0.07), MiniLM (0.03, 0.07) and
+"""For stores that hide their embedder: between WordLlama (0.01, 0.07), MiniLM (0.03, 0.07) and
 the wider OpenAI-like models. `doctor` says when it is in force."""
+
+_ASSUMED = (
+    ("ada-002", NullDistribution(mean=0.72, sd=0.03, measured=False)),
+    ("e5-", NullDistribution(mean=0.74, sd=0.03, measured=False)),
+    ("MiniLM", NullDistribution(mean=0.03, sd=0.07, measured=False)),
+    ("wordllama", NullDistribution(mean=0.01, sd=0.07, measured=False)),
+)
+"""By a part of the model's name. The first two find any two texts alike."""
+
+
+def assumed_null(identity: str) -> NullDistribution:
+    """What is taken for an embedder's kind until it is measured."""
+    return next((null for name, null in _ASSUMED if name in identity), DEFAULT_NULL)
+
 
 MINIMUM_SD = 1e-4
 

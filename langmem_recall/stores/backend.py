@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 import time
@@ -19,10 +18,10 @@ from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 from langgraph.store.memory import InMemoryStore
 
-from langmem_recall.deadline import loading
+from langmem_recall.deadline import TooLate, at_most, loading
 from langmem_recall.errors import described
 from langmem_recall.filters import matches
-from langmem_recall.flows.backend import Backend, OnProgress
+from langmem_recall.flows.backend import ENOUGH, Backend, Null, OnProgress
 from langmem_recall.flows.candidates import (
     COSINE_LIMIT,
     Gate,
@@ -41,11 +40,22 @@ from langmem_recall.flows.candidates import (
     pool_of,
     unscored,
 )
-from langmem_recall.flows.effects import Call, Embed, Host, Ops, Plan, arun, run
+from langmem_recall.flows.effects import (
+    Await,
+    Call,
+    Detach,
+    Embed,
+    Host,
+    Ops,
+    Plan,
+    arun,
+    pause,
+    run,
+)
 from langmem_recall.flows.usage import UsageBackend
 from langmem_recall.memory.value import read_memory
 from langmem_recall.ranking.arrays import FloatArray
-from langmem_recall.ranking.calibration import NullDistribution
+from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
 from langmem_recall.ranking.catalog import Catalog, traits_of
 from langmem_recall.ranking.evidence import Window, score_evidence
 from langmem_recall.types import SIDECAR_ROOT, Candidate, Memory, MemoryId, Namespace
@@ -58,7 +68,6 @@ MOST_MEMORIES = 500_000
 """Memories that all of them may hold, at two to three kilobytes each."""
 LARGE_RECHECK = 20
 """A namespace found too large is counted again after this many times the index's age limit."""
-MOMENT_S = 0.002
 LONGEST_FILL_S = 1.0
 """Seconds after which a fill is taken for hung, and another reader may begin one."""
 DEAD_SHARE = 0.25
@@ -295,6 +304,9 @@ def _memory_of(item: Item) -> Memory:
 class GenericBackend(Backend):
     """Any store: `search` for the dense channel, an index in this process for the words."""
 
+    most_searches: int | None = 3
+    """Parts of a cue that are searched for by meaning: each is a request to the embedder."""
+
     def __init__(self, store: BaseStore, clock: Clock, index_limit: int, max_age_s: float) -> None:
         self.store = store
         self.usage = UsageBackend()
@@ -316,10 +328,7 @@ class GenericBackend(Backend):
         return found if isinstance(found, Embeddings) else None
 
     def view(self, prefix: Namespace) -> Plan[NamespaceView]:
-        """The words of a namespace, listed anew when old; an empty index where none is kept.
-
-        One fill at a time, however many readers wait for it.
-        """
+        """The words of a namespace, listed anew when old; an empty index where none is kept."""
         if not self._index_limit:
             return NamespaceIndex()
         with self._lock:
@@ -329,15 +338,29 @@ class GenericBackend(Backend):
             self._indexes.move_to_end(prefix)
             while len(self._indexes) > MOST_NAMESPACES:
                 self._indexes.popitem(last=False)
-        now = self._clock().timestamp()
-        while not index.is_fresh(now, self._max_age_s * (LARGE_RECHECK if index.too_large else 1)):
+        now, age_s = self._clock().timestamp(), self._max_age_s
+        if not index.is_fresh(now, age_s * (LARGE_RECHECK if index.too_large else 1)):
+            # It goes on for the next turn where this one cannot wait for it.
+            filling = yield Detach(self._fill(prefix, index, now))
+            try:
+                yield Await(filling)
+            except TooLate:
+                if index.filled_at is None:
+                    raise
+                # Until then the words of before will do.
+        return NamespaceIndex() if index.too_large else index
+
+    def _fill(self, prefix: Namespace, index: NamespaceIndex, now: float) -> Plan[None]:
+        """List a namespace anew; one at a time, however many readers wait for it."""
+        age_s = self._max_age_s
+        while not index.is_fresh(now, age_s * (LARGE_RECHECK if index.too_large else 1)):
             begun = index.begin_fill()
             if begun is None:
                 if index.filled_at is not None:
                     # Another reader is at it; until then the words of before will do.
                     break
                 # Not marked as loading: the reader that is at it may hang.
-                yield Call(partial(time.sleep, MOMENT_S), partial(asyncio.sleep, MOMENT_S))
+                yield pause()
                 now = self._clock().timestamp()
                 continue
             try:
@@ -358,11 +381,8 @@ class GenericBackend(Backend):
                 break
             finally:
                 index.cease_fill(begun)
-        return NamespaceIndex() if index.too_large else index
 
-    def find(
-        self, request: ReadRequest, view: Any, null: NullDistribution, gate: Gate
-    ) -> Plan[ReadResult]:
+    def find(self, request: ReadRequest, view: Any, null: Null, gate: Gate) -> Plan[ReadResult]:
         """One round trip: a search per part, and the memories that the words point to."""
         index: NamespaceIndex = NamespaceIndex() if view is None else view
         policy, filter = request.policy, request.filter
@@ -391,7 +411,9 @@ class GenericBackend(Backend):
         wanted_ids |= dict.fromkeys(pool_of(worded, policy.rescues, barred))
         gets = [GetOp(namespace, key, refresh_ttl=False) for namespace, key in wanted_ids]
         plain = SearchOp(request.prefix, dict(filter) if filter else None, refresh_ttl=False)
-        searches = [plain._replace(query=part.dense_text) for part in matched.parts]
+        # The parts that say most come first.
+        parts = matched.parts[: self.most_searches]
+        searches = [plain._replace(query=each.dense_text) for each in parts]
         fetched, degraded = Fetched([], {}), list[str]()
         wanted = max(policy.pool, request.wanted)
 
@@ -401,7 +423,8 @@ class GenericBackend(Backend):
             asked = [op._replace(limit=limit) for op in searches]
             if self.has_vectors and not degraded:
                 try:
-                    fetched = yield from self._fetch(asked, gets, index, request)
+                    with at_most(ENOUGH):
+                        fetched = yield from self._fetch(asked, gets, index, request)
                 except Exception as error:
                     degraded.append(f"dense search failed ({described(error)}); lexical only")
             if not self.has_vectors or degraded:
@@ -415,14 +438,17 @@ class GenericBackend(Backend):
 
         # With room for what gates keep out: to search again is to embed the cue again.
         barred = yield from look_past(gate, look_at_pages, scale=2)
-        if self.has_vectors and not degraded and fetched.vectors is None and null.quick:
-            # The store made them as well; with them a cue is measured by its own mean.
-            texts = [part.dense_text for part in matched.parts]
-            with suppress(Exception):
-                vectors = yield Embed(texts, as_queries=not self.queries_as_documents)
-                fetched = fetched._replace(vectors=vectors)
+        scale = DEFAULT_NULL
+        if self.has_vectors and not degraded:
+            scale = yield from null()
+            if fetched.vectors is None and scale.quick:
+                # The store made them as well; with them a cue is measured by its own mean.
+                texts = [each.dense_text for each in matched.parts]
+                with suppress(Exception):
+                    vectors = yield Embed(texts, as_queries=not self.queries_as_documents)
+                    fetched = fetched._replace(vectors=vectors)
         with index.lock:
-            return _assemble(request, index, matched, null, fetched, barred, degraded)
+            return _assemble(request, index, matched, scale, fetched, barred, degraded)
 
     def note_put(
         self, namespace: Namespace, key: str, value: Mapping[str, Any], now: datetime
@@ -554,7 +580,7 @@ def _cosines(
     finite = [score for score in scores if score == score]
     if len(finite) < len(scores):
         degraded.append("the embedder gave NaN; those memories have no dense evidence")
-    if not finite or len(pools) != shape[0]:
+    if not finite or len(pools) > shape[0]:
         return None, None
     if max(finite) > COSINE_LIMIT or min(finite) < -COSINE_LIMIT:
         degraded.append("the store's scores are no cosines; lexical only")

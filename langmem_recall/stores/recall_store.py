@@ -32,6 +32,7 @@ from langgraph.store.base import (
 )
 from typing_extensions import Unpack
 
+from langmem_recall.deadline import Gate
 from langmem_recall.errors import ConfigurationError, InputError, described
 from langmem_recall.flows.bookkeeping import Bookkeeper
 from langmem_recall.flows.effects import Call, Effect, Host, Ops, Plan, arun, run
@@ -196,7 +197,14 @@ class RecallStore(BaseStore):
             is_beside = isinstance(effect, Ops) and effect.sidecar
             return (beside if is_beside else backend).recover(effect, error)
 
-        self._host = Host(inner, sidecar, backend.embeddings, recover)
+        self._host = Host(
+            inner,
+            sidecar,
+            backend.embeddings,
+            recover,
+            Gate(backend.at_a_time),
+            in_thread=backend.in_thread if sidecar is inner else (),
+        )
         adding = _adding_locks.setdefault(sidecar, threading.Lock())
         self._ledger = Ledger(beside.usage, self.policy.count_fade_per_day, adding)
         quarantine = Quarantine(guard, caching.max_age)

@@ -91,7 +91,7 @@ async def test_two_users_in_200_interleaved_turns_never_see_each_other_s_memorie
     kind: str, users: tuple[str, str]
 ) -> None:
     model, dice = model_for(TURNS), random.Random(7)
-    graph = agent_of(model, filled(kind, users), deadline=60, first_load=60)
+    graph = agent_of(model, filled(kind, users), deadline=60, queue=60, first_load=60)
 
     async def turn(number: int) -> None:
         user = users[number % 2]
@@ -111,7 +111,7 @@ async def test_two_users_in_200_interleaved_turns_never_see_each_other_s_memorie
 def test_two_users_in_threads_never_see_each_other_s_memories() -> None:
     users = ("user-1", "user-10")
     model = model_for(60)
-    graph = agent_of(model, filled("local", users), deadline=60, first_load=60)
+    graph = agent_of(model, filled("local", users), deadline=60, queue=60, first_load=60)
 
     def turn(number: int) -> None:
         user = users[number % 2]
@@ -130,7 +130,9 @@ async def test_without_threads_and_with_the_same_message_ids_users_stay_apart(ki
     users = ("ada", "bob")
     model = model_of()
     store = filled(kind, users)
-    graph = agent_of(model, store, agent={"checkpointer": None}, deadline=60, first_load=60)
+    graph = agent_of(
+        model, store, agent={"checkpointer": None}, deadline=60, queue=60, first_load=60
+    )
 
     async def turn(number: int) -> None:
         said = HumanMessage(QUESTIONS[0], id="1")

@@ -27,7 +27,8 @@ from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage, Usage
 KINDS = ("raises", "hangs", "slow", "garbage", "nan", "dimensions", "limited")
 HANG_S = 60.0
 """Nothing waits this long: what hangs is released when its test ends."""
-SLOW_S = 0.02
+SLOW_S = 1.0
+"""As long as a turn waits by default."""
 NAN = float("nan")
 
 Spoil = Callable[[Any], Any]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 
 import pytest
@@ -8,6 +9,7 @@ from langgraph.store.base import Op, Result
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall import Caching
+from langmem_recall.deadline import loading
 from langmem_recall.flows import calibrations
 from langmem_recall.flows.calibrations import CALIBRATION
 from langmem_recall.ranking.calibration import PANELS
@@ -36,9 +38,11 @@ def relevance(call: Call, inner: InMemoryStore) -> float:
 
 
 def asked(embeddings: CountingEmbeddings) -> int:
-    """Questions of the panel that were embedded since the last look."""
-    count = len(set(embeddings.queries) & {question for question, _ in PANELS["en"]})
-    embeddings.queries.clear()
+    """Questions of the panel that were embedded since the last look, all as documents."""
+    questions = {question for question, _ in PANELS["en"]}
+    assert not questions & set(embeddings.queries)
+    count = len(set(embeddings.documents) & questions)
+    embeddings.documents.clear()
     return count
 
 
@@ -48,7 +52,20 @@ def test_a_second_process_reads_what_the_first_one_measured(
     first = relevance(call, inner)
     assert asked(embeddings) == PANEL
     assert relevance(call, inner) == first
-    assert asked(embeddings) == 2
+    # One text tells whether an embedder without a name is still the same.
+    assert asked(embeddings) == 1
+
+
+def test_what_was_measured_of_a_model_that_has_a_name_is_taken_at_its_word(
+    call: Call, embeddings: CountingEmbeddings
+) -> None:
+    embeddings.identity = "a model of ours"
+    inner = InMemoryStore(index={"dims": 256, "embed": embeddings, "fields": ["content"]})
+    inner.put(NS, "seat", {"content": "I always book an aisle seat on flights"})
+    first = relevance(call, inner)
+    assert asked(embeddings) == PANEL
+    assert relevance(call, inner) == first
+    assert asked(embeddings) == 0
 
 
 def test_a_quick_embedder_is_measured_and_nothing_is_stored(
@@ -68,9 +85,15 @@ def test_loading_a_model_does_not_make_it_slow(
     embeddings: CountingEmbeddings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    readings = iter([0.0, 9.0, 10.0, 10.001])
-    monkeypatch.setattr(calibrations, "SLOW_S", 0.02)
-    monkeypatch.setattr(calibrations, "perf_counter", lambda: next(readings))
+    monkeypatch.setattr(calibrations, "SLOW_S", 0.5)
+    plain = embeddings.embed_documents
+
+    def load_and_embed(texts: list[str]) -> list[list[float]]:
+        with loading():
+            threading.Event().wait(0.6)
+        return plain(texts)
+
+    monkeypatch.setattr(embeddings, "embed_documents", load_and_embed)
     assert relevance(call, inner) > 0.5
     assert inner.search(CALIBRATION) == []
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from langmem_recall.deadline import at_most
+from langmem_recall.embeddings import LocalEmbeddings, embeds_alike
 from langmem_recall.errors import described
-from langmem_recall.flows.backend import OnProgress
+from langmem_recall.flows.backend import ENOUGH, Null, OnProgress
 from langmem_recall.flows.candidates import (
     Gate,
     NamespaceView,
@@ -25,10 +27,10 @@ from langmem_recall.flows.candidates import (
     top,
     unscored,
 )
-from langmem_recall.flows.effects import Call, Embed, Plan
+from langmem_recall.flows.effects import Call, Embed, Ops, Plan
 from langmem_recall.flows.usage import MOST_KNOWN, UsageBackend, UsageBatch, checked_usage
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
-from langmem_recall.ranking.calibration import NullDistribution
+from langmem_recall.ranking.calibration import DEFAULT_NULL
 from langmem_recall.ranking.catalog import Catalog
 from langmem_recall.ranking.evidence import score_evidence
 from langmem_recall.stores.backend import Clock, GenericBackend
@@ -91,30 +93,36 @@ class LocalBackend(GenericBackend):
     holds_words = True
     embeds_phrasings = True
     takes_vectors = True
+    at_a_time = 2
     store: LocalStore
 
     def __init__(self, store: LocalStore, clock: Clock, index_limit: int, max_age_s: float) -> None:
         super().__init__(store, clock, index_limit, max_age_s)
         self.usage = LocalUsage(store)
+        # Its own async methods are its sync ones in a thread.
+        self.in_thread = (Ops, Embed) if isinstance(self.embeddings, LocalEmbeddings) else (Ops,)
 
     def view(self, prefix: Namespace) -> Plan[NamespaceView]:
         """Everything at or below a namespace, loaded and up to date."""
         view: LocalView = yield Call(lambda: self.store.shelf(prefix))
         return view
 
-    def find(
-        self, request: ReadRequest, view: Any, null: NullDistribution, gate: Gate
-    ) -> Plan[ReadResult]:
+    def find(self, request: ReadRequest, view: Any, null: Null, gate: Gate) -> Plan[ReadResult]:
         """Match the words, embed the parts, then score every memory at once."""
         if view is None:
             return (yield from super().find(request, view, null, gate))
-        search = _Search(request, view, null)
+        search = _Search(request, view)
         yield Call(search.match)
         if self.has_vectors:
+            texts = [each.dense_text for each in search.matched.parts]
+            as_queries = len(texts) == 1 or not embeds_alike(self.embeddings)
             try:
-                search.vectors = yield Embed([part.dense_text for part in search.matched.parts])
+                with at_most(ENOUGH):
+                    search.vectors = yield Embed(texts, as_queries)
             except Exception as error:
                 search.degraded.append(f"the embedder failed ({described(error)}); lexical only")
+        if search.vectors is not None:
+            search.null = yield from null()
 
         def look(scale: int) -> Plan[list[tuple[int, list[Candidate]]]]:
             rankings = yield Call(partial(search.look, scale))
@@ -151,10 +159,11 @@ class LocalBackend(GenericBackend):
 class _Search:
     """One read of a view: every memory is scored once, then looked at as far down as needed."""
 
-    def __init__(self, request: ReadRequest, view: LocalView, null: NullDistribution) -> None:
+    def __init__(self, request: ReadRequest, view: LocalView) -> None:
         self.vectors: Sequence[Sequence[float]] | None = None
+        self.null = DEFAULT_NULL
         self.degraded: list[str] = []
-        self._request, self._view, self._null = request, view, null
+        self._request, self._view = request, view
         self._live: dict[int, Candidate] = {}
         """Memories that were looked at, by row."""
         self._scored: Catalog | None = None
@@ -240,7 +249,7 @@ class _Search:
         matched, given = self.matched, self.vectors
         cosines, vectors = (None, None) if given is None else _cosines(view, given, self.degraded)
         table = score_evidence(
-            catalog, matched.parts, matched.wordings, cosines, self._null, vectors=vectors
+            catalog, matched.parts, matched.wordings, cosines, self.null, vectors=vectors
         )
         visible = view.matching(request.filter)
         if not request.prefix:

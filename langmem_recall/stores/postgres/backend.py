@@ -43,9 +43,12 @@ class PostgresBackend(GenericBackend):
     """A Postgres store: statements of our own beside the store's."""
 
     makes_tables = True
+    most_searches = None
 
     def __init__(self, store: BaseStore, clock: Clock, index_limit: int, max_age_s: float) -> None:
         super().__init__(store, clock, index_limit, max_age_s)
+        # More than there are connections would only wait for one.
+        self.at_a_time = getattr(getattr(store, "conn", None), "max_size", 1)
         self._database = Database(store)
         self._reads = PostgresReads(self._database)
         self.usage = PostgresUsage(self._database)
