@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from langmem_recall.embeddings import embedder_identity
 from langmem_recall.errors import RecallError, StoreError
 from langmem_recall.evaluation.evaluate import best_relevance
-from langmem_recall.evaluation.metrics import Estimate, mean_estimate, near_duplicate_share
+from langmem_recall.evaluation.metrics import Estimate, auc, mean_estimate, near_duplicate_share
 from langmem_recall.flows.calibrations import calibrate
 from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.effects import Embed, Host, run
@@ -191,8 +191,7 @@ def separation_of(questions: ArrayLike, statements: ArrayLike) -> float:
     first, second = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in pairs)
     cosines = first @ second.T
     is_match = np.eye(len(cosines), dtype=bool)
-    matched, unmatched = cosines[is_match][:, None], cosines[~is_match]
-    return float((matched > unmatched).mean() + (matched == unmatched).mean() / 2)
+    return auc(cosines[is_match], cosines[~is_match])
 
 
 def survey(facts: Facts, store: BaseStore, namespace: Namespace, items: Sequence[Item]) -> Facts:

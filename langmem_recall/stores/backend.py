@@ -551,7 +551,9 @@ def _assemble(
     cosines, unseen = _cosines(rows, pools, (len(matched.parts), window.rows), pool, degraded)
     wordings = [window.wording(wording) for wording in matched.wordings]
     table = score_evidence(window, matched.parts, wordings, cosines, null, unseen, fetched.vectors)
-    tail = [item for one, item in pages[0].items() if one not in items and one not in barred]
+    # A page that the head has all of needs nothing beyond.
+    beyond = pages[0].items() if request.wanted > pool else ()
+    tail = [item for one, item in beyond if one not in items and one not in barred]
     return ReadResult(
         candidates=make_candidates(request, matched, table, list(rows.values()), memories),
         tail=[
