@@ -203,9 +203,7 @@ class Reader:
         def choose() -> tuple[list[Scored], list[Drop], list[tuple[int, int]]]:
             chosen, dropped = select(ranked, policy, likeness, view)
             chosen = [_found_as_asked(scored, cue.words) for scored in chosen]
-            ids = [scored.memory.id for scored in chosen]
-            alike = likeness(ids).tolist() if len(ids) > 1 else []
-            return chosen, dropped, conflicts([scored.memory for scored in chosen], alike)
+            return chosen, dropped, conflicts([scored.memory for scored in chosen])
 
         # A conversation may be long, and is read for what the model sees already.
         chosen, dropped, conflicting = choose() if view is None else (yield Call(choose))

@@ -45,37 +45,6 @@ SUBJECTS = frozenset({"subject", "group", "first"})
 OPENERS = frozenset({"place", "contrast", "not", "subject", "group"})
 """Roles of words that a phrase begins with."""
 AGAINST = frozenset({"contrast", "not"})
-_ORDER = {
-    "told": [
-        "user",
-        "not",
-        "again",
-        "company",
-        "contrast",
-        "free",
-        "first",
-        "wish",
-        "hedge",
-        "turn",
-        "person",
-        "place",
-    ],
-    "said": [
-        "subject",
-        "object",
-        "self",
-        "group",
-        "first",
-        "not",
-        "contrast",
-        "person",
-        "hedge",
-        "turn",
-        "free",
-        "place",
-    ],
-}
-"""Which of its roles a word has in a note, and in a message."""
 
 
 class _Word(NamedTuple):
@@ -112,6 +81,7 @@ class _Lexicon(NamedTuple):
     numbers: Mapping[str, str]
     phrases: re.Pattern[str]
     endings: frozenset[frozenset[str]]
+    order: Mapping[str, Sequence[str]]
 
 
 @cache
@@ -143,6 +113,7 @@ def _lexicon() -> _Lexicon:
         numbers,
         re.compile(rf"\b(?:{'|'.join(map(re.escape, table['phrases']))})\b"),
         frozenset(frozenset(pair.split("/")) for pair in table["forms"]["endings"].split()),
+        {side: roles.split() for side, roles in table["order"].items()},
     )
 
 
@@ -164,6 +135,16 @@ def restates(sentence: str, said: Sequence[str]) -> bool:
     if not any(word.role in WEIGHT for word in told):
         return False
     return any(_tells(told, statement) for each in said for statement in _statements(each))
+
+
+def read_roles(text: str) -> list[_Word]:
+    """The words of a statement, by whomever, with what each does in it."""
+    chunks = _chunks(text)
+    for place in range(len(chunks) - 1):
+        if chunks[place][0] in ("'m", "'re"):
+            # Where nothing but the verb tells what is said, it stands behind its subject.
+            chunks[place : place + 2] = [chunks[place + 1], ("am", False)]
+    return _read(chunks, "stated", _languages(chunks))
 
 
 # --- From sentences to words with their roles ---
@@ -247,12 +228,14 @@ def _read(chunks: Sequence[tuple[str, bool]], side: str, languages: frozenset[st
         # In May something is, and may not be.
         is_known = not has_digit and not (is_fixed and text == "may")
         found = _roles(text, languages) if is_known else frozenset[str]()
-        role = next((each for each in _ORDER[side] if each in found), "word")
+        role = next((each for each in lexicon.order[side] if each in found), "word")
         if role == "again" and not names_user:
             role = "person"
         elif role == "user":
             before = [each for each, _ in chunks[max(place - 2, 0) : place]]
+            is_hers = before[-1:] == ["der"] and text.endswith("in")
             is_owner = before[-1:] == ["'s"] or any("of" in _roles(it, languages) for it in before)
+            is_owner = is_owner or is_hers
             role, names_user = "owner" if is_owner else "user", True
         elif text in _PREFERRED_TO and any(it.text[:4] in _PREFERS for it in read):
             role = "contrast"
