@@ -126,7 +126,7 @@ def label(memory: Memory, at: datetime, shared: bool = False) -> str:
     is_name = turn is not None and (isinstance(turn, int) or len(turn) <= SHORT_TURN)
     written = (f"turn {_name(turn)}" if is_name else "", _day(memory.written_at))
     is_old = last is not None and now is not None and now - last > STALE_AFTER
-    is_stale = is_old and memory.confidence < STALE_CONFIDENCE
+    is_stale = is_old and memory.confidence_at(now or _EPOCH) < STALE_CONFIDENCE
     is_doubtful = TRUST.get(memory.source, TRUST["unknown"]) < VERIFIED_TRUST
     words = (
         f"recalled {memory.kind} memory" if memory.kind in KINDS else "recalled memory",

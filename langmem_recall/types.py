@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, get_args
 
 Namespace = tuple[str, ...]
@@ -47,6 +47,10 @@ PHRASING_SOURCES = frozenset({"user_stated", "user_correction", "tool_verified",
 VERIFIED_TRUST = 0.7
 """What comes from a source trusted less needs verification, and vouches for nothing."""
 DEFAULT_SALIENCE = 0.5
+FADE_PER_WEEK, WEEK = 0.05, timedelta(days=7)
+"""Confidence that an inference loses while nothing confirms it."""
+USERS_OWN = frozenset({"user_stated", "user_correction"})
+"""Sources that are the user's own words: no sweep removes what they said."""
 
 
 def aware(moment: datetime | None) -> datetime | None:
@@ -103,6 +107,14 @@ class Memory:
     def trust(self) -> float:
         """How far its source is believed, in [0, 1]."""
         return TRUST[self.source]
+
+    def confidence_at(self, now: datetime) -> float:
+        """How sure it is by now: an unconfirmed inference loses 0.05 a week, nothing else does."""
+        if self.source != "agent_inferred" or self.confirmed_at or self.written_at is None:
+            return self.confidence
+        weeks = max((now - self.written_at) // WEEK, 0)
+        # Rounded, because seven times 0.05 off 0.6 is not 0.25 in floats.
+        return max(round(self.confidence - FADE_PER_WEEK * weeks, 6), 0.0)
 
     @property
     def authority(self) -> float:
@@ -294,6 +306,7 @@ GATE_WORDS: Mapping[str, str] = {
     "tenant": "outside the namespace",
     "status": "out of force",
     "validity": "not valid yet",
+    "confidence": "not sure enough",
     "task": "off task",
     "time": "outside the time asked for",
     "trigger": "below trigger",
