@@ -362,6 +362,8 @@ class Trace:
     """Tokens that all memory in the call uses: the block and those of past turns."""
     gave_way: int = 0
     """Blocks of past turns that were taken out of the call for the budget."""
+    profile: tuple[MemoryId, ...] = ()
+    """Memories that the turn began with whatever its cue: neither recalled nor dropped."""
     compacted: tuple[MemoryId, ...] = ()
     """Memories that were shortened to fit the budget."""
     conflicts: tuple[tuple[MemoryId, MemoryId], ...] = ()

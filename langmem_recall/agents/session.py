@@ -366,7 +366,12 @@ class Session:
         _put(self._blocks, (record["id"], call.turn), block)
         record["degraded"], record["gone"] = list(degraded), [old["id"] for old in gone]
         record["block_tokens"] = block.tokens + MESSAGE_TOKENS if block.text else 0
-        trace = replace(trace, degraded=degraded, block=block.text)
+        trace = replace(
+            trace,
+            degraded=degraded,
+            block=block.text,
+            profile=tuple(entry.memory.id for entry in profile),
+        )
         if call.thread_id is not None or (call.index >= 0 and call.messages[call.index].id):
             here = call.at(call.turn)
             _put(self._unsaved_records, here, [*self._unsaved_records.get(here, ()), record])

@@ -406,6 +406,8 @@ class Reader:
         """Candidates as they stand: what the guard bars without its words, the rest in force."""
         memories = {candidate.memory.id: candidate.memory for candidate in candidates}
         blockers = {one for candidate in candidates for one in candidate.blockers}
+        for memory in [*memories.values()]:
+            blockers |= {(memory.namespace, parent) for parent in memory.derived_from}
         if unknown := sorted(blockers - memories.keys()):
             memories |= yield from memories_at(unknown)
         barred = yield from self._barred(memories.values())
@@ -523,8 +525,22 @@ def _judged(
             candidate = candidate._replace(memory=hidden)
         elif candidate.standing and not any(blocks(one, memory) for one in candidate.blockers):
             candidate = candidate._replace(standing=None, blockers=())
+        if candidate.standing is None and (parent := _corrected_parent(memory, memories)):
+            reason = f"derived from {parent}, which was corrected since"
+            candidate = candidate._replace(standing=reason, blockers=())
         judged.append(candidate)
     return judged
+
+
+def _corrected_parent(memory: Memory, known: Mapping[MemoryId, Memory]) -> str | None:
+    """The memory that this one was derived from and that has another text since, or None."""
+    for key in memory.derived_from:
+        parent = known.get((memory.namespace, key))
+        is_known = parent is not None and parent.status == "active" and parent.supersedes
+        # NaN compares with nothing: without times it is not known which came first.
+        if is_known and parent is not None and parent.written_ts > memory.written_ts:
+            return key
+    return None
 
 
 def _found_as_asked(scored: Scored, words: str) -> Scored:

@@ -270,7 +270,8 @@ def _fade(
         return
     reason = f"unconfirmed inference: confidence {memory.confidence:.2f} -> {left:.2f}"
     last = -math.inf if usage.last_used is None else usage.last_used
-    is_in_use = now.timestamp() - last <= policy.half_life_hours * 3_600
+    # What an answer has rested on is a fact to somebody, however long ago.
+    is_in_use = usage.merit > 0 or now.timestamp() - last <= policy.half_life_hours * 3_600
     if left >= rules.LEAST_CONFIDENCE:
         plan.rows.append(Row("decay", memory.id, reason))
     elif is_in_use:

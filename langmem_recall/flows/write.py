@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -45,6 +45,7 @@ from langmem_recall.memory.value import (
 from langmem_recall.types import (
     PHRASING_SOURCES,
     TRUST,
+    USERS_OWN,
     Memory,
     MemoryId,
     Namespace,
@@ -79,7 +80,8 @@ class Writing:
     """How a `RecallStore` writes.
 
     Args:
-        write_policy: What `remember` stores when it is told the kind of observation.
+        write_policy: What `remember` stores when it is told the kind of observation, and `learn`;
+            the default one when absent. Where one is given the `remember` tool obeys it too.
         merge_similarity: How alike a text under a generated key must be to a memory to reinforce
             it instead of being stored, if names, numbers and negation agree; 2: never.
         summarizer: A chat model that condenses external text before it is stored.
@@ -88,7 +90,7 @@ class Writing:
             managers; it is written into the value.
     """
 
-    write_policy: WritePolicy = field(default_factory=WritePolicy)
+    write_policy: WritePolicy | None = None
     merge_similarity: float = 0.95
     summarizer: Any = None
     max_text: int = LONGEST_TEXT
@@ -96,7 +98,7 @@ class Writing:
 
     def __post_init__(self) -> None:
         policy, share, model = self.write_policy, self.merge_similarity, self.summarizer
-        if not isinstance(policy, WritePolicy):
+        if policy is not None and not isinstance(policy, WritePolicy):
             raise ConfigurationError(f"write_policy must be a WritePolicy, got {policy!r:.80}.")
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 2:
             raise ConfigurationError(
@@ -320,6 +322,18 @@ class Writer:
         # Whatever else a value claims to supersede is a memory in its own right.
         gone = [memory.id for memory in chain if memory.key in own or memory.status != "active"]
         yield from self._keeper.remove(gone)
+        keys = {forgotten for _, forgotten in gone}
+        items = yield from listing(namespace)
+        derived = [
+            memory
+            for memory in map(memory_of, items)
+            if memory.status == "active"
+            and memory.namespace == namespace
+            and memory.source not in USERS_OWN
+            and not keys.isdisjoint(memory.derived_from)
+        ]
+        # What rested on it alone has lost its ground; what the user said stands by itself.
+        yield from self._keeper.put([_as_history(memory, self._clock()) for memory in derived])
         return True
 
     def history(self, namespace: Namespace, key: str) -> Plan[list[Memory]]:
@@ -368,7 +382,8 @@ class Writer:
         self, memory: Memory, ttl: timedelta | None, observation: str | None, now: datetime
     ) -> datetime | None:
         """Until when a memory is valid: as the caller says, else as the write policy does."""
-        allowed = None if observation is None else self._knobs.write_policy.ttl_of(observation)
+        policy = self._knobs.write_policy or WritePolicy()
+        allowed = None if observation is None else policy.ttl_of(observation)
         if ttl is None and memory.valid_until is not None:
             return memory.valid_until
         if ttl is not None and memory.valid_until is not None:

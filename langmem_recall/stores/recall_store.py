@@ -216,6 +216,7 @@ class RecallStore(BaseStore):
         )
         self._writer = Writer(keeper, self._flusher.nudge, writing)
         self._default_source = writing.default_source
+        self.write_policy = writing.write_policy
         self._upkeep = Sweeper(keeper, writing.merge_similarity)
 
     def __repr__(self) -> str:

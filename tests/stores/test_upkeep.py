@@ -591,3 +591,47 @@ def test_no_table_of_postgres_holds_anything_of_a_forgotten_tenant(
         assert "zanzibarquux" not in dump
         assert "other" in dump
         assert store.recall(("memories", "other"), "which seats do I prefer?").chosen
+
+
+# --- what hangs together ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["correct", "supersede", "forget"])
+def test_what_is_derived_loses_force_with_its_source(clock: Clock, call: Call, way: str) -> None:
+    store = RecallStore(LocalStore(), clock=clock)
+    asked = "Does the user know the Lyon metro?"
+    store.remember(NS, "The user moved to Lyon in May", key="move", source="user_stated")
+    clock.turn(minutes=1)
+    text = "The user knows the Lyon metro"
+    store.remember(NS, text, key="metro", source="agent_inferred", derived_from=["move"])
+    assert "metro" in [one.key for one in store.recall(NS, asked).memories]
+    clock.turn(minutes=1)
+    if way == "correct":
+        call(store, "correct", NS, "move", "The user moved to Nice in May")
+    elif way == "supersede":
+        new = "The user moved to Nice in May"
+        call(store, "remember", NS, new, source="user_stated", supersedes=["move"])
+    else:
+        call(store, "forget", NS, "move")
+    assert "metro" not in [one.key for one in call(store, "recall", NS, asked).memories]
+    if way == "correct":
+        reason = call(store, "explain", NS, "metro", asked).reason
+        assert reason == "status: derived from move, which was corrected since"
+    # What is derived anew from the corrected one counts.
+    if way == "correct":
+        clock.turn(minutes=1)
+        text = "The user knows the trams of Nice"
+        store.remember(NS, text, key="trams", source="agent_inferred", derived_from=["move"])
+        found = call(store, "recall", NS, "Does the user know the trams of Nice?").memories
+        assert "trams" in [one.key for one in found]
+
+
+@pytest.mark.parametrize("salience", [0.1, 0.9])
+def test_a_copy_of_a_pinned_memory_is_not_shown_beside_it(call: Call, salience: float) -> None:
+    store = RecallStore(LocalStore(), writing=Writing(merge_similarity=2))
+    name = "The user's name is Ada Lovelace"
+    store.remember(NS, f"{name}.", key="copy", salience=salience, source="user_stated")
+    store.remember(NS, name, key="pinned", pinned=True, salience=0.5, source="user_stated")
+    recall = call(store, "recall", NS, "What is the user's name?")
+    assert [one.key for one in recall.memories] == ["pinned"]
+    assert [(drop.gate, drop.memory.key) for drop in recall.dropped] == [("duplicate", "copy")]
