@@ -668,9 +668,10 @@ class RecallStore(BaseStore):
         Args:
             namespace: Whose memories.
             apply: False: a dry run that changes nothing.
-            steps: "expire" removes what is past `valid_until`; "decay" takes 0.05 off the
-                confidence of unconfirmed inferences, which go below 0.3; "merge" makes one of
-                near-duplicates and keeps the provenance of all.
+            steps: "expire" removes what is past `valid_until`, and proposes to where it is the
+                user's own words; "decay" removes unconfirmed inferences that 0.05 a week have
+                brought below 0.3, unless they were cited or used within the policy's half-life;
+                "merge" makes one of near-duplicates and keeps the provenance of all.
             cold_after: List what was neither used nor written for so long, coldest first, by the
                 signals that recall uses. It is never deleted.
             purge_history_before: Delete what was superseded before then.

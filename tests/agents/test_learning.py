@@ -16,6 +16,8 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
+from langmem.knowledge.extraction import ExtractedMemory
+from langmem.knowledge.extraction import Memory as LangmemMemory
 from openai_server import OpenAIServer, replying_server
 
 from langmem_recall import LocalStore, MemoryWriter, RecallStore, WritePolicy, Writing, learn
@@ -241,6 +243,26 @@ async def test_an_extractor_stands_in_the_place_of_a_model(
         ("remembered", "agent_inferred"),
     ]
     assert (learned.input_tokens, learned.output_tokens) == (0, 0)
+
+
+async def test_what_langmems_managers_extract_is_read(
+    store: RecallStore, learning: Callable[..., Any]
+) -> None:
+    class Manager:
+        """Gives what `create_memory_manager` does."""
+
+        def invoke(self, state: dict[str, Any]) -> list[ExtractedMemory]:
+            assert [message.text for message in state["messages"]] == ["I live in Ghent"]
+            said = LangmemMemory(content="The user lives in Ghent")
+            return [ExtractedMemory("1", said)]
+
+        async def ainvoke(self, state: dict[str, Any]) -> list[ExtractedMemory]:
+            return self.invoke(state)
+
+    learned = await learning(store, ADA, [("user", "I live in Ghent")], extractor=Manager())
+    assert [(one.action, one.text, one.source) for one in learned.writes] == [
+        ("remembered", "The user lives in Ghent", "user_stated")
+    ]
 
 
 @pytest.mark.parametrize("model", [None, 3, GenericFakeChatModel(messages=iter([]))])

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learning import is_conflict, is_denial, precision_and_recall, read_pairs
 
 from langmem_recall.memory import conflicts as module
 from langmem_recall.memory.conflicts import (
@@ -168,30 +167,16 @@ def test_what_was_said_is_read_once_however_many_memories_there_are(monkeypatch)
     assert len(read) == 20 + 1
 
 
-def pairs(name, half):
-    lines = (Path(__file__).parents[1] / "data" / f"{name}.jsonl").read_text("utf-8").splitlines()
-    return [pair for pair in map(json.loads, lines) if pair["half"] == half]
-
-
-def is_conflict(pair):
-    return bool(conflicts([memory(pair["one"]), memory(pair["other"])]))
-
-
-def is_denial(pair):
-    return denied([memory(pair["memory"])], [pair["said"]]) == [True]
-
-
 @pytest.mark.parametrize("half", ["seen", "unseen"])
 @pytest.mark.parametrize(
     ("name", "wanted", "judge"),
     [("conflicts", "conflict", is_conflict), ("denials", "denied", is_denial)],
 )
 def test_pairs_are_told_apart_in_both_halves(name, wanted, judge, half):
-    found = [(pair[wanted], judge(pair)) for pair in pairs(name, half)]
-    both = found.count((True, True))
-    assert len(found) == 30
-    assert both / (both + found.count((False, True))) >= 0.95
-    assert both / (both + found.count((True, False))) >= 0.8
+    precision, recall = precision_and_recall(name, wanted, judge, half)
+    assert len(read_pairs(name, half)) == 30
+    assert precision >= 0.95
+    assert recall >= 0.8
 
 
 @pytest.mark.parametrize(

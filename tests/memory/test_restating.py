@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from learning import read_pairs, source_heard
 
-from langmem_recall.agents.conversation import Conversation
 from langmem_recall.memory.attribution import source_of
 
-PAIRS = [
-    json.loads(line)
-    for line in (Path(__file__).parents[1] / "data" / "attribution.jsonl").read_text().splitlines()
-]
+PAIRS = [*read_pairs("attribution", "seen"), *read_pairs("attribution", "unseen")]
 GHENT = "The user lives in Ghent"
 # What resembles the note and is not what the user states.
 OTHERWISE = [
@@ -88,22 +81,6 @@ OTHERWISE = [
 ]
 
 
-def heard(pair: dict[str, str]) -> str:
-    """The source that a note of this pair gets in a conversation."""
-    said, by = pair["said"], pair["by"]
-    messages: list[BaseMessage] = [HumanMessage("Hello"), AIMessage("Hi!"), HumanMessage(said)]
-    if by == "assistant":
-        messages = [HumanMessage("Go on"), AIMessage(said), HumanMessage("Yes, thanks")]
-    elif by == "tool":
-        call = {"name": "lookup", "args": {}, "id": "1"}
-        messages = [
-            HumanMessage("Look it up please"),
-            AIMessage("", tool_calls=[call]),
-            ToolMessage(said, tool_call_id="1"),
-        ]
-    return Conversation(messages, [], frozenset()).source_of(pair["text"])
-
-
 def test_the_pairs_are_two_hundred_in_six_languages_and_half_of_them_are_kept_back() -> None:
     assert len(PAIRS) == 200
     assert {pair["language"] for pair in PAIRS} == {"en", "de", "fr", "es", "it", "pt"}
@@ -116,8 +93,8 @@ def test_the_users_facts_stay_the_users_and_nothing_else_becomes_theirs(half: st
     pairs = [pair for pair in PAIRS if pair["half"] == half]
     users = [pair for pair in pairs if pair["by"] == "user"]
     others = [pair for pair in pairs if pair["by"] != "user"]
-    kept = sum(heard(pair) == "user_stated" for pair in users)
-    assert [pair for pair in others if heard(pair) == "user_stated"] == []
+    kept = sum(source_heard(pair) == "user_stated" for pair in users)
+    assert [pair for pair in others if source_heard(pair) == "user_stated"] == []
     assert kept / len(users) >= 0.9
 
 
@@ -155,7 +132,7 @@ def test_a_name_or_a_number_that_the_user_did_not_say_makes_it_another_note(
 ) -> None:
     extra = data.draw(st.sampled_from(["Zanzibar", "4711", "Dr. Quill"]))
     other = {**pair, "text": f"{pair['text'].rstrip('.')} {extra}"}
-    assert heard(other) != "user_stated"
+    assert source_heard(other) != "user_stated"
 
 
 @given(st.text(max_size=300), st.text(max_size=300))
