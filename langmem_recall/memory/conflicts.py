@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from itertools import combinations
@@ -78,11 +78,17 @@ def conflicts(memories: Sequence[Memory]) -> list[tuple[int, int]]:
 
 def denied(memories: Sequence[Memory], said: Sequence[str]) -> list[bool]:
     """For each memory whether something said states otherwise of the same."""
-    stated = [fact for text in said for fact in _facts(text)]
-    return [
-        bool(stated) and memory.kind != "episodic" and _clash(_facts(memory.text), stated)
-        for memory in memories
-    ]
+    stored = [_facts(memory.text) if memory.kind != "episodic" else [] for memory in memories]
+    wanted = _beginnings(word for facts in stored for fact in facts for word in fact.words)
+    verbs = {fact.words[fact.verb] for facts in stored for fact in facts if fact.verb > 0}
+    wanted |= _beginnings(form for form, verb in _verbs().items() if verb in verbs - {BE, HAVE})
+    stated = [fact for text in said for fact in _facts(text, wanted)]
+    return [bool(facts and stated) and _clash(facts, stated) for facts in stored]
+
+
+def _beginnings(words: Iterable[str]) -> set[str]:
+    """What forms of these words begin with."""
+    return {word[:4] for word in words if len(word) > 2 and word != USER}
 
 
 # --- What a statement says of what: subject and attribute, then a value ---
@@ -104,12 +110,20 @@ class _Fact(NamedTuple):
     is_negated: bool
 
 
-def _facts(text: str) -> list[_Fact]:
-    """The statements in a text: its sentences, and the clauses of each; no questions."""
+def _facts(text: str, wanted: Collection[str] | None = None) -> list[_Fact]:
+    """The statements in a text: its sentences, and the clauses of each; no questions.
+
+    Of a long conversation only sentences with a number or with a word that is `wanted`, by its
+    beginning: taking one apart takes a while.
+    """
     found: list[_Fact] = []
     for sentence in _SENTENCE.findall(_TITLE.sub("", text[:READ_CHARS])):
         if sentence.rstrip().endswith("?"):
             continue
+        if wanted is not None and not any(map(str.isdigit, sentence)):
+            begun = {word[:4] for word in _WORD.findall(sentence.casefold())}
+            if begun.isdisjoint(wanted):
+                continue
         for clause in dict.fromkeys([sentence, *_CLAUSE.split(sentence)]):
             fact = _fact(clause) if len(found) < MOST_FACTS else None
             if fact is not None:
@@ -117,7 +131,7 @@ def _facts(text: str) -> list[_Fact]:
     return found
 
 
-@lru_cache(maxsize=1_024)
+@lru_cache(maxsize=4_096)
 def _fact(clause: str) -> _Fact | None:
     words, count = list[str](), 0
     for word in read_roles(clause[:READ_CHARS]):

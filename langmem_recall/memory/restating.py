@@ -134,7 +134,15 @@ def restates(sentence: str, said: Sequence[str]) -> bool:
     told = _read(chunks, "told", _languages(chunks))
     if not any(word.role in WEIGHT for word in told):
         return False
-    return any(_tells(told, statement) for each in said for statement in _statements(each))
+    weighty = [word for word in told if word.role in WEIGHT]
+    for each in said:
+        # A quick look, since taking a sentence apart takes a while.
+        words = _words(each)
+        if all(any(_alike(word, other) for other in words) for word in weighty) and any(
+            _tells(told, statement) for statement in _statements(each)
+        ):
+            return True
+    return False
 
 
 def read_roles(text: str) -> list[_Word]:
@@ -151,14 +159,21 @@ def read_roles(text: str) -> list[_Word]:
 
 
 @lru_cache(maxsize=2_048)
-def _statements(sentence: str) -> tuple[_Statement, ...]:
-    """Runs of clauses of a sentence; none of a question."""
-    chunks = _chunks(sentence)
+def _words(sentence: str) -> tuple[_Word, ...]:
+    """The words of a sentence that states something; none of a question."""
     asks = sentence.rstrip(" .!)\"'").endswith("?")
-    if asks or JOINER in sentence or not 0 < len(chunks) <= LONGEST_STATEMENT:
+    if asks or JOINER in sentence or sentence.count(" ") > LONGEST_STATEMENT:
         return ()
-    languages = _languages(chunks)
-    hedges = tuple(word for word in _read(chunks, "said", languages) if word.role == "hedge")
+    chunks = _chunks(sentence)
+    is_short = 0 < len(chunks) <= LONGEST_STATEMENT
+    return tuple(_read(chunks, "said", _languages(chunks))) if is_short else ()
+
+
+@lru_cache(maxsize=256)
+def _statements(sentence: str) -> tuple[_Statement, ...]:
+    """Runs of clauses of a sentence."""
+    languages = _languages(_chunks(sentence))
+    hedges = tuple(word for word in _words(sentence) if word.role == "hedge")
     parts = [part for clause in _CLAUSE_END.split(sentence) for part in _JOINT.split(clause)]
     clauses = [part for part in parts if part.strip()][:MOST_CLAUSES]
     found: list[_Statement] = []
