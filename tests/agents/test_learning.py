@@ -133,6 +133,27 @@ async def test_only_new_messages_are_read_and_what_is_known_is_shown(
     assert summary.value["content"] == "Tessa moved."
 
 
+async def test_a_correction_within_a_session_wins_and_is_not_undone_by_reading_again(
+    store: RecallStore, learning: Callable[..., Any]
+) -> None:
+    messages = [
+        HumanMessage("I live in Ghent", id="1"),
+        HumanMessage("No, I live in Bruges", id="2"),
+    ]
+    answer = notes(
+        seen("The user lives in Ghent", "I live in Ghent"),
+        seen("The user lives in Bruges", "I live in Bruges"),
+    )
+    with answering(lambda request: answer) as (model, _):
+        first = await learning(store, ADA, messages, model=model, thread_id="t1")
+        # Without a summary nothing says how far the thread was read.
+        again = await learning(store, ADA, messages, model=model, thread_id="t1")
+    assert [one.action for one in first.writes] == ["remembered", "corrected"]
+    assert [one.action for one in again.writes] == ["refused", "reinforced"]
+    assert "an earlier value of" in again.writes[0].reason
+    assert [item.value["content"] for item in store.search(ADA)] == ["The user lives in Bruges"]
+
+
 async def test_what_is_said_again_is_reinforced_and_not_doubled(
     store: RecallStore, learning: Callable[..., Any]
 ) -> None:

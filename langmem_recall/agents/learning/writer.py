@@ -40,6 +40,8 @@ MOST_PARTS, LONGEST_PART = 12, 250
 """Messages of the user, and characters of one, that known memories are looked up by."""
 MOST_KNOWN = 12
 """Known memories that are shown beside a session."""
+MOST_THREADS = 10_000
+"""Threads of which a process remembers how far they were read; the store knows of all."""
 MOST_AT_ONCE = 4
 """Sessions that are learned from at the same time."""
 SUMMARY, GUESS = "session_summary", "speculative_inference"
@@ -206,7 +208,12 @@ def _learning(task: _Task, extract: Extractor) -> Generator[Call, Any, Learned]:
     for observation in extracted.notes.observations:
         if task.is_cancelled:
             return Learned(tuple(writes), extracted.input_tokens, extracted.output_tokens)
-        writes.append((yield from _write(task, conversation, observation, memories)))
+        written = yield from _write(task, conversation, observation, memories)
+        writes.append(written)
+        if written.key is not None:
+            # A later statement of the same session may be about this one.
+            memory = Memory(namespace=home, key=written.key, text=written.text)
+            memories[f"new {len(writes)}"] = memory
     if extracted.notes.summary.strip() and not task.is_cancelled:
         writes.append((yield from _sum_up(task, conversation, extracted.notes.summary)))
     return Learned(
@@ -231,6 +238,11 @@ def _write(
         # The model says that somebody said so, and nobody did.
         observation = GUESS
     corrected = _corrected(text, known.get(seen.corrects), known) if source == "user_stated" else []
+    for memory in corrected:
+        past = yield store_call(task.store, "history", task.namespace, memory.key)
+        if _is_old_news(text, past, task.thread_id):
+            reason = f"an earlier value of {memory.key}, said before it in this session"
+            return Written("refused", text, source, observation, None, reason)
     fields: dict[str, Any] = {
         "source": "user_correction" if corrected else source,
         "confidence": min(max(seen.confidence, 0.0), TRUST[source]),
@@ -251,6 +263,17 @@ def _corrected(text: str, named: Memory | None, known: dict[str, Memory]) -> lis
         if conflicts([stated, Memory(namespace=(), key="", text=memory.text)])
     ]
     return clashing or ([named] if named is not None and named.kind != "episodic" else [])
+
+
+def _is_old_news(text: str, history: Sequence[Memory], thread_id: str | None) -> bool:
+    """Whether a statement is one that the same session has corrected since: it was read again."""
+    if thread_id is None or not history or history[0].thread_id != thread_id:
+        return False
+    return any(_plain(memory.text) == _plain(text) for memory in history[1:])
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".! ")
 
 
 def _sum_up(task: _Task, conversation: Conversation, summary: str) -> Generator[Call, Any, Written]:
@@ -407,7 +430,7 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
         try:
             with self._slots:
                 learned = run(_learning(task, self._extract), CALLS)
-            self._finish(place, learned)
+            self._finish(place, learned, task.thread_id is not None)
         except Exception as fault:
             # The messages stay new: the next run reads them too.
             logger.warning("A session could not be learned from: %s", described(fault))
@@ -416,11 +439,13 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
                 del self._running[place]
             done.set()
 
-    def _finish(self, place: Any, learned: Learned) -> None:
+    def _finish(self, place: Any, learned: Learned, is_thread: bool) -> None:
         with self._lock:
             self.tokens["input_tokens"] += learned.input_tokens
             self.tokens["output_tokens"] += learned.output_tokens
-            if learned.upto is not None and place[2] is not None:
+            if learned.upto is not None and is_thread:
                 self._learned_upto[place] = learned.upto
+                while len(self._learned_upto) > MOST_THREADS:
+                    self._learned_upto.pop(next(iter(self._learned_upto)))
         if self._on_learned is not None:
             self._on_learned(learned)
