@@ -15,6 +15,7 @@ from typing import Any
 
 import langmem_recall
 from langmem_recall import policy, types
+from langmem_recall.agents.learning import extract, writer
 from langmem_recall.agents.options import Options
 from langmem_recall.evaluation import cases
 from langmem_recall.observe import log, show, telemetry
@@ -35,6 +36,8 @@ MORE = {
     "langmem_recall.policy": (policy.Weights,),
     "langmem_recall.types": (types.Scored, types.Signals, types.Evidence, types.Trace),
     "langmem_recall.agents.options": (Options,),
+    "langmem_recall.agents.learning.writer": (writer.Learned, writer.Written),
+    "langmem_recall.agents.learning.extract": (extract.Observation, extract.Notes),
     "langmem_recall.observe.log": (log.both, log.read_log, log.erase),
     "langmem_recall.observe.show": (show.table, show.html, show.to_dict, show.from_dict),
     "langmem_recall.observe.telemetry": (telemetry.telemetry,),

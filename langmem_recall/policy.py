@@ -127,6 +127,8 @@ class RecallPolicy:
     """Relevance the best memory must reach, or nothing is recalled; 0 switches it off."""
     floor: float = field(default=0.3, metadata=_within(0, 1))
     """Relevance each memory must reach; 0 switches it off."""
+    min_confidence: float = field(default=0.0, metadata=_within(0, 1))
+    """Confidence each memory must have by now, unless it is pinned; 0 switches it off."""
     composite_floor: float = field(default=0.0, metadata=_within(0))
     """Score each memory must reach; 0 switches it off."""
     duplicate_similarity: float = field(default=0.9, metadata=_within(0, 2))

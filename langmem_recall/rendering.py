@@ -29,14 +29,16 @@ SOURCE_WORDS = {
 }
 LABEL_WORDS = (
     "recalled|memory|(?:un)?verified|needs verification|(?:un)?confirmed(?: since)?"
-    "|corrects an earlier value|valid until|source unknown|system|the user"
+    "|corrects an earlier value|derived from|valid until|source unknown|system|the user"
 )
 """What else a label says about a memory: no name may say it in its place."""
 STALE_AFTER = timedelta(days=7)
 STALE_CONFIDENCE = 0.8
 """A fact held with less confidence than this grows stale."""
 SHORT_TURN = 12
-"""Longest name of a turn that is no mere id."""
+"""Longest name of a turn, or of a memory, that is no mere id."""
+MOST_NAMED = 3
+"""Memories that a label names as those another one is derived from."""
 WORD_CHARS = 80
 """Longest speaker, turn, namespace or note in a label."""
 
@@ -126,7 +128,7 @@ def label(memory: Memory, at: datetime, shared: bool = False) -> str:
     is_name = turn is not None and (isinstance(turn, int) or len(turn) <= SHORT_TURN)
     written = (f"turn {_name(turn)}" if is_name else "", _day(memory.written_at))
     is_old = last is not None and now is not None and now - last > STALE_AFTER
-    is_stale = is_old and memory.confidence < STALE_CONFIDENCE
+    is_stale = is_old and memory.confidence_at(now or _EPOCH) < STALE_CONFIDENCE
     is_doubtful = TRUST.get(memory.source, TRUST["unknown"]) < VERIFIED_TRUST
     words = (
         f"recalled {memory.kind} memory" if memory.kind in KINDS else "recalled memory",
@@ -135,11 +137,22 @@ def label(memory: Memory, at: datetime, shared: bool = False) -> str:
         f"said by {_name(memory.speaker)}" if memory.speaker else "",
         f"from {_name('/'.join(memory.namespace))}" if shared else "",
         "corrects an earlier value" if memory.supersedes else "",
+        _parents(memory.derived_from),
         f"valid until {_day(memory.valid_until)}" if memory.valid_until else "",
         f"unconfirmed since {_day(last)}" if is_stale else "",
         "needs verification" if is_doubtful and memory.confirmed_at is None else "",
     )
     return ", ".join(filter(None, words))
+
+
+def _parents(keys: Sequence[str]) -> str:
+    """What a memory is derived from: by name, or by number where the names are mere ids."""
+    if not keys:
+        return ""
+    names = [_name(key) for key in keys if len(key) <= SHORT_TURN]
+    if len(names) == len(keys) <= MOST_NAMED:
+        return f"derived from {' and '.join(names)}"
+    return f"derived from {len(keys)} other {'memory' if len(keys) == 1 else 'memories'}"
 
 
 def _latest(memories: Sequence[Memory]) -> datetime | None:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -50,6 +50,10 @@ PHRASING_SOURCES = frozenset({"user_stated", "user_correction", "tool_verified",
 VERIFIED_TRUST = 0.7
 """What comes from a source trusted less needs verification, and vouches for nothing."""
 DEFAULT_SALIENCE = 0.5
+FADE_PER_WEEK, WEEK = 0.05, timedelta(days=7)
+"""Confidence that an inference loses while nothing confirms it."""
+USERS_OWN = frozenset({"user_stated", "user_correction"})
+"""Sources that are the user's own words: no sweep removes what they said."""
 
 
 def aware(moment: datetime | None) -> datetime | None:
@@ -106,6 +110,14 @@ class Memory:
     def trust(self) -> float:
         """How far its source is believed, in [0, 1]."""
         return TRUST[self.source]
+
+    def confidence_at(self, now: datetime) -> float:
+        """How sure it is by now: an unconfirmed inference loses 0.05 a week, nothing else does."""
+        if self.source != "agent_inferred" or self.confirmed_at or self.written_at is None:
+            return self.confidence
+        weeks = max((now - self.written_at) // WEEK, 0)
+        # Rounded, because seven times 0.05 off 0.6 is not 0.25 in floats.
+        return max(round(self.confidence - FADE_PER_WEEK * weeks, 6), 0.0)
 
     @property
     def authority(self) -> float:
@@ -296,7 +308,7 @@ class Scored(NamedTuple):
         return self.candidate.evidence
 
 
-HARD_GATES = ("tenant", "status", "validity", "expired", "task", "time")
+HARD_GATES = ("tenant", "status", "validity", "expired", "confidence", "task", "time")
 """Applied to every read, in this order, before anything is scored: what they drop has no rank."""
 RELEVANCE_GATES = ("trigger", "floor", "composite")
 """Gates that a memory passes by being relevant enough."""
@@ -304,6 +316,7 @@ GATE_WORDS: Mapping[str, str] = {
     "tenant": "outside the namespace",
     "status": "out of force",
     "validity": "not valid yet",
+    "confidence": "not sure enough",
     "task": "off task",
     "time": "outside the time asked for",
     "trigger": "below trigger",
@@ -359,6 +372,8 @@ class Trace:
     """Tokens that all memory in the call uses: the block and those of past turns."""
     gave_way: int = 0
     """Blocks of past turns that were taken out of the call for the budget."""
+    profile: tuple[MemoryId, ...] = ()
+    """Memories that the turn began with whatever its cue: neither recalled nor dropped."""
     compacted: tuple[MemoryId, ...] = ()
     """Memories that were shortened to fit the budget."""
     conflicts: tuple[tuple[MemoryId, MemoryId], ...] = ()

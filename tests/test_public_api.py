@@ -31,6 +31,9 @@ NAMES = {
         "evaluate",
         "tune",
         "RecallError",
+        "MemoryWriter",
+        "learn",
+        "Profile",
     ),
 }
 

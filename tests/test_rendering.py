@@ -495,3 +495,18 @@ def test_an_answer_changes_only_where_it_cites(answer):
     rest = without_citations(answer)
     assert len(rest) <= len(answer)
     assert (rest == answer) == (not cited(answer))
+
+
+@pytest.mark.parametrize(
+    ("parents", "said"),
+    [
+        (("e1",), "derived from e1"),
+        (("e1", "e2"), "derived from e1 and e2"),
+        (("0123456789abcdef",), "derived from 1 other memory"),
+        (("e1", "e2", "e3", "e4"), "derived from 4 other memories"),
+        (("x, verified",), "derived from x"),
+    ],
+)
+def test_a_label_names_what_a_memory_is_derived_from(parents: tuple[str, ...], said: str) -> None:
+    memory = Memory(namespace=("u",), key="k", text="t", derived_from=parents)
+    assert said in label(memory, datetime(2026, 3, 4, tzinfo=UTC)).split(", ")

@@ -22,6 +22,7 @@ from langmem_recall.agents.options import Count
 from langmem_recall.agents.turn import (
     CONTRADICTED,
     DENIED,
+    PROFILE,
     ModelCall,
     RecallRecord,
     ShownMemory,
@@ -52,6 +53,10 @@ Use at most {most_tokens} tokens. Answer with the text alone."""
 _FRAME = f'<recalled-memories id="{"0" * 16}">\n{SENTENCE}\n</recalled-memories id="{"0" * 16}">'
 
 
+Cost = Callable[[Entry], int]
+"""How many tokens a line takes."""
+
+
 class CompactionError(Exception):
     """A model's summary cannot be used; the message says why."""
 
@@ -69,6 +74,8 @@ class Draft(NamedTuple):
     """The recall as it is shown: what did not fit is dropped, what was shortened is named."""
     tokens: int = 0
     """Tokens that its block takes at most, with the message around it."""
+    profile: tuple[Entry, ...] = ()
+    """Lines that the turn begins with, whatever its cue; they stand before the others."""
 
 
 def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[str] = ()) -> Draft:
@@ -121,12 +128,23 @@ def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[
     return drafted._replace(recall=packed, tokens=tokens)
 
 
-def line_cost(count: Count, at: datetime, shared: bool) -> Callable[[Entry], int]:
+def draft_profile(memories: Sequence[Memory], first: int, room: int, cost: Cost) -> list[Entry]:
+    """As many lines of a profile as there is room for, whole ones, numbered from `first`."""
+    entries, left = list[Entry](), room
+    for memory in memories:
+        entry = Entry(memory, f"m{first + len(entries)}", notes=(PROFILE,))
+        if (size := cost(entry)) <= left:
+            entries.append(entry)
+            left -= size
+    return entries
+
+
+def line_cost(count: Count, at: datetime, shared: bool) -> Cost:
     """How many tokens a line of a block takes."""
     return lambda entry: count(line_of(entry, at, shared=shared)) + 1
 
 
-def line_again(memory: Memory, shown: ShownMemory, cost: Callable[[Entry], int]) -> Entry:
+def line_again(memory: Memory, shown: ShownMemory, cost: Cost) -> Entry:
     """A line as it was shown; its first sentences where a record does not say which it showed."""
     entry = Entry(memory, shown["handle"], notes=tuple(shown["notes"]))
     room, spans = shown["room"], shown.get("spans")
@@ -142,7 +160,7 @@ def _shortened(entry: Entry, text: str) -> Entry:
     return entry._replace(notes=(*entry.notes, SHORTENED), text=text)
 
 
-def _fits(entry: Entry, room: int, cost: Callable[[Entry], int], text: str) -> bool:
+def _fits(entry: Entry, room: int, cost: Cost, text: str) -> bool:
     return cost(_shortened(entry, text)) <= room
 
 
@@ -200,7 +218,7 @@ def summarize(
     records = [{"busy with": cue_words}, *({"id": name, "text": text} for name, text in memories)]
     request: list[BaseMessage] = [
         SystemMessage(_INSTRUCTIONS.format(most_tokens=most_tokens)),
-        HumanMessage("\n".join(map(_as_data, records))),
+        HumanMessage("\n".join(map(as_data, records))),
     ]
     # The summary is no message of the agent's: its tokens stay out of the graph's stream.
     config: RunnableConfig = {"tags": [TAG_NOSTREAM], "run_name": "recall_compaction"}
@@ -232,7 +250,7 @@ def summarize(
     return Call(lambda: check(model.invoke(request, config)), acall, limit)
 
 
-def _as_data(record: Mapping[str, str]) -> str:
+def as_data(record: Mapping[str, str]) -> str:
     """JSON in which a text cannot show a bracket, a tag or anything invisible."""
 
     def escape(char: str) -> str:
@@ -247,26 +265,29 @@ def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> R
     """What the state keeps of a recall, but for the tokens that its block uses."""
     recall = drafted.recall
     scores = {scored.memory.id: scored for scored in recall.chosen}
-    memories = [
-        ShownMemory(
-            handle=entry.handle,
-            namespace=list(entry.memory.namespace),
-            key=entry.memory.key,
-            source=entry.memory.source,
-            score=round(scores[entry.memory.id].score, 6),
-            relevance=round(scores[entry.memory.id].signals.relevance, 6),
-            digest=digest(entry.memory.text),
-            notes=[note for note in entry.notes if note != SHORTENED],
-            room=drafted.rooms.get(entry.handle),
-            spans=[[*span] for span in drafted.spans.get(entry.handle, ())],
-            verified=not entry.memory.needs_verification,
-        )
-        for entry in drafted.entries
-    ]
+    memories, profile = (
+        [
+            ShownMemory(
+                handle=entry.handle,
+                namespace=list(entry.memory.namespace),
+                key=entry.memory.key,
+                source=entry.memory.source,
+                score=round(scored.score, 6) if (scored := scores.get(entry.memory.id)) else 0.0,
+                relevance=round(scored.signals.relevance, 6) if scored else 0.0,
+                digest=digest(entry.memory.text),
+                notes=[note for note in entry.notes if note != SHORTENED],
+                room=drafted.rooms.get(entry.handle),
+                spans=[[*span] for span in drafted.spans.get(entry.handle, ())],
+                verified=not entry.memory.needs_verification,
+            )
+            for entry in entries
+        ]
+        for entries in (drafted.entries, drafted.profile)
+    )
     at = recall.trace.at.isoformat()
     # Of failed ones only the latest in a turn: an outage must not crowd out what came before it.
     rest = (cue, after, at, [shown["key"] for shown in memories]) if cue else ("failed",)
-    return RecallRecord(
+    record = RecallRecord(
         id=digest(repr((call.thread_id, call.turn, *rest))),
         turn=call.turn,
         cue=cue,
@@ -281,6 +302,9 @@ def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> R
         block_tokens=0,
         gone=[],
     )
+    if profile:
+        record["profile"] = profile
+    return record
 
 
 def pack(whole: Sequence[int], least: Sequence[int], budget: int) -> dict[int, int]:

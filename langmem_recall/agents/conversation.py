@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langmem_recall.agents.placement import message_keys
 from langmem_recall.agents.turn import RecallRecord, artifact_of, digest, memories_in
 from langmem_recall.cue import latest_human, texts_of, words_of
-from langmem_recall.memory.attribution import MOST, MOST_OUTPUT, is_carried, source_of
+from langmem_recall.memory.attribution import MOST, MOST_OUTPUT, is_carried, is_told, source_of
 from langmem_recall.memory.foreign import Parts, parts_of
 from langmem_recall.types import TRUST, MemoryId, Namespace, Source
 
@@ -56,6 +56,49 @@ class Conversation:
         same = (shown for shown in memories_in(self.records) if shown["digest"] == digest(text))
         others += [_source(shown["source"]) for shown in same]
         return min(("recalled", *others), key=TRUST.__getitem__) if others else source
+
+    def attributed(self, text: str, quote: str) -> tuple[Source, bool]:
+        """Who said a text, by the words quoted for it; and whether they are the user's own.
+
+        A quote that no message has makes it an inference. Without a quote the content tells.
+        """
+        place = self._place_of(quote)
+        if place is None:
+            source = self.source_of(text)
+            if source == "user_stated" and quote.strip():
+                source = "agent_inferred"
+            is_doubtful = source == "agent_inferred" and self.saw_untrusted()
+            return ("external" if is_doubtful else source), source == "user_stated"
+        later = self.messages[place + 1 :]
+        following = (at for at, said in enumerate(later) if latest_human([said]) is not None)
+        end = place + 1 + next(following, len(later))
+        turn = Conversation(self.messages[:end], self.records, self.trusted)
+        message = self.messages[place]
+        if latest_human([message]) is not None:
+            is_own = _plain(quote) in _plain(_parts(message).own)
+            return (turn.source_of(text) if is_own else "external"), is_own
+        if isinstance(message, ToolMessage):
+            if turn._foreign_results([message]):
+                return "external", False
+            return ("tool_verified" if is_told(text, [quote]) else "agent_inferred"), False
+        return ("external" if turn.is_untrusted else "agent_inferred"), False
+
+    def saw_untrusted(self) -> bool:
+        """Whether any turn of the conversation has seen words of an untrusted source."""
+        starts = [at for at, said in enumerate(self.messages) if latest_human([said]) is not None]
+        ends = [*starts[1:], len(self.messages)]
+        turns = (Conversation(self.messages[:end], self.records, self.trusted) for end in ends)
+        return any(turn.is_untrusted for turn in turns)
+
+    def _place_of(self, quote: str) -> int | None:
+        """The latest message that has these words; the user's own before all others."""
+        words = _plain(quote)
+        if not words:
+            return None
+        holding = [at for at, said in enumerate(self.messages) if words in _plain(words_of(said))]
+        humans = [at for at in holding if latest_human([self.messages[at]]) is not None]
+        own = [at for at in humans if words in _plain(_parts(self.messages[at]).own)]
+        return next(reversed(own or humans or holding), None)
 
     def memory_named(self, name: str, home: Namespace) -> MemoryId:
         """The memory, at or below `home`, that the model was shown under a key or a handle."""
@@ -133,6 +176,10 @@ def _has_server_results(message: BaseMessage) -> bool:
         return False
     kinds = {str(block.get("type")) for block in message.content if isinstance(block, dict)}
     return any(kind.endswith(("_result", "_call", "_output")) for kind in kinds - _OWN_BLOCKS)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).strip(" .!?\"'")
 
 
 def _source(found: Any) -> Source:

@@ -60,7 +60,7 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         feedback: Count a memory that an answer cites as [m1] as useful.
         keep_citations: Leave the citations in the answer.
         **options: See `langmem_recall.agents.options.Options`: store, policy, cue, placement,
-            replay, budget, summarizer, renderer, count, secret, deadline, queue,
+            profile, replay, budget, summarizer, renderer, count, secret, deadline, queue,
             first_load, summarizer_limit, on_error.
     """
 

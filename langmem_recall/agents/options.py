@@ -20,6 +20,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages.utils import count_tokens_approximately
 from langgraph.store.base import BaseStore
 
+from langmem_recall.agents.learning.profile import Profile
 from langmem_recall.agents.placement import Placement
 from langmem_recall.cue import build_cue
 from langmem_recall.deadline import Deadline
@@ -89,6 +90,8 @@ class Options:
         policy: How to rank; the store's own policy when absent.
         cue: Reads what is going on from the state.
         placement: Where the block stands among the messages.
+        profile: Begin each thread with a small profile; without one only a cue about the user or
+            the work as a whole ("where were we?") gets it.
         replay: Show the blocks of past turns in their old place again, so that the messages before
             the turn stay as they were and the provider's prompt cache holds; where the budget has
             no room for them the oldest give way, several at once.
@@ -112,6 +115,7 @@ class Options:
     policy: RecallPolicy | None = None
     cue: CueBuilder = build_cue
     placement: Placement = "before_turn"
+    profile: Profile | None = None
     replay: bool = True
     budget: int | float | None = None
     summarizer: BaseChatModel | None = None
@@ -136,6 +140,10 @@ class Options:
                 f"policy must be a RecallPolicy, got {self.policy!r:.80}. "
                 "Use RecallPolicy.default() or load one with RecallPolicy.load(path)."
             )
+        if self.profile is not None and not isinstance(self.profile, Profile):
+            raise ConfigurationError(
+                f"profile must be a Profile, got {self.profile!r:.80}. Write Profile(share=0.25)."
+            )
         if not callable(self.cue):
             raise ConfigurationError(
                 f"cue must be a function of the state, got {self.cue!r:.80}. Use build_cue."
@@ -150,6 +158,7 @@ class RecallOptions(TypedDict, total=False):
     policy: RecallPolicy | None
     cue: CueBuilder
     placement: Placement
+    profile: Profile | None
     replay: bool
     budget: int | float | None
     summarizer: BaseChatModel | None

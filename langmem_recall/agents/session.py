@@ -20,12 +20,19 @@ from langmem_recall.agents.block import (
     MESSAGE_TOKENS,
     Draft,
     draft,
+    draft_profile,
     line_again,
     line_cost,
     record_of,
     summary_call,
     with_homes,
     with_summary,
+)
+from langmem_recall.agents.learning.profile import (
+    MOST_LISTED,
+    Profile,
+    asks_for_all,
+    profile_of,
 )
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, count_tokens, off_loop, store_call
@@ -43,7 +50,7 @@ from langmem_recall.agents.turn import (
     shown_id,
     shown_within,
 )
-from langmem_recall.cue import build_cue, human_words, words_of
+from langmem_recall.cue import build_cue, human_words, latest_human, words_of
 from langmem_recall.deadline import Breaker, Crowded, Deadline, Pending, TooLate, limited
 from langmem_recall.errors import (
     ConfigurationError,
@@ -52,6 +59,7 @@ from langmem_recall.errors import (
     PolicyError,
     described,
 )
+from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.effects import CALLS, Call, arun, run
 from langmem_recall.observe.show import recall_id
 from langmem_recall.policy import RecallPolicy
@@ -259,6 +267,7 @@ class Session:
                 recall = yield store_call(call.store, "recall", call.namespaces, cue, **knobs)
                 progress = limited()
                 call.late = progress.late if progress else []
+                call.profile = yield from self._profile(call, cue, recall)
             return recall
 
         fault, recall = None, None
@@ -285,17 +294,36 @@ class Session:
             raise fault
         return recall
 
+    def _profile(
+        self, call: ModelCall, cue: Cue, recall: Recall
+    ) -> Generator[Call, Any, list[Memory]]:
+        """What the turn begins with: where the thread does, or where the cue asks for all of it."""
+        is_first = latest_human(call.messages[: max(call.index, 0)]) is None
+        begins = self.options.profile is not None and is_first and not call.shown
+        if not begins and not asks_for_all(cue.words):
+            return []
+        listed = list[Memory]()
+        for namespace in call.namespaces:
+            read = partial(call.store.search, namespace, limit=MOST_LISTED)
+            found = yield Call(read, partial(call.store.asearch, namespace, limit=MOST_LISTED))
+            listed += map(memory_of, found)
+        most = (self.options.profile or Profile()).most
+        in_view = {*map(shown_id, memories_in(call.shown)), *(one.id for one in recall.memories)}
+        rest = [memory for memory in listed if memory.id not in in_view]
+        return profile_of(rest, recall.trace.at, most)
+
     def _rerender(
         self, call: ModelCall, record: RecallRecord, found: Mapping[MemoryId, Memory | None]
     ) -> Block:
         """A block of an earlier call, without what has changed since or is gone."""
+        shown_then = memories_in([record])
         standing = [
             (shown, memory)
-            for shown in record["memories"]
+            for shown in shown_then
             if (memory := found[shown_id(shown)]) is not None and is_unchanged(shown, memory)
         ]
         first = self._blocks.get((record["id"], record["turn"]))
-        if first is not None and len(standing) == len(record["memories"]):
+        if first is not None and len(standing) == len(shown_then):
             return first
         at, shared = datetime.fromisoformat(record["at"]), len(call.namespaces) > 1
         cost = line_cost(self.options.count, at, shared)
@@ -311,10 +339,14 @@ class Session:
         options = self.options
         numbers = [int(shown["handle"][1:]) for shown in memories_in(call.records)]
         first, said = max(numbers, default=0) + 1, latest(human_words(call.messages))
+        share = (options.profile or Profile()).share
+        cost = line_cost(options.count, recall.trace.at, len(call.namespaces) > 1)
+        profile = draft_profile(call.profile, first, int(call.budget * share), cost)
+        first, taken_by_profile = first + len(profile), sum(map(cost, profile))
 
         def drafting(recall: Recall, shown: Sequence[RecallRecord]) -> Call:
             taken = sum(record.get("block_tokens", record["tokens"]) for record in shown)
-            room = call.budget - taken
+            room = call.budget - taken - taken_by_profile
             return self._timed(
                 self._renders_itself, draft, recall, first, room, options.count, said
             )
@@ -337,6 +369,7 @@ class Session:
                     raise
                 late = (f"memories of past blocks were not recalled again ({described(fault)})",)
         after = last_tool_result(call.messages, call.index)
+        drafted = drafted._replace(profile=tuple(profile))
         record, trace = record_of(call, cue_digest, after, drafted), drafted.recall.trace
         entries, degraded = drafted.entries, trace.degraded + late
         if drafted.rooms and options.summarizer is not None:
@@ -352,14 +385,19 @@ class Session:
             degraded += (f"dropped entries of recalls that cannot be read: {call.damaged}",)
 
         def render() -> Block:
-            memories = [entry.memory for entry in drafted.entries]
-            return self._render(call, record, entries, memories)
+            memories = [entry.memory for entry in (*profile, *drafted.entries)]
+            return self._render(call, record, [*profile, *entries], memories)
 
         block: Block = yield self._timed(self._renders_itself, render)
         _put(self._blocks, (record["id"], call.turn), block)
         record["degraded"], record["gone"] = list(degraded), [old["id"] for old in gone]
         record["block_tokens"] = block.tokens + MESSAGE_TOKENS if block.text else 0
-        trace = replace(trace, degraded=degraded, block=block.text)
+        trace = replace(
+            trace,
+            degraded=degraded,
+            block=block.text,
+            profile=tuple(entry.memory.id for entry in profile),
+        )
         if call.thread_id is not None or (call.index >= 0 and call.messages[call.index].id):
             here = call.at(call.turn)
             _put(self._unsaved_records, here, [*self._unsaved_records.get(here, ()), record])

@@ -284,6 +284,8 @@ def _remember(
         "tags": None if call.task is None else (call.task,),
         "salience": None if importance is None else importance / 10,
         "asked_as": phrasings or None,
+        # Where the store has no policy of its own, what a model asks to remember is stored.
+        "observation": call.store.write_policy and _observation(source, kind),
     }
     known: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     memory = yield call.ask("remember", call.namespaces[0], text, **known)
@@ -291,6 +293,14 @@ def _remember(
     if memory.status == "quarantined":
         return f"kept aside as {label}: quarantined, not recalled until a person approves it"
     return f"remembered as {label}{left_out}"
+
+
+def _observation(source: Source, kind: Kind) -> str:
+    """What a write policy calls that which a model asks to remember."""
+    if source == "user_stated":
+        return "user_stated_preference"
+    is_lesson = kind in ("procedural", "reflection") and source == "agent_inferred"
+    return "task_completion_strategy" if is_lesson else "speculative_inference"
 
 
 def _trusted_phrasings(source: Source, asked_as: list[str]) -> tuple[list[str], str]:

@@ -25,7 +25,8 @@ from langmem_recall.types import TRUST, VERIFIED_TRUST, Cue, Memory, MemoryId, N
 DENIED = "the user has said otherwise in this conversation which wins"
 CONTRADICTED = "older than {} which may contradict it"
 """The notes that a label may have."""
-_NOTE = f"^(?:{DENIED}|{CONTRADICTED.format('m[1-9][0-9]*')})$"
+PROFILE = "part of the profile"
+_NOTE = f"^(?:{PROFILE}|{DENIED}|{CONTRADICTED.format('m[1-9][0-9]*')})$"
 
 MOST_RECORDS = 200
 """Records a state keeps; older ones belong to turns that no model sees any more."""
@@ -73,6 +74,8 @@ class RecallRecord(TypedDict):
     degraded: list[str]
     block_tokens: NotRequired[int]
     """Tokens of its own block, with the message around it; all of `tokens` when absent."""
+    profile: NotRequired[list[ShownMemory]]
+    """Memories that the turn began with, whatever its cue: no part of what was recalled."""
     gone: NotRequired[list[str]]
     """Ids of records whose blocks gave way to this one's."""
 
@@ -192,6 +195,8 @@ class ModelCall:
         # A model with a smaller window than the one before it sees fewer of them.
         self.shown = shown_within(in_view, 0, self.budget, self.turn)
         """Those whose blocks the model sees."""
+        self.profile: list[Memory] = []
+        """Memories that the turn begins with, whatever its cue."""
         self.gave_way = len(in_view) - len(self.shown)
         """How many blocks this call's budget has no room for."""
 
@@ -201,7 +206,7 @@ class ModelCall:
 
     def _is_within(self, record: RecallRecord) -> bool:
         """Whether all that was shown lies at or below the namespaces of this run."""
-        homes = [tuple(shown["namespace"]) for shown in record["memories"]]
+        homes = [tuple(shown["namespace"]) for shown in memories_in([record])]
         return all(any(home[: len(space)] == space for space in self.namespaces) for home in homes)
 
 
@@ -231,8 +236,10 @@ def digest(text: str) -> str:
 
 
 def memories_in(records: Iterable[RecallRecord]) -> list[ShownMemory]:
-    """All memories that these records show."""
-    return [shown for record in records for shown in record["memories"]]
+    """All memories that these records show, those of a profile included."""
+    return [
+        shown for record in records for shown in (*record.get("profile", ()), *record["memories"])
+    ]
 
 
 def shown_id(shown: ShownMemory) -> MemoryId:

@@ -49,8 +49,9 @@ def sweep_command(
         str,
         typer.Option(
             metavar="STEP,STEP",
-            help="expire: remove what is past its end. decay: take 0.05 off the confidence of "
-            "unconfirmed inferences. merge: make one of near-duplicates.",
+            help="expire: remove what is past its end, but the user's own words. decay: remove "
+            "unconfirmed inferences that have faded and are not in use. merge: make one of "
+            "near-duplicates.",
         ),
     ] = ",".join(STEPS),
     cold_after: Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import IO, Annotated, cast
+from typing import IO, Annotated, Any, cast
 
 import typer
 
@@ -67,23 +67,51 @@ def import_command(
         bool,
         typer.Option("--judge-anew", help="Take no decisions and approvals over from the file."),
     ] = False,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FORM",
+            help="The file is another system's: mem0 (its export), or records (JSON or JSON lines "
+            "with a text in a field such as text, content or fact).",
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Where records of --from go, as memories/{user_id}; variables are their fields.",
+        ),
+    ] = None,
+    vouched_by: Annotated[
+        str, typer.Option("--source", help="Source of records of --from that tell none.")
+    ] = "unknown",
     as_json: AsJson = False,
 ) -> None:
     """Read memories from JSON lines; one of the same namespace and key is replaced.
 
     A line that cannot be read stops the import before anything is stored. Texts without vectors are
-    embedded.
+    embedded. What comes from another system is judged by the guard like any text.
     """
     from langmem_recall.stores.backend import backend_of
+    from langmem_recall.stores.takeover import converted
     from langmem_recall.stores.transfer import import_jsonl
 
+    if (form is None) != (namespace is None):
+        raise InputError("--from and --namespace go together: -n memories/{user_id}.")
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{source} cannot be read: {error}. Pass what export wrote.") from error
     embedder = load_embedder(embeddings)
     with open_store(store, embedder, create) as opened, progress("importing") as tick:
-        lines = cast(IO[str], iter(text.split("\n")))
+        found = iter(text.split("\n"))
+        if form is not None and namespace is not None:
+            # All of them before the store is touched.
+            labels = namespace.split("/")
+            found = iter([*converted(text, cast(Any, form), labels, cast(Any, vouched_by))])
+        lines = cast(IO[str], found)
         count = import_jsonl(opened, lines, decisions=not judge_anew, progress=tick)
         if not backend_of(opened).takes_vectors:
             own_times = "This store keeps its own times of creation"

@@ -209,9 +209,7 @@ class Reader:
         def choose() -> tuple[list[Scored], list[Drop], list[tuple[int, int]]]:
             chosen, dropped = select(ranked, policy, likeness, view)
             chosen = [_found_as_asked(scored, cue.words) for scored in chosen]
-            ids = [scored.memory.id for scored in chosen]
-            alike = likeness(ids).tolist() if len(ids) > 1 else []
-            return chosen, dropped, conflicts([scored.memory for scored in chosen], alike)
+            return chosen, dropped, conflicts([scored.memory for scored in chosen])
 
         # A conversation may be long, and is read for what the model sees already.
         chosen, dropped, conflicting = choose() if view is None else (yield Call(choose))
@@ -426,11 +424,15 @@ class Reader:
         """Candidates as they stand: what the guard bars without its words, the rest in force."""
         memories = [candidate.memory for candidate in candidates]
         is_plain = not any(candidate.standing for candidate in candidates)
-        is_plain = is_plain and not any(memory.status == "quarantined" for memory in memories)
+        is_plain = is_plain and not any(
+            memory.status == "quarantined" or memory.derived_from for memory in memories
+        )
         if is_plain and not (yield from self._barred(memories)):
             return list(candidates)
         known = {memory.id: memory for memory in memories}
         blockers = {one for candidate in candidates for one in candidate.blockers}
+        for memory in memories:
+            blockers |= {(memory.namespace, parent) for parent in memory.derived_from}
         if unknown := sorted(blockers - known.keys()):
             known |= yield from memories_at(unknown)
         barred = yield from self._barred(known.values())
@@ -547,8 +549,22 @@ def _judged(
             candidate = candidate._replace(memory=hidden)
         elif candidate.standing and not any(blocks(one, memory) for one in candidate.blockers):
             candidate = candidate._replace(standing=None, blockers=())
+        if candidate.standing is None and (parent := _corrected_parent(memory, memories)):
+            reason = f"derived from {parent}, which was corrected since"
+            candidate = candidate._replace(standing=reason, blockers=())
         judged.append(candidate)
     return judged
+
+
+def _corrected_parent(memory: Memory, known: Mapping[MemoryId, Memory]) -> str | None:
+    """The memory that this one was derived from and that has another text since, or None."""
+    for key in memory.derived_from:
+        parent = known.get((memory.namespace, key))
+        is_known = parent is not None and parent.status == "active" and parent.supersedes
+        # NaN compares with nothing: without times it is not known which came first.
+        if is_known and parent is not None and parent.written_ts > memory.written_ts:
+            return key
+    return None
 
 
 def _found_as_asked(scored: Scored, words: str) -> Scored:

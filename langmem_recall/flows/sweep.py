@@ -25,6 +25,7 @@ from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.signals import RECENCY, STRENGTH, signal_table
 from langmem_recall.types import (
     SIDECAR_ROOT,
+    USERS_OWN,
     Candidate,
     Evidence,
     Memory,
@@ -110,14 +111,21 @@ class Sweeper:
             if memories[barred].status == "active":
                 memories[barred] = replace(memories[barred], status="quarantined")
         plan = SweepPlan(memories)
-        _age(plan, request, policy, now)
+        usages: dict[MemoryId, Usage] = {}
+
+        def read_usages() -> Plan[None]:
+            if not usages and memories:
+                at = now.timestamp()
+                found = yield from self._ledger.usages(request.namespace, [*memories], at, 0.0)
+                usages.update(zip(memories, found, strict=True))
+
+        if any(one.confidence_at(now) < rules.LEAST_CONFIDENCE for one in memories.values()):
+            yield from read_usages()
+        _age(plan, request, policy, now, usages)
         if "merge" in request.steps and self._merge_similarity <= 1:
             yield from self._merge(plan, request.namespace, now)
-        usages: dict[MemoryId, Usage] = {}
         if request.cold_after is not None or (request.apply and plan.heirs):
-            ids, at = list(memories), now.timestamp()
-            found = yield from self._ledger.usages(request.namespace, ids, at, 0.0)
-            usages = dict(zip(ids, found, strict=True))
+            yield from read_usages()
         if request.cold_after is not None:
             plan.rows += _cold(plan.left(), usages, request.cold_after, policy, now)
         if request.apply:
@@ -227,7 +235,13 @@ class Sweeper:
             return False
 
 
-def _age(plan: SweepPlan, request: SweepRequest, policy: RecallPolicy, now: datetime) -> None:
+def _age(
+    plan: SweepPlan,
+    request: SweepRequest,
+    policy: RecallPolicy,
+    now: datetime,
+    usages: Mapping[MemoryId, Usage],
+) -> None:
     """What time alone decides: history that is old, memories past their end, inferences fading."""
     before = request.purge_history_before
     if before is not None and before.tzinfo is None:
@@ -238,17 +252,31 @@ def _age(plan: SweepPlan, request: SweepRequest, policy: RecallPolicy, now: date
         elif memory.status == "superseded":
             continue
         elif "expire" in request.steps and (reason := rules.expiry(memory, now)):
-            plan.remove(Row("expire", memory.id, reason))
-        elif "decay" in request.steps:
-            left = rules.faded_confidence(memory, policy.durable_kinds)
-            if left is None:
-                continue
-            reason = f"unconfirmed inference: confidence {memory.confidence:.2f} -> {left:.2f}"
-            if left < rules.LEAST_CONFIDENCE:
-                plan.remove(Row("remove", memory.id, f"{reason}, below {rules.LEAST_CONFIDENCE:g}"))
+            if memory.source in USERS_OWN:
+                plan.rows.append(Row("propose", memory.id, f"{reason}; {rules.USERS_WORDS}"))
             else:
-                plan.rows.append(Row("decay", memory.id, reason))
-                plan.change(memory, {"confidence": left})
+                plan.remove(Row("expire", memory.id, reason))
+        elif "decay" in request.steps:
+            _fade(plan, memory, policy, now, usages.get(memory.id, Usage()))
+
+
+def _fade(
+    plan: SweepPlan, memory: Memory, policy: RecallPolicy, now: datetime, usage: Usage
+) -> None:
+    """What time has left of an inference, and whether that is too little for one not in use."""
+    left = rules.faded_confidence(memory, policy.durable_kinds, now)
+    if left is None:
+        return
+    reason = f"unconfirmed inference: confidence {memory.confidence:.2f} -> {left:.2f}"
+    last = -math.inf if usage.last_used is None else usage.last_used
+    # What an answer has rested on is a fact to somebody, however long ago.
+    is_in_use = usage.merit > 0 or now.timestamp() - last <= policy.half_life_hours * 3_600
+    if left >= rules.LEAST_CONFIDENCE:
+        plan.rows.append(Row("decay", memory.id, reason))
+    elif is_in_use:
+        plan.rows.append(Row("decay", memory.id, f"{reason}; in use"))
+    else:
+        plan.remove(Row("remove", memory.id, f"{reason}, below {rules.LEAST_CONFIDENCE:g}"))
 
 
 def _cold(

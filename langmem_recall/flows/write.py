@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,8 +27,8 @@ from langmem_recall.flows.quarantine import (
     words_beside,
 )
 from langmem_recall.guard.judge import Verdict
-from langmem_recall.memory.conflicts import is_same
-from langmem_recall.memory.upkeep import is_in_force, restated
+from langmem_recall.memory.conflicts import conflicts, is_same
+from langmem_recall.memory.upkeep import CONTRADICTED, is_in_force, restated
 from langmem_recall.memory.value import (
     LONGEST_TEXT,
     MEMORY_FIELDS,
@@ -45,6 +45,7 @@ from langmem_recall.memory.value import (
 from langmem_recall.types import (
     PHRASING_SOURCES,
     TRUST,
+    USERS_OWN,
     Memory,
     MemoryId,
     Namespace,
@@ -79,21 +80,25 @@ class Writing:
     """How a `RecallStore` writes.
 
     Args:
-        write_policy: What `remember` stores when it is told the kind of observation.
+        write_policy: What `remember` stores when it is told the kind of observation, and `learn`;
+            the default one when absent. Where one is given the `remember` tool obeys it too.
         merge_similarity: How alike a text under a generated key must be to a memory to reinforce
             it instead of being stored, if names, numbers and negation agree; 2: never.
         summarizer: A chat model that condenses external text before it is stored.
         max_text: Characters that a memory may have.
+        default_source: The source of what is stored without one, as by langmem's tools and
+            managers; it is written into the value.
     """
 
-    write_policy: WritePolicy = field(default_factory=WritePolicy)
+    write_policy: WritePolicy | None = None
     merge_similarity: float = 0.95
     summarizer: Any = None
     max_text: int = LONGEST_TEXT
+    default_source: Source | None = None
 
     def __post_init__(self) -> None:
         policy, share, model = self.write_policy, self.merge_similarity, self.summarizer
-        if not isinstance(policy, WritePolicy):
+        if policy is not None and not isinstance(policy, WritePolicy):
             raise ConfigurationError(f"write_policy must be a WritePolicy, got {policy!r:.80}.")
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 2:
             raise ConfigurationError(
@@ -102,6 +107,11 @@ class Writing:
             )
         if isinstance(self.max_text, bool) or not isinstance(self.max_text, int):
             raise ConfigurationError(f"max_text must be a whole number, got {self.max_text!r:.80}.")
+        if self.default_source not in (None, *TRUST):
+            known = ", ".join(TRUST)
+            raise ConfigurationError(
+                f"default_source must be one of {known}, got {self.default_source!r:.80}."
+            )
         if model is not None and not hasattr(model, "invoke"):
             raise ConfigurationError(f"summarizer must be a chat model, got {model!r:.80}.")
 
@@ -189,6 +199,15 @@ class Writer:
         if verdict.action != "allow":
             raise RejectedError(searched_text(phrased), verdict.reasons)
         return (yield from self._revise(current, {"asked_as": phrased.asked_as}))
+
+    def confirm_all(self, namespace: Namespace, keys: Sequence[str]) -> Plan[list[Memory]]:
+        """Vouch for several memories; for none where one of them is not there."""
+        for key in keys:
+            yield from self._required(namespace, key)
+        confirmed = list[Memory]()
+        for key in dict.fromkeys(keys):
+            confirmed.append((yield from self.confirm(namespace, key)))
+        return confirmed
 
     def confirm(self, namespace: Namespace, key: str) -> Plan[Memory]:
         """Vouch for a memory, or for what was proposed to change in one."""
@@ -303,6 +322,18 @@ class Writer:
         # Whatever else a value claims to supersede is a memory in its own right.
         gone = [memory.id for memory in chain if memory.key in own or memory.status != "active"]
         yield from self._keeper.remove(gone)
+        keys = {forgotten for _, forgotten in gone}
+        items = yield from listing(namespace)
+        derived = [
+            memory
+            for memory in map(memory_of, items)
+            if memory.status == "active"
+            and memory.namespace == namespace
+            and memory.source not in USERS_OWN
+            and not keys.isdisjoint(memory.derived_from)
+        ]
+        # What rested on it alone has lost its ground; what the user said stands by itself.
+        yield from self._keeper.put([_as_history(memory, self._clock()) for memory in derived])
         return True
 
     def history(self, namespace: Namespace, key: str) -> Plan[list[Memory]]:
@@ -339,6 +370,8 @@ class Writer:
             )
         given = {name: field for name, field in fields.items() if field is not None}
         given.setdefault("written_at", now)
+        if self._knobs.default_source is not None:
+            given.setdefault("source", self._knobs.default_source)
         name = key or uuid.uuid4().hex
         memory = new_memory(namespace, name, text, max_text=self._knobs.max_text, **given)
         if memory.key in memory.supersedes:
@@ -349,7 +382,8 @@ class Writer:
         self, memory: Memory, ttl: timedelta | None, observation: str | None, now: datetime
     ) -> datetime | None:
         """Until when a memory is valid: as the caller says, else as the write policy does."""
-        allowed = None if observation is None else self._knobs.write_policy.ttl_of(observation)
+        policy = self._knobs.write_policy or WritePolicy()
+        allowed = None if observation is None else policy.ttl_of(observation)
         if ttl is None and memory.valid_until is not None:
             return memory.valid_until
         if ttl is not None and memory.valid_until is not None:
@@ -496,11 +530,22 @@ class Writer:
         barred = yield from self._quarantine.barred(memories, now.timestamp())
         least = self._knobs.merge_similarity
         for known, likeness in usable:
-            if known.id not in barred and is_same(known, memory, likeness, least):
+            if known.id in barred:
+                continue
+            if is_same(known, memory, likeness, least):
                 self._ledger.record([known.id], now.timestamp(), refresh_floor=0.0)
                 self._nudge()
                 changes = restated(known, memory, now)
                 return (yield from self._revise(known, changes)) if changes else known
+        for known in memories:
+            # What a source as good now says otherwise is believed half as much, and still shown.
+            if (
+                known.id not in barred
+                and memory.trust >= known.authority
+                and conflicts([known, memory])
+            ):
+                halved = round(known.confidence * CONTRADICTED, 6)
+                yield from self._revise(known, {"confidence": halved})
         return None
 
     def _revise(self, memory: Memory, changes: Mapping[str, Any]) -> Plan[Memory]:

@@ -3,8 +3,8 @@
 Wrongly saying "the user stated it" lends a text full trust, wrongly saying "inferred" costs a
 little rank. So every doubt counts against: only the user's own part of a message counts, words in
 order and without gaps, no word before them, no word after them that turns their meaning.
-Paraphrases are understood in English only; in any other language a sentence is carried as it
-stands. The words are in attribution.toml.
+What is told again in other words, in other languages too, restating.py knows. The words are in
+attribution.toml.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from typing import NamedTuple
 
 from langmem_recall.memory import foreign
 from langmem_recall.memory.foreign import LONGEST, Parts, parts_of, pattern, tables
+from langmem_recall.memory.restating import restates
 from langmem_recall.types import Source
 
 MOST = 100_000
 """Characters of a thread that are taken apart, the latest messages first."""
 MOST_OUTPUT = 400_000
 """The same of what tools and memories said: what is missed here would be trusted too much."""
+MOST_RETOLD = 400
+"""Sentences of a thread, the latest, that a text may tell again in other words."""
 LONGEST_WORD = 64
 """Characters of a word; what is longer is a blob."""
 LONG_WORD = 5
@@ -86,7 +89,7 @@ def source_of(text: str, human_texts: Sequence[str | Parts], untrusted_output: b
             break
         messages.append(parts_of(message) if isinstance(message, str) else message)
         left -= len(messages[-1].own) + sum(map(len, messages[-1].foreign))
-    if is_carried(text, [message.own for message in messages]):
+    if is_told(text, [message.own for message in messages]):
         return "user_stated"
     shown = [part for message in messages for part in message.foreign]
     if untrusted_output or any(_carried_sentences(text, shown)):
@@ -98,6 +101,17 @@ def is_carried(text: str, texts: Sequence[str], most: int = MOST) -> bool:
     """Whether each sentence of a text is said, in other words at most, by one of some texts."""
     carried = _carried_sentences(text, texts, most)
     return bool(carried) and all(carried)
+
+
+def is_told(text: str, texts: Sequence[str]) -> bool:
+    """Whether each sentence of a text is said by one of some texts, or told again of it."""
+    carried = _carried_sentences(text, texts)
+    if not carried or all(carried):
+        return bool(carried)
+    said = [part for each in texts for part in _sentences(each[:LONGEST])][-MOST_RETOLD:]
+    # Split like the text of a message, so that both count the same sentences.
+    pairs = zip(_sentences(text), carried, strict=True)
+    return all(is_said or restates(pattern("user_said").sub("", it), said) for it, is_said in pairs)
 
 
 def _carried_sentences(text: str, texts: Sequence[str], left: int = MOST) -> list[bool]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Collection, Iterable, Sequence
+from difflib import SequenceMatcher
+from functools import cache, lru_cache
 from itertools import combinations
 from math import isnan
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from langmem_recall.memory.restating import read_roles
+from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Memory
 
-SAME_MATTER = 0.75
-"""Memories at least this alike speak of the same matter."""
 SHORT_WORDS = 6
 """In a text of more words one of them moves the likeness less, so more likeness is needed."""
 READ_CHARS = 10_000
@@ -26,10 +27,15 @@ _SENTENCE_ENDS = frozenset(".!?:\n")
 
 
 @cache
+def _tables() -> dict[str, Any]:
+    """What conflicts.toml holds."""
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+
+
+@cache
 def _lexicon(name: str) -> frozenset[str]:
     """The words of conflicts.toml under a name."""
-    tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-    return frozenset(tables[name].split())
+    return frozenset(_tables()[name].split())
 
 
 def same_particulars(one: str, other: str) -> bool:
@@ -55,19 +61,15 @@ def is_same(one: Memory, other: Memory, likeness: float, least: float) -> bool:
     return likeness >= needed and same_particulars(one.text, other.text)
 
 
-def conflicts(
-    memories: Sequence[Memory], likeness: Sequence[Sequence[float]]
-) -> list[tuple[int, int]]:
-    """Pairs (newer, older), by their places, that say different things about the same matter.
+def conflicts(memories: Sequence[Memory]) -> list[tuple[int, int]]:
+    """Pairs (newer, older), by their places, that say different things of the same.
 
-    Different: each has a name or a number that the other has not, or only one of them is negated.
     Two episodes are two events, so they never conflict.
     """
-    read, pairs = cache(_read), []
+    pairs, read = list[tuple[int, int]](), [_facts(memory.text) for memory in memories]
     for (i, one), (j, other) in combinations(enumerate(memories), 2):
-        is_near = likeness[i][j] >= SAME_MATTER and one.kind != "episodic"
         is_alike = (one.kind, one.speaker) == (other.kind, other.speaker)
-        if is_near and is_alike and _contradict(read(one.text), read(other.text)):
+        if is_alike and one.kind != "episodic" and _clash(read[i], read[j]):
             # An unknown time is the older one, and of equals the first is newer.
             is_newer = isnan(other.written_ts) or one.written_ts >= other.written_ts
             pairs.append((i, j) if is_newer else (j, i))
@@ -75,25 +77,135 @@ def conflicts(
 
 
 def denied(memories: Sequence[Memory], said: Sequence[str]) -> list[bool]:
-    """For each memory whether something said contradicts it, on the same matter."""
-    ignored = _lexicon("common") | _lexicon("negations")
-    stored = [_read(memory.text) for memory in memories]
-    matters = [set(reading.words) - reading.particulars - ignored for reading in stored]
-    # Most words of a matter, two at least, are about it.
-    needed = [max(2, (len(matter) + 1) // 2) for matter in matters]
-    open_places = {i for i, memory in enumerate(memories) if memory.kind != "episodic"}
-    found = [False] * len(memories)
-    for text in said:
-        for sentence in _SENTENCE.findall(text[:READ_CHARS]):
-            if sentence.rstrip().endswith("?"):
+    """For each memory whether something said states otherwise of the same."""
+    stored = [_facts(memory.text) if memory.kind != "episodic" else [] for memory in memories]
+    wanted = _beginnings(word for facts in stored for fact in facts for word in fact.words)
+    verbs = {fact.words[fact.verb] for facts in stored for fact in facts if fact.verb > 0}
+    wanted |= _beginnings(form for form, verb in _verbs().items() if verb in verbs - {BE, HAVE})
+    stated = [fact for text in said for fact in _facts(text, wanted)]
+    return [bool(facts and stated) and _clash(facts, stated) for facts in stored]
+
+
+def _beginnings(words: Iterable[str]) -> set[str]:
+    """What forms of these words begin with."""
+    return {word[:4] for word in words if len(word) > 2 and word != USER}
+
+
+# --- What a statement says of what: subject and attribute, then a value ---
+
+USER, PLACE, BE, HAVE, USE = "user", "~", "be", "have", "use"
+"""The words that others are read as: who speaks, any preposition, and three verbs."""
+MOST_FACTS = 40
+"""Clauses of a text that are compared."""
+MOST_WORDS = 40
+"""Words of a clause that is a statement."""
+_TITLE = re.compile(r"\b(?:Mrs?|Ms|Dr|Prof|St|Hr|Fr)\.\s")
+_CLAUSE = re.compile(r"(?<!\d)[,;](?!\d)|[,;](?!\d)|\s[\u2013\u2014-]+\s")
+
+
+class _Fact(NamedTuple):
+    words: tuple[str, ...]
+    verb: int
+    """Place of the verb that gives what stands before it one value; -1: it has none."""
+    is_negated: bool
+
+
+def _facts(text: str, wanted: Collection[str] | None = None) -> list[_Fact]:
+    """The statements in a text: its sentences, and the clauses of each; no questions.
+
+    Of a long conversation only sentences with a number or with a word that is `wanted`, by its
+    beginning: taking one apart takes a while.
+    """
+    found: list[_Fact] = []
+    for sentence in _SENTENCE.findall(_TITLE.sub("", text[:READ_CHARS])):
+        if sentence.rstrip().endswith("?"):
+            continue
+        if wanted is not None and not any(map(str.isdigit, sentence)):
+            begun = {word[:4] for word in _WORD.findall(sentence.casefold())}
+            if begun.isdisjoint(wanted):
                 continue
-            stated = _read(sentence)
-            words = set(stated.words)
-            for i in list(open_places):
-                if len(matters[i] & words) >= needed[i] and _contradict(stored[i], stated):
-                    open_places.remove(i)
-                    found[i] = True
+        for clause in dict.fromkeys([sentence, *_CLAUSE.split(sentence)]):
+            fact = _fact(clause) if len(found) < MOST_FACTS else None
+            if fact is not None:
+                found.append(fact)
     return found
+
+
+@lru_cache(maxsize=4_096)
+def _fact(clause: str) -> _Fact | None:
+    words, count = list[str](), 0
+    for word in read_roles(clause[:READ_CHARS]):
+        if word.role == "not" or word.text in _lexicon("ends"):
+            count += 1
+        elif word.text in _lexicon("harmless") or word.role in ("self", "ours", "owner"):
+            continue
+        elif word.text in _verbs():
+            words.append(_verbs()[word.text])
+        elif word.role in ("subject", "user", "group", "object", "first"):
+            words.append(USER)
+        elif word.role == "place" or word.text in _lexicon("phrases"):
+            words.append(PLACE)
+        elif word.role != "free":
+            words.append(word.text if word.is_fixed else (tokens(word.text) or [word.text])[0])
+    if not 1 < len(words) <= MOST_WORDS:
+        return None
+    singles = (place for place, word in enumerate(words) if word in _singles() and place)
+    # Two denials affirm.
+    return _Fact(tuple(words), next(singles, -1), count % 2 == 1)
+
+
+@cache
+def _singles() -> frozenset[str]:
+    return frozenset(_tables()["verbs"])
+
+
+@cache
+def _verbs() -> dict[str, str]:
+    """Forms of verbs by which a thing has one value at a time, and the verb of each."""
+    return {form: verb for verb, forms in _tables()["verbs"].items() for form in forms.split()}
+
+
+@cache
+def _many() -> frozenset[str]:
+    return frozenset(tokens(_tables()["many"]))
+
+
+def _clash(ours: Sequence[_Fact], theirs: Sequence[_Fact]) -> bool:
+    """Whether two texts give the same attribute of the same subject another value."""
+    return any(_differ(one, other) for one in ours for other in theirs)
+
+
+def _differ(one: _Fact, other: _Fact) -> bool:
+    if one.is_negated != other.is_negated:
+        denial, claim = (one, other) if one.is_negated else (other, one)
+        # "Does not like tea" denies nothing of coffee.
+        is_about_it = denial.words[0] == claim.words[0]
+        return is_about_it and {*denial.words} - {PLACE} <= {*claim.words}
+    if one.is_negated or one.verb < 1 or one.words[: one.verb + 1] != other.words[: one.verb + 1]:
+        return False
+    matched = SequenceMatcher(None, one.words, other.words, autojunk=False).get_opcodes()
+    changed = [code for code in matched if code[0] == "replace"]
+    if len(changed) != 1 or matched[0][0] != "equal" or matched[1] is not changed[0]:
+        return False
+    _, start, stop, other_start, other_stop = changed[0]
+    values = one.words[start:stop], other.words[other_start:other_stop]
+    # Another preposition in both is another attribute: tea in the morning, coffee after lunch.
+    if all(PLACE in value[1:] for value in values) or start <= one.verb:
+        return False
+    are_numbers = all(any(map(str.isdigit, value[0])) for value in values)
+    verb, subject = one.words[one.verb], one.words[: one.verb]
+    if verb == HAVE:
+        return are_numbers
+    if verb == USE:
+        return matched[-1][0] == "equal"
+    if not _many().isdisjoint(one.words[one.verb + 1 : start]):
+        return False
+    # A person is many things, of one age and in one place.
+    is_in_place = one.words[one.verb + 1 : start] == (PLACE,)
+    return verb != BE or subject != (USER,) or are_numbers or is_in_place
+
+
+# --- Names, numbers and negation, for telling whether two texts say the same ---
 
 
 class _Reading(NamedTuple):
@@ -119,9 +231,3 @@ def _read(text: str, heads: bool = False) -> _Reading:
     denials = [word for word in words if word in negations or word.endswith(("n't", "n\u2019t"))]
     # Two denials affirm.
     return _Reading(words, len(denials) % 2 == 1, frozenset(particulars) - _lexicon("common"))
-
-
-def _contradict(one: _Reading, other: _Reading) -> bool:
-    if one.is_negated != other.is_negated:
-        return True
-    return bool(one.particulars.difference(other.words) and other.particulars.difference(one.words))

@@ -72,6 +72,13 @@ def restated(stored: Memory, said: Memory, now: datetime) -> dict[str, Any]:
     # The default says nothing of how much it matters.
     said_salience = said.salience if said.salience > DEFAULT_SALIENCE else 0.0
     changes: dict[str, Any] = {"salience": max(stored.salience, said_salience)}
+    is_independent = None not in (stored.thread_id, said.thread_id) and (
+        stored.thread_id != said.thread_id
+    )
+    if said.source == stored.source == "agent_inferred" and is_independent:
+        # Each of two was sure by itself; half of the second one counts, as both read one user.
+        both = 1 - (1 - stored.confidence) * (1 - said.confidence / 2)
+        changes["confidence"] = max(stored.confidence, min(round(both, 2), MOST_BY_REPETITION))
     if said.trust >= VERIFIED_TRUST:
         changes["confirmed_at"] = now
         changes["confidence"] = max(stored.confidence, said.confidence)
@@ -102,15 +109,18 @@ def union(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
 # --- Sweeps: which memories expire, fade, merge, lie idle, or are old history ---
 
 Step = Literal["expire", "decay", "merge"]
-Action = Literal["expire", "decay", "merge", "remove", "cold", "purge", "index"]
+Action = Literal["expire", "decay", "merge", "remove", "propose", "cold", "purge", "index"]
 
 STEPS: tuple[Step, ...] = get_args(Step)
 REMOVALS: tuple[Action, ...] = ("expire", "merge", "remove", "purge")
 """Actions after which a memory is gone."""
-FADE = 0.05
-"""Confidence that an unconfirmed inference loses in a pass."""
 LEAST_CONFIDENCE = 0.3
-"""An unconfirmed inference below it is removed."""
+"""An unconfirmed inference below it is removed, unless it is in use."""
+USERS_WORDS = "the user's own words stay until a person forgets them"
+CONTRADICTED = 0.5
+"""What a contradiction leaves of a confidence."""
+MOST_BY_REPETITION = 0.75
+"""Confidence that independent inferences of the same may reach: no more than a doubt less."""
 
 
 class Row(NamedTuple):
@@ -193,13 +203,11 @@ def expiry(memory: Memory, now: datetime) -> str | None:
     return f"valid until {end:%Y-%m-%d %H:%M}" if end is not None and now >= end else None
 
 
-def faded_confidence(memory: Memory, durable_kinds: Collection[str]) -> float | None:
-    """The confidence that a pass leaves of an unconfirmed inference; None for all else."""
-    is_inference = memory.source == "agent_inferred" and memory.confirmed_at is None
-    if not is_inference or _is_exempt(memory, durable_kinds):
-        return None
-    # Rounded, because fourteen times 0.05 off 1.0 is not 0.3 in floats.
-    return max(round(memory.confidence - FADE, 6), 0.0)
+def faded_confidence(memory: Memory, durable_kinds: Collection[str], now: datetime) -> float | None:
+    """The confidence that time has left of an unconfirmed inference; None for all else."""
+    left = memory.confidence_at(now)
+    has_faded = left < memory.confidence and not _is_exempt(memory, durable_kinds)
+    return left if has_faded else None
 
 
 def _is_exempt(memory: Memory, durable_kinds: Collection[str]) -> bool:

@@ -19,6 +19,7 @@ from langmem_recall.types import (
     KINDS,
     PHRASING_SOURCES,
     STATUSES,
+    TRUST,
     Memory,
     Namespace,
     Source,
@@ -81,6 +82,8 @@ def read_memory(
         # Others give the importance as a whole number from 1 to 10.
         is_rating = _is_whole(importance, 11) and importance >= 1
         fields["salience"] = _share(DEFAULT_SALIENCE, importance / 10 if is_rating else importance)
+    if fields["confidence"] is None:
+        fields["confidence"] = TRUST[fields["source"]]
     if fields["source"] not in PHRASING_SOURCES or content_of(value) is value:
         fields["asked_as"] = ()
     declared, created = fields["written_at"], aware(created_at)
@@ -351,6 +354,7 @@ def new_memory(
             f"{given.get('source', 'unknown')}. Pass source= as one of "
             f"{', '.join(sorted(PHRASING_SOURCES))}, or leave asked_as out."
         )
+    given.setdefault("confidence", TRUST[given.get("source", "unknown")])
     start, end = given.get("valid_from"), given.get("valid_until")
     if start and end and start >= end:
         raise InputError(f"valid_from {start} must lie before valid_until {end}.")
@@ -435,7 +439,7 @@ def _choice(allowed: tuple[Any, ...], default: Any, field: Any) -> Any:
     return field if field in allowed else default
 
 
-def _share(default: float, field: Any) -> float:
+def _share(default: Any, field: Any) -> Any:
     """A number in [0, 1]; beyond 1 it is taken for one of a scale to 10."""
     if isinstance(field, bool) or not isinstance(field, int | float) or not abs(field) < LARGEST:
         return default
@@ -469,7 +473,7 @@ def _time(field: Any) -> datetime | None:
 _READERS: dict[str, Callable[[Any], Any]] = {
     "kind": partial(_choice, KINDS, "semantic"),
     "source": partial(_choice, SOURCES, "unknown"),
-    "confidence": partial(_share, 1.0),
+    "confidence": partial(_share, None),
     "salience": partial(_share, DEFAULT_SALIENCE),
     **dict.fromkeys(("written_at", "confirmed_at"), _time),
     "thread_id": _text,

@@ -345,7 +345,7 @@ def _outcome(recall: Recall, gates: Sequence[str]) -> str:
         return BY_TOOL
     if recall.chosen:
         return RECALLED
-    if "visible" in gates:
+    if "visible" in gates or recall.trace.profile:
         return IN_PROMPT
     if not gates:
         if recall.trace.searched:

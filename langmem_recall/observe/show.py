@@ -118,6 +118,7 @@ def to_json(
         "budget": trace.budget_tokens,
         "tokens": trace.tokens,
         **({"gave_way": trace.gave_way} if trace.gave_way else {}),
+        **({"profile": trace.profile} if trace.profile else {}),
         "compacted": trace.compacted,
         "conflicts": trace.conflicts,
         "timings": {stage: round(1e3 * s, _DIGITS) for stage, s in trace.timings.items()},
@@ -233,6 +234,7 @@ def from_dict(record: Mapping[str, Any]) -> Recall:
             "timings": {stage: ms / 1e3 for stage, ms in record["timings"].items()},
             "budget_tokens": record["budget"],
             "gave_way": record.get("gave_way", 0),
+            "profile": record.get("profile", ()),
         }
         dropped, places = [], {}
         for candidate in record["candidates"]:

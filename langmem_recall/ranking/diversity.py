@@ -20,10 +20,14 @@ _WORD = re.compile(r"\w+(?:[.,:'-]\w+)*")
 def without_duplicates(
     ranked: Sequence[Scored], likeness: FloatArray, policy: RecallPolicy
 ) -> tuple[list[int], list[Drop]]:
-    """Indices of memories unlike every better one, and near-duplicates with their reason."""
-    near = np.tril(likeness >= policy.duplicate_similarity, k=-1)
+    """Indices of memories unlike every better one, and near-duplicates with their reason.
+
+    A pinned memory is shown in any case, so it is better than its copies.
+    """
+    near = likeness >= policy.duplicate_similarity
     distinct, dropped, read = list[int](), list[Drop](), cache(_read)
-    for i, scored in enumerate(ranked):
+    for i in sorted(range(len(ranked)), key=lambda place: not ranked[place].memory.pinned):
+        scored = ranked[i]
         better = (j for j in np.flatnonzero(near[i]).tolist() if j in distinct)
         text = scored.memory.text
         match = next((j for j in better if _agree(read(text), read(ranked[j].memory.text))), None)
@@ -32,7 +36,7 @@ def without_duplicates(
         else:
             reason = f"{likeness[i, match]:.2f} like {ranked[match].memory.key}"
             dropped.append(Drop(scored, "duplicate", reason, ranked[match].memory.id))
-    return distinct, dropped
+    return sorted(distinct), dropped
 
 
 class _Reading(NamedTuple):

@@ -46,6 +46,7 @@ class GateContext(NamedTuple):
     """Only memories with this tag, where a task filter is on."""
     include: frozenset[str] = frozenset()
     """Statuses besides "active" that the reader asked for."""
+    min_confidence: float = 0.0
 
     @classmethod
     def of(
@@ -57,7 +58,8 @@ class GateContext(NamedTuple):
         include: frozenset[str],
     ) -> GateContext:
         """What the reads for a cue are judged by."""
-        return cls(now, boundaries, cue.task if policy.task_filter else None, include)
+        task = cue.task if policy.task_filter else None
+        return cls(now, boundaries, task, include, policy.min_confidence)
 
 
 def hard_drop(candidate: Candidate, context: GateContext) -> tuple[str, str] | None:
@@ -79,6 +81,10 @@ def hard_drop(candidate: Candidate, context: GateContext) -> tuple[str, str] | N
         return "validity", f"valid from {memory.valid_from:%Y-%m-%d}"
     if memory.valid_until is not None and context.now >= memory.valid_until:
         return "expired", f"expired on {memory.valid_until:%Y-%m-%d}"
+    if context.min_confidence and not memory.pinned:
+        confidence = memory.confidence_at(context.now)
+        if confidence < context.min_confidence:
+            return "confidence", f"confidence {confidence:.2f} is below {context.min_confidence:g}"
     if context.task is not None and context.task not in memory.tags:
         return "task", f"not tagged {context.task!r}"
     return None

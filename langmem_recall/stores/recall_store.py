@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import wraps
 from inspect import isawaitable
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypedDict, TypeVar, cast
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypedDict, TypeVar, cast, overload
 
 from langchain_core.documents import BaseDocumentCompressor
 from langgraph.store.base import (
@@ -44,7 +44,7 @@ from langmem_recall.flows.usage import Ledger
 from langmem_recall.flows.write import Writer, Writing
 from langmem_recall.guard.judge import Guard, default_guard
 from langmem_recall.memory.upkeep import STEPS, Forgotten, Step, SweepReport
-from langmem_recall.memory.value import check_value
+from langmem_recall.memory.value import check_value, content_of
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.backend import Clock, backend_of, utc_now
 from langmem_recall.stores.flusher import Flusher
@@ -66,6 +66,7 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 S = TypeVar("S", bound="RecallStore")
 T = TypeVar("T")
+OpT = TypeVar("OpT", bound=Op)
 Awaiting = Coroutine[Any, Any, T]
 
 SECRET = (SIDECAR_ROOT, "secret")
@@ -222,6 +223,8 @@ class RecallStore(BaseStore):
             traces=traces,
         )
         self._writer = Writer(keeper, self._flusher.nudge, writing)
+        self._default_source = writing.default_source
+        self.write_policy = writing.write_policy
         self._upkeep = Sweeper(keeper, writing.merge_similarity)
 
     def __repr__(self) -> str:
@@ -240,7 +243,7 @@ class RecallStore(BaseStore):
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> Plan[None]:
         """Store an item, as the inner store does."""
-        op = PutOp(namespace, key, cast(Any, value), index)
+        op = self._with_source(PutOp(namespace, key, cast(Any, value), index))
         yield from self._before_puts([op])
         put: Any = op[:4]
         yield Call(lambda: self._inner.put(*put, ttl=ttl), lambda: self._inner.aput(*put, ttl=ttl))
@@ -293,7 +296,7 @@ class RecallStore(BaseStore):
 
         Lists of namespaces, here and from `list_namespaces`, leave our side-car out.
         """
-        ops = list(ops)
+        ops = [self._with_source(op) for op in ops]
         for op in ops:
             if not isinstance(op, GetOp | PutOp | SearchOp | ListNamespacesOp):
                 raise InputError(
@@ -551,15 +554,31 @@ class RecallStore(BaseStore):
 
     aphrase = _async(phrase)
 
-    @_sync
-    def confirm(self, namespace: Namespace, key: str) -> Plan[Memory]:
-        """Vouch for a memory: full confidence, and it no longer needs verification.
+    @overload  # A text is a sequence of texts too; the first form that fits is meant.
+    def confirm(self, namespace: Namespace, key: str) -> Memory: ...  # type: ignore[overload-overlap]
+    @overload
+    def confirm(self, namespace: Namespace, key: Sequence[str]) -> list[Memory]: ...
+    def confirm(self, namespace: Namespace, key: str | Sequence[str]) -> Memory | list[Memory]:
+        """Vouch for a memory, or several: full confidence, and no need for verification.
 
-        What a less trusted source proposed (`quarantined` lists it) is carried out with this.
+        What a less trusted source proposed (`quarantined` lists it) is carried out with this. Of
+        several keys all must be there, or nothing is confirmed.
         """
-        return self._writer.confirm(namespace, key)
+        if isinstance(key, str):
+            return run(self._writer.confirm(namespace, key), self._host)
+        return run(self._writer.confirm_all(namespace, key), self._host)
 
-    aconfirm = _async(confirm)
+    @overload
+    async def aconfirm(self, namespace: Namespace, key: str) -> Memory: ...  # type: ignore[overload-overlap]
+    @overload
+    async def aconfirm(self, namespace: Namespace, key: Sequence[str]) -> list[Memory]: ...
+    async def aconfirm(
+        self, namespace: Namespace, key: str | Sequence[str]
+    ) -> Memory | list[Memory]:
+        """The async twin of `confirm`."""
+        if isinstance(key, str):
+            return await arun(self._writer.confirm(namespace, key), self._host)
+        return await arun(self._writer.confirm_all(namespace, key), self._host)
 
     @_sync
     def approve(self, namespace: Namespace, key: str, *, text: str | None = None) -> Plan[Memory]:
@@ -657,9 +676,10 @@ class RecallStore(BaseStore):
         Args:
             namespace: Whose memories.
             apply: False: a dry run that changes nothing.
-            steps: "expire" removes what is past `valid_until`; "decay" takes 0.05 off the
-                confidence of unconfirmed inferences, which go below 0.3; "merge" makes one of
-                near-duplicates and keeps the provenance of all.
+            steps: "expire" removes what is past `valid_until`, and proposes to where it is the
+                user's own words; "decay" removes unconfirmed inferences that 0.05 a week have
+                brought below 0.3, unless they were cited or used within the policy's half-life;
+                "merge" makes one of near-duplicates and keeps the provenance of all.
             cold_after: List what was neither used nor written for so long, coldest first, by the
                 signals that recall uses. It is never deleted.
             purge_history_before: Delete what was superseded before then.
@@ -741,6 +761,15 @@ class RecallStore(BaseStore):
         """What we keep in a database: usage, and whose vectors the memories have."""
         yield from self._sidecar.usage.set_up()
         yield from self._backend.set_up()
+
+    def _with_source(self, op: OpT) -> OpT:
+        """A put of a value without a source with the one that was chosen for such; others as is."""
+        if self._default_source is None or not isinstance(op, PutOp):
+            return op
+        value = op.value
+        if not isinstance(value, dict) or "source" in value or content_of(value) is value:
+            return op
+        return op._replace(value={**value, "source": self._default_source})
 
     def _before_puts(self, puts: Sequence[PutOp]) -> Plan[None]:
         for op in puts:

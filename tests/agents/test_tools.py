@@ -21,6 +21,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.store.memory import InMemoryStore
 from pydantic import Field
 
+from langmem_recall import WritePolicy, Writing
 from langmem_recall.agents.middleware import RecallMiddleware
 from langmem_recall.agents.tools import memory_tools, sureness
 from langmem_recall.errors import ConfigurationError, InputError
@@ -310,6 +311,20 @@ def test_a_quarantined_memory_says_so(run: Run, inner: InMemoryStore) -> None:
     (told,) = run("Hello", calling("remember", text="Obey the page"), over=guarded)
     assert told.text.startswith("kept aside as ")
     assert "quarantined" in told.text
+
+
+def test_a_write_policy_that_was_given_is_obeyed(run: Run, inner: InMemoryStore) -> None:
+    strict = RecallStore(inner, writing=Writing(write_policy=WritePolicy()))
+    said = "I am allergic to peanuts"
+    guess = calling("remember", text="The user is often hungry")
+    lesson = calling("remember", text="Ask for allergies first", kind="procedural")
+    told = run(said, calling("remember", text=said), guess, lesson, over=strict)
+    assert [message.status for message in told] == ["success", "error", "success"]
+    assert "does not store 'speculative_inference'" in told[1].text
+    stored = {item.value["content"]: item.value for item in strict.search(ALICE)}
+    assert stored.keys() == {said, "Ask for allergies first"}
+    assert "valid_until" in stored["Ask for allergies first"]
+    assert "valid_until" not in stored[said]
 
 
 # --- recall ---

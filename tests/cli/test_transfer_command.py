@@ -115,3 +115,22 @@ def test_any_script_goes_through_a_pipe_whatever_the_locale(tmp_path: Path) -> N
     )
     with LocalStore(tmp_path / "b.db", index=False) as local:
         assert local.get(ADA, "k").value == {"content": text}
+
+
+def test_memories_of_another_system_are_taken_over(tmp_path: Path) -> None:
+    record = {"id": "1", "memory": "Is allergic to peanuts", "user_id": "ada"}
+    export = write(tmp_path / "mem0.json", {"results": [record]})
+    store = tmp_path / "memory.db"
+    command = ("import", export, store, "--create", "--from", "mem0")
+    refused = run(*command)
+    assert refused.code != 0
+    assert "--from and --namespace go together" in refused.stderr
+    ran = run(*command, "-n", "memories/{user_id}", "--source", "agent_inferred", "--json")
+    assert ran.json["memories"] == 1
+    with LocalStore(store) as local:
+        item = local.get(("memories", "ada"), "1")
+        assert item is not None
+        assert (item.value["content"], item.value["source"]) == (
+            "Is allergic to peanuts",
+            "agent_inferred",
+        )

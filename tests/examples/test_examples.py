@@ -40,6 +40,18 @@ socket.socket.connect = told(
 """Runs before the example and tells on whoever looks beyond this machine."""
 
 PRINTED = {
+    "three_sessions": (
+        "--- monday ---",
+        "(user_stated_preference, user_stated): The user's family lives in Ghent",
+        "refused (speculative_inference, agent_inferred): The user is rich",
+        "(session_summary, agent_inferred): Ada, a potter, told of a move to Ghent.",
+        "tokens of this session's writing: {'input_tokens': ",
+        "--- tuesday --- user: Hello again! profile 4, recalled 0",
+        "(user_stated_preference, user_correction): The user's family lives in Bruges",
+        "--- friday --- user: Where were we? profile 5, recalled 0",
+        "The user's family lives in Bruges [m",
+        'family lives in Bruges" took the place of "The user\'s family lives in Ghent',
+    ),
     "auto_injection": (
         "system You are Ada's assistant.",
         'human <recalled-memories id="',

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learning import is_conflict, is_denial, precision_and_recall, read_pairs
 
 from langmem_recall.memory import conflicts as module
 from langmem_recall.memory.conflicts import (
@@ -90,10 +91,8 @@ def test_newer_and_older_say_different_things_about_the_same_matter():
         memory("My sister lives in Rome", 5),
         memory("I am allergic to nuts", 9),
     ]
-    alike = [[1.0, 0.8, 0.1], [0.8, 1.0, 0.2], [0.1, 0.2, 1.0]]
 
-    assert conflicts(held, alike) == [(1, 0)]
-    assert conflicts(held, [[0.74] * 3] * 3) == []
+    assert conflicts(held) == [(1, 0)]
 
 
 @pytest.mark.parametrize(
@@ -118,12 +117,12 @@ def test_newer_and_older_say_different_things_about_the_same_matter():
     ids=lambda held: held.text if isinstance(held, Memory) else repr(held),
 )
 def test_what_contradicts_and_which_is_newer(one, other, pairs):
-    assert conflicts([one, other], [[0.9] * 2] * 2) == pairs
+    assert conflicts([one, other]) == pairs
 
 
 def test_nothing_and_one_memory_have_no_conflicts():
-    assert conflicts([], []) == []
-    assert conflicts([memory("tea")], [[1.0]]) == []
+    assert conflicts([]) == []
+    assert conflicts([memory("tea")]) == []
 
 
 @settings(deadline=None)
@@ -132,7 +131,7 @@ def test_agreement_is_mutual_and_a_text_agrees_with_itself(one, other):
     assert same_particulars(one, one)
     assert is_same(memory(one), memory(one), likeness=0.0, least=0.95)
     assert same_particulars(one, other) is same_particulars(other, one)
-    pairs = conflicts([memory(one), memory(other, 1)], [[1.0] * 2] * 2)
+    pairs = conflicts([memory(one), memory(other, 1)])
     assert pairs in ([], [(1, 0)])
 
 
@@ -156,13 +155,46 @@ def test_what_the_user_says_in_the_conversation_denies_what_was_stored(said, is_
 
 def test_what_was_said_is_read_once_however_many_memories_there_are(monkeypatch):
     read = []
-    reading = module._read
+    reading = module._facts
 
-    def counted(text, heads=False):
+    def counted(text, wanted=None):
         read.append(text)
-        return reading(text, heads)
+        return reading(text, wanted)
 
-    monkeypatch.setattr(module, "_read", counted)
+    monkeypatch.setattr(module, "_facts", counted)
     stored = [memory(f"My sister {number} lives in Oslo") for number in range(20)]
     assert not any(denied(stored, ["I like tea. You like coffee."]))
-    assert len(read) == 20 + 2
+    assert len(read) == 20 + 1
+
+
+@pytest.mark.parametrize("half", ["seen", "unseen"])
+@pytest.mark.parametrize(
+    ("name", "wanted", "judge"),
+    [("conflicts", "conflict", is_conflict), ("denials", "denied", is_denial)],
+)
+def test_pairs_are_told_apart_in_both_halves(name, wanted, judge, half):
+    precision, recall = precision_and_recall(name, wanted, judge, half)
+    assert len(read_pairs(name, half)) == 30
+    assert precision >= 0.95
+    assert recall >= 0.8
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_one"),
+    [
+        ("Der Nutzer wohnt in Oslo", "Der Nutzer wohnt in Bergen", True),
+        ("El usuario vive en Madrid", "El usuario vive en Sevilla", True),
+        ("Le budget est de 800 euros", "Le budget est de 900 euros", True),
+        ("Mia wohnt in Oslo", "Tom wohnt in Bergen", False),
+        ("L'utente parla tedesco", "L'utente parla inglese", False),
+    ],
+)
+def test_other_languages_have_subjects_and_values_too(one, other, is_one):
+    assert is_conflict({"one": one, "other": other}) is is_one
+    assert is_conflict({"one": other, "other": one}) is is_one
+
+
+def test_a_denial_is_heard_in_another_person_and_language():
+    stored = [memory("The user lives in Oslo"), memory("I am allergic to nuts")]
+    assert denied(stored, ["Ich wohne jetzt in Bergen."]) == [True, False]
+    assert denied(stored, ["The user is not allergic to nuts."]) == [False, True]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -62,6 +63,9 @@ def test_a_memory_whose_time_has_not_come_is_not_in_force():
         ({}, 0.55),
         ({"confidence": 1.0}, 0.95),
         ({"confidence": 0.02}, 0.0),
+        ({"written_at": NOW - 6 * DAY}, None),
+        ({"written_at": NOW - 21 * DAY}, 0.45),
+        ({"written_at": None}, None),
         ({"source": "user_stated"}, None),
         ({"confirmed_at": NOW}, None),
         ({"pinned": True}, None),
@@ -72,20 +76,29 @@ def test_a_memory_whose_time_has_not_come_is_not_in_force():
     ids=repr,
 )
 def test_unconfirmed_inferences_fade(fields, expected):
-    held = memory(**{"source": "agent_inferred", "confidence": 0.6, **fields})
+    written = NOW - 7 * DAY
+    held = memory(
+        **{"source": "agent_inferred", "confidence": 0.6, "written_at": written, **fields}
+    )
 
-    assert faded_confidence(held, ("procedural",)) == expected
+    assert faded_confidence(held, ("procedural",), NOW) == expected
 
 
-def test_an_inference_lasts_fourteen_passes():
-    confidence, passes = 1.0, 0
-    while confidence >= 0.3:
-        held = memory(source="agent_inferred", confidence=confidence)
-        confidence = faded_confidence(held, ())
-        passes += 1
+def test_an_inference_lasts_seven_weeks_however_often_it_is_swept():
+    held = memory(source="agent_inferred", confidence=0.6, written_at=NOW)
+    after = [held.confidence_at(NOW + timedelta(weeks=weeks)) for weeks in (6, 6, 7, 20)]
 
-    # 0.30 is left after fourteen passes and stays; the fifteenth leaves 0.25.
-    assert (passes, confidence) == (15, 0.25)
+    # 0.30 is left after six weeks and stays; the seventh leaves 0.25.
+    assert after == [0.3, 0.3, 0.25, 0.0]
+
+
+@pytest.mark.parametrize("source", sorted(TRUST))
+def test_only_unconfirmed_inferences_lose_confidence_by_time(source):
+    held = memory(source=source, confidence=0.9, written_at=NOW)
+    later = NOW + 365 * DAY
+
+    assert held.confidence_at(later) == (0.0 if source == "agent_inferred" else 0.9)
+    assert replace(held, confirmed_at=NOW).confidence_at(later) == 0.9
 
 
 @pytest.mark.parametrize(

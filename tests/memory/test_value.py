@@ -89,9 +89,9 @@ def test_langmems_kind_is_not_one_of_ours():
 def test_value_without_fields_gets_the_defaults():
     found = read({"content": "tea"})
 
-    assert found == Memory(namespace=("u",), key="k", text="tea")
+    assert found == Memory(namespace=("u",), key="k", text="tea", confidence=0.5)
     assert (found.kind, found.source, found.status) == ("semantic", "unknown", "active")
-    assert (found.confidence, found.salience, found.trust) == (1.0, 0.5, 0.5)
+    assert (found.confidence, found.salience, found.trust) == (0.5, 0.5, 0.5)
     assert not found.dated
 
 
@@ -160,9 +160,9 @@ def test_full_value_is_written_back_as_it_was():
         ("kind", "dream", "semantic"),
         ("source", 3, "unknown"),
         ("status", None, "active"),
-        ("confidence", "high", 1.0),
-        ("confidence", True, 1.0),
-        ("confidence", float("nan"), 1.0),
+        ("confidence", "high", 0.5),
+        ("confidence", True, 0.5),
+        ("confidence", float("nan"), 0.5),
         ("salience", float("inf"), 0.5),
         ("salience", -0.5, 0.0),
         ("salience", None, 0.5),

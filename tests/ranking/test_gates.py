@@ -42,7 +42,7 @@ def scored(relevance: float, score: float | None = None, *, pinned: bool = False
 
 
 def test_hard_gates_stand_in_the_order_of_the_design():
-    assert HARD_GATES == ("tenant", "status", "validity", "expired", "task", "time")
+    assert HARD_GATES == ("tenant", "status", "validity", "expired", "confidence", "task", "time")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,15 +16,18 @@ from typing import Any
 from langchain_core.messages import convert_to_messages
 
 DIMENSIONS = 256
+Reply = Callable[[dict[str, Any]], str]
+"""What a model says to a request; an exception is an error of the server."""
 
 
 class OpenAIServer:
     """What was asked of it, and the address to ask at."""
 
-    def __init__(self, scripted: Any) -> None:
+    def __init__(self, scripted: Any, reply: Reply | None = None) -> None:
         self.chats: list[dict[str, Any]] = []
         self.embeddings: list[dict[str, Any]] = []
         self._scripted = scripted
+        self._given_reply = reply
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
 
     @property
@@ -51,6 +54,8 @@ class OpenAIServer:
         }
 
     def _reply(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._given_reply is not None:
+            return {"role": "assistant", "content": self._given_reply(request)}
         model = self._scripted.ScriptedModel()
         if request.get("tools"):
             model = model.bind_tools(request["tools"])
@@ -71,6 +76,13 @@ _USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 
 
 @contextmanager
+def replying_server(reply: Reply) -> Iterator[OpenAIServer]:
+    """A running server whose model says what a function of the request does."""
+    with _running(OpenAIServer(None, reply)) as server:
+        yield server
+
+
+@contextmanager
 def openai_server(scripted: Path) -> Iterator[OpenAIServer]:
     """A running server whose model goes by the rules in this file."""
     # By its path, because the tests have a module of that name themselves.
@@ -79,7 +91,12 @@ def openai_server(scripted: Path) -> Iterator[OpenAIServer]:
     assert spec.loader is not None
     rules = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(rules)
-    server = OpenAIServer(rules)
+    with _running(OpenAIServer(rules)) as server:
+        yield server
+
+
+@contextmanager
+def _running(server: OpenAIServer) -> Iterator[OpenAIServer]:
     thread = threading.Thread(target=server.http.serve_forever, daemon=True)
     thread.start()
     try:
@@ -102,8 +119,12 @@ def _handler(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            body = json.dumps(server.answer(self.path, request)).encode()
-            self.send_response(200)
+            try:
+                status, answer = 200, server.answer(self.path, request)
+            except Exception as fault:
+                status, answer = 500, {"error": {"message": str(fault)}}
+            body = json.dumps(answer).encode()
+            self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -1,0 +1,451 @@
+"""What a session leaves behind: `learn` once, or `MemoryWriter` behind an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from langchain.agents.middleware.types import AgentMiddleware
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage, convert_to_messages
+from langgraph.config import get_config
+from langgraph.runtime import Runtime, get_runtime
+from langgraph.store.base import BaseStore
+
+from langmem_recall.agents.conversation import Conversation, messages_of
+from langmem_recall.agents.learning.extract import Extracted, Extractor, Observation, extractor_of
+from langmem_recall.agents.learning.profile import SUMMARY_TAG
+from langmem_recall.agents.namespace import NamespaceTemplate, Template
+from langmem_recall.agents.options import check_names, off_loop, recall_store, store_call
+from langmem_recall.agents.placement import message_keys
+from langmem_recall.agents.turn import RecallRecord, digest, read_records
+from langmem_recall.cue import human_words, latest_human
+from langmem_recall.errors import ConfigurationError, RecallError, described
+from langmem_recall.flows.effects import CALLS, Call, arun, run
+from langmem_recall.memory.conflicts import conflicts
+from langmem_recall.memory.value import usable_phrasings
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.stores.recall_store import RecallStore
+from langmem_recall.types import PHRASING_SOURCES, TRUST, Cue, Memory, Namespace, Recall, Source
+
+logger = logging.getLogger(__name__)
+
+MOST_PARTS, LONGEST_PART = 12, 250
+"""Messages of the user, and characters of one, that known memories are looked up by."""
+MOST_KNOWN = 12
+"""Known memories that are shown beside a session."""
+MOST_THREADS = 10_000
+"""Threads of which a process remembers how far they were read; the store knows of all."""
+MOST_AT_ONCE = 4
+"""Sessions that are learned from at the same time."""
+SUMMARY, GUESS = "session_summary", "speculative_inference"
+MEMORY_KINDS = {"task_completion_strategy": "procedural", SUMMARY: "episodic"}
+
+
+class Written(NamedTuple):
+    """What became of one observation."""
+
+    action: str
+    """remembered, reinforced, corrected, kept aside or refused."""
+    text: str
+    source: Source
+    observation: str
+    key: str | None = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        where = f" as {self.key}" if self.key else ""
+        why = f": {self.reason}" if self.reason else ""
+        return f"{self.action}{where} ({self.observation}, {self.source}): {self.text}{why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What was learned from a session, and what it cost."""
+
+    writes: tuple[Written, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    messages: int = 0
+    """Messages that were read; those of earlier times are not read again."""
+    upto: str | None = None
+    """Key of the last of them."""
+
+    def __str__(self) -> str:
+        if not self.messages:
+            return "nothing new to learn from"
+        head = (
+            f"learned from {self.messages} messages: {self.input_tokens} tokens in, "
+            f"{self.output_tokens} out"
+        )
+        return "\n".join([head, *(f"  {written}" for written in self.writes)])
+
+
+@dataclass(slots=True)
+class _Task:
+    """Messages to learn from, and where what is learned goes."""
+
+    store: RecallStore
+    namespace: Namespace
+    messages: list[BaseMessage]
+    thread_id: str | None
+    records: Sequence[RecallRecord] = ()
+    trusted: frozenset[str] = frozenset()
+    since: str | None = None
+    """Key of the last message that was learned from, where that is known."""
+    timer: threading.Timer | None = None
+    is_cancelled: bool = False
+    keys: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keys = message_keys(self.messages)
+
+    @property
+    def summary_key(self) -> str | None:
+        """Where the summary of the thread is; it also tells how far the thread was learned from."""
+        return None if self.thread_id is None else f"session-{digest(self.thread_id)}"
+
+
+def learn(
+    store: BaseStore,
+    namespace: Namespace,
+    messages: Sequence[Any],
+    *,
+    model: str | BaseChatModel | None = None,
+    extractor: Any = None,
+    thread_id: str | None = None,
+    trusted_tools: Collection[str] = (),
+) -> Learned:
+    """Learn from the messages of a session; what was learned before is only reinforced.
+
+    The store's write policy decides what is stored, its guard judges it. What the user's own words
+    carry is user stated, what a trusted tool said is tool verified; the rest is inferred, or
+    external where untrusted output is behind it. A correction by the user supersedes what it
+    contradicts, with history.
+
+    Args:
+        store: Where the memories are kept.
+        namespace: Whose memories, such as ("memories", "ada").
+        messages: The session, as LangChain's messages or what converts to them.
+        model: A chat model with structured output, or its name for `init_chat_model`.
+        extractor: In place of a model: a function of messages, or langmem's memory managers. It
+            gives texts, langmem's memories or `Notes`.
+        thread_id: Names the session: its summary is kept under it, and only messages that are new
+            since the last time are read.
+        trusted_tools: Tools whose output is as good as verified.
+
+    Returns:
+        What became of each observation, and the tokens that the model used.
+
+    Raises:
+        Exception: What the model raised. Nothing is stored then, and nothing is lost: the same
+            messages are new the next time.
+    """
+    return run(_plan(store, namespace, messages, model, extractor, thread_id, trusted_tools), CALLS)
+
+
+async def alearn(
+    store: BaseStore,
+    namespace: Namespace,
+    messages: Sequence[Any],
+    *,
+    model: str | BaseChatModel | None = None,
+    extractor: Any = None,
+    thread_id: str | None = None,
+    trusted_tools: Collection[str] = (),
+) -> Learned:
+    """The async twin of `learn`."""
+    plan = _plan(store, namespace, messages, model, extractor, thread_id, trusted_tools)
+    return await arun(plan, CALLS)
+
+
+def _plan(
+    store: BaseStore,
+    namespace: Namespace,
+    messages: Sequence[Any],
+    model: Any,
+    extractor: Any,
+    thread_id: str | None,
+    trusted_tools: Collection[str],
+) -> Generator[Call, Any, Learned]:
+    trusted = frozenset(check_names("trusted_tools", trusted_tools, '("lookup",)'))
+    found = convert_to_messages(messages)
+    task = _Task(recall_store(store, None), namespace, found, thread_id, (), trusted)
+    return _learning(task, extractor_of(model, extractor))
+
+
+def _learning(task: _Task, extract: Extractor) -> Generator[Call, Any, Learned]:
+    """Read what is new, let it be observed, and write what the policy allows."""
+    store, home, since = task.store, task.namespace, task.since
+    previous: Memory | None = None
+    if task.summary_key is not None:
+        (previous,) = yield store_call(store, "memories", [(home, task.summary_key)])
+        since = since or (str(previous.turn) if previous is not None else None)
+    start = task.keys.index(since) + 1 if since in task.keys else 0
+    new = task.messages[start:]
+    if latest_human(new) is None:
+        return Learned()
+    words = [words[:LONGEST_PART] for words in human_words(new)[-MOST_PARTS:]]
+    cue = Cue(parts=tuple(filter(str.strip, words)))
+    policy: RecallPolicy = yield store_call(store, "policy_for", home)
+    # Whatever comes near: what is not shown to the model as known it would note as new.
+    gates = {"trigger": 0.0, "floor": 0.0, "composite_floor": 0.0, "unverified_share": 1.0}
+    lenient = policy.replace(top_k=MOST_KNOWN, **gates)
+    recall: Recall = yield store_call(store, "recall", (home,), cue, policy=lenient, record=False)
+    memories = {f"k{place}": memory for place, memory in enumerate(recall.memories, 1)}
+    known = [(name, memory.text) for name, memory in memories.items()]
+    if previous is not None:
+        known.append(("earlier summary", previous.text))
+    extracted: Extracted = yield extract(new, known)
+    conversation = Conversation(task.messages, task.records, task.trusted)
+    writes = list[Written]()
+    for observation in extracted.notes.observations:
+        if task.is_cancelled:
+            return Learned(tuple(writes), extracted.input_tokens, extracted.output_tokens)
+        written = yield from _write(task, conversation, observation, memories)
+        writes.append(written)
+        if written.key is not None:
+            # A later statement of the same session may be about this one.
+            memory = Memory(namespace=home, key=written.key, text=written.text)
+            memories[f"new {len(writes)}"] = memory
+    if extracted.notes.summary.strip() and not task.is_cancelled:
+        writes.append((yield from _sum_up(task, conversation, extracted.notes.summary)))
+    return Learned(
+        tuple(writes),
+        extracted.input_tokens,
+        extracted.output_tokens,
+        messages=len(new),
+        upto=task.keys[-1],
+    )
+
+
+def _write(
+    task: _Task, conversation: Conversation, seen: Observation, known: dict[str, Memory]
+) -> Generator[Call, Any, Written]:
+    """One observation: who said it, whether it corrects something, and what the store says."""
+    text = seen.text.strip()
+    source, is_users = yield off_loop(conversation.attributed, text, seen.quote)
+    observation: str = seen.observation
+    is_claimed = observation == "user_stated_preference" and not is_users
+    is_unproven = observation == "tool_result_verified" and source != "tool_verified"
+    if is_claimed or is_unproven:
+        # The model says that somebody said so, and nobody did.
+        observation = GUESS
+    corrected = _corrected(text, known.get(seen.corrects), known) if source == "user_stated" else []
+    for memory in corrected:
+        past = yield store_call(task.store, "history", task.namespace, memory.key)
+        if _is_old_news(text, past, task.thread_id):
+            reason = f"an earlier value of {memory.key}, said before it in this session"
+            return Written("refused", text, source, observation, None, reason)
+    fields: dict[str, Any] = {
+        "source": "user_correction" if corrected else source,
+        "confidence": min(max(seen.confidence, 0.0), TRUST[source]),
+        "supersedes": [memory.key for memory in corrected] or None,
+        "asked_as": usable_phrasings(seen.asked_as) if source in PHRASING_SOURCES else None,
+    }
+    written = yield from _remember(task, text, observation, **fields)
+    is_corrected = corrected and written.action == "remembered"
+    return written._replace(action="corrected") if is_corrected else written
+
+
+def _corrected(text: str, named: Memory | None, known: dict[str, Memory]) -> list[Memory]:
+    """What a statement of the user's takes the place of: what it says otherwise of the same."""
+    stated = Memory(namespace=(), key="", text=text)
+    clashing = [
+        memory
+        for memory in known.values()
+        if conflicts([stated, Memory(namespace=(), key="", text=memory.text)])
+    ]
+    return clashing or ([named] if named is not None and named.kind != "episodic" else [])
+
+
+def _is_old_news(text: str, history: Sequence[Memory], thread_id: str | None) -> bool:
+    """Whether a statement is one that the same session has corrected since: it was read again."""
+    if thread_id is None or not history or history[0].thread_id != thread_id:
+        return False
+    return any(_plain(memory.text) == _plain(text) for memory in history[1:])
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".! ")
+
+
+def _sum_up(task: _Task, conversation: Conversation, summary: str) -> Generator[Call, Any, Written]:
+    is_tainted = yield off_loop(conversation.saw_untrusted)
+    source: Source = "external" if is_tainted else "agent_inferred"
+    fields: dict[str, Any] = {"key": task.summary_key, "source": source, "tags": [SUMMARY_TAG]}
+    return (yield from _remember(task, summary, SUMMARY, **fields))
+
+
+def _remember(
+    task: _Task, text: str, observation: str, **fields: Any
+) -> Generator[Call, Any, Written]:
+    """What the store makes of it; a refusal is an outcome."""
+    source: Source = fields["source"]
+    given = {
+        **fields,
+        "observation": observation,
+        "kind": MEMORY_KINDS.get(observation, "semantic"),
+        "thread_id": task.thread_id,
+        "turn": task.keys[-1],
+    }
+    known = {name: field for name, field in given.items() if field not in (None, [])}
+    try:
+        memory = yield store_call(task.store, "remember", task.namespace, text, **known)
+    except RecallError as refusal:
+        return Written("refused", text, source, observation, None, str(refusal).split(". ")[0])
+    is_stored = memory.created_at is not None
+    action = "reinforced" if is_stored else "remembered"
+    if memory.status == "quarantined":
+        action = "kept aside"
+    return Written(action, memory.text, memory.source, observation, memory.key)
+
+
+class MemoryWriter(AgentMiddleware[Any, Any, Any]):
+    """Learns from each session in the background, some seconds after its last turn.
+
+    As middleware of `create_agent` it is an `after_agent` hook; `graph.add_node("learn", writer)`
+    makes it a node. A session is learned from by one run at a time, and by none while turns follow
+    each other closely. A run that fails is logged; its messages are learned from the next time.
+
+    Args:
+        namespace: As for `RecallMiddleware`; of several the first is written to.
+        model: A chat model with structured output, or its name, as "openai:gpt-4.1-mini".
+        extractor: In place of a model; see `learn`.
+        store: Where the memories are; the run's own store when absent.
+        debounce: Seconds without another turn before a session is learned from.
+        trusted_tools: Tools whose output is as good as verified.
+        on_learned: Called with each `Learned`, in the background.
+    """
+
+    def __init__(
+        self,
+        namespace: Template | NamespaceTemplate,
+        *,
+        model: str | BaseChatModel | None = None,
+        extractor: Any = None,
+        store: BaseStore | None = None,
+        debounce: float = 10.0,
+        trusted_tools: Collection[str] = (),
+        on_learned: Callable[[Learned], None] | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(debounce, bool) or not isinstance(debounce, int | float) or debounce < 0:
+            raise ConfigurationError(f"debounce must be seconds from 0 on, got {debounce!r:.80}.")
+        self._template = NamespaceTemplate.of(namespace)
+        self._extract = extractor_of(model, extractor)
+        self._store = store
+        self._debounce = debounce
+        self._trusted = frozenset(check_names("trusted_tools", trusted_tools, '("lookup",)'))
+        self._on_learned = on_learned
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._waiting: dict[Any, _Task] = {}
+        self._running: dict[Any, tuple[_Task, threading.Event]] = {}
+        self._learned_upto: dict[Any, str] = {}
+        self.tokens: Counter[str] = Counter()
+        """Tokens that all runs have used: input_tokens and output_tokens."""
+
+    def after_agent(self, state: Any, runtime: Runtime[Any]) -> None:
+        """Have the session learned from, in a while."""
+        self._schedule(state, runtime)
+
+    async def aafter_agent(self, state: Any, runtime: Runtime[Any]) -> None:
+        """The async form of `after_agent`."""
+        self._schedule(state, runtime)
+
+    def __call__(self, state: Any) -> dict[str, Any]:
+        """The node: have the session learned from, in a while; the state stays as it is."""
+        self._schedule(state, get_runtime())
+        return {}
+
+    def flush(self) -> None:
+        """Learn now from what waits, and wait for what runs."""
+        with self._lock:
+            places = [*self._waiting]
+            running = [done for _, done in self._running.values()]
+        for done in running:
+            done.wait()
+        for place in places:
+            self._run(place)
+
+    async def aflush(self) -> None:
+        """The async form of `flush`."""
+        await asyncio.to_thread(self.flush)
+
+    def cancel(self, thread_id: str | None = None) -> None:
+        """Drop what waits and stop what runs, of one thread or of all; nothing more is written."""
+        with self._lock:
+            for tasks in (self._waiting, {at: task for at, (task, _) in self._running.items()}):
+                for place, task in [*tasks.items()]:
+                    if thread_id is None or task.thread_id == thread_id:
+                        task.is_cancelled = True
+                        if task.timer is not None:
+                            task.timer.cancel()
+                        self._waiting.pop(place, None)
+
+    def _schedule(self, state: Any, runtime: Runtime[Any]) -> None:
+        config = get_config()
+        store = recall_store(self._store, runtime.store)
+        namespace = self._template.resolve(runtime.context, config)[0]
+        thread_id = (config.get("configurable") or {}).get("thread_id")
+        thread_id = None if thread_id is None else str(thread_id)
+        records = read_records(state)[0]
+        task = _Task(store, namespace, messages_of(state), thread_id, records, self._trusted)
+        # Runs without a thread have nothing in common.
+        place = (id(store.inner), namespace, thread_id or uuid.uuid4().hex)
+        task.timer = threading.Timer(self._debounce, self._run, (place, task))
+        task.timer.daemon = True
+        with self._lock:
+            task.since = self._learned_upto.get(place)
+            earlier = self._waiting.pop(place, None)
+            if earlier is not None and earlier.timer is not None:
+                earlier.timer.cancel()
+            self._waiting[place] = task
+        task.timer.start()
+
+    def _run(self, place: Any, due: _Task | None = None) -> None:
+        """Learn from the session that waits there; after the run that is under way, if any."""
+        while True:
+            with self._lock:
+                task = self._waiting.get(place)
+                if task is None or (due is not None and task is not due):
+                    return
+                busy = self._running.get(place)
+                if busy is None:
+                    del self._waiting[place]
+                    done = threading.Event()
+                    self._running[place] = task, done
+                    task.since = self._learned_upto.get(place)
+                    break
+            busy[1].wait()
+        if task.timer is not None:
+            task.timer.cancel()
+        try:
+            with self._slots:
+                learned = run(_learning(task, self._extract), CALLS)
+            self._finish(place, learned, task.thread_id is not None)
+        except Exception as fault:
+            # The messages stay new: the next run reads them too.
+            logger.warning("A session could not be learned from: %s", described(fault))
+        finally:
+            with self._lock:
+                del self._running[place]
+            done.set()
+
+    def _finish(self, place: Any, learned: Learned, is_thread: bool) -> None:
+        with self._lock:
+            self.tokens["input_tokens"] += learned.input_tokens
+            self.tokens["output_tokens"] += learned.output_tokens
+            if learned.upto is not None and is_thread:
+                self._learned_upto[place] = learned.upto
+                while len(self._learned_upto) > MOST_THREADS:
+                    self._learned_upto.pop(next(iter(self._learned_upto)))
+        if self._on_learned is not None:
+            self._on_learned(learned)

@@ -1,0 +1,348 @@
+"""Whether a text tells again, in other words, what a human message states.
+
+A model notes "The user's family moved to Ghent in the spring" of "We moved to Ghent last spring".
+Every word of weight in the note must be in one statement of the message, and every one of the
+statement in the note, but for where and since when. Names, numbers, other persons, negation and
+whatever makes a guess or a plan of a statement are the same in both. The words are in
+restating.toml, in six languages.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from itertools import combinations
+from typing import NamedTuple
+
+from langmem_recall.memory.foreign import APOSTROPHES, JOINER, tables
+
+LONGEST_STATEMENT = 60
+"""Words of a sentence that is one statement; a longer one is told again by no other."""
+MOST_LEFT_OUT = 5
+"""Words of weight in one phrase that a note may leave out."""
+MOST_CLAUSES = 8
+
+_CHUNK = re.compile(r"(?:[^\s,;()\[\]\"“”„«»…]|(?<=\d),(?=\d))+")
+_CLAUSE_END = re.compile(r"\s*(?:[;()\u2013\u2014]|(?<!\d),|,(?!\d))\s*|\s+-+\s+|:\s+")
+_JOINT = re.compile(r"\s+(?:and|but|und|aber|et|mais|y|pero|e|ma|mas)\s+", re.IGNORECASE)
+_ELISION = re.compile(r"(?i)^(qu|dell|all|nell|dall|sull|un|[jldnmtsc])'(?=\w)")
+_THOUSANDS = re.compile(r"(?<=\d)[,.'\u202f\u00a0](?=\d{3}(?!\d))")
+_SHORT_THOUSANDS = re.compile(r"(?<=\d)k$")
+_ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)$")
+_MONEY = re.compile(r"([€$£])\s?(\d[\d.,]*\d|\d)")
+_CURRENCIES = {"€": "euros", "$": "dollars", "£": "pounds"}
+_PREFERS = frozenset({"pref", "préf", "lieb"})
+_PREFERRED_TO = frozenset({"to", "a", "al", "à", "au", "aux", "ao", "als"})
+_PLURAL_WE = re.compile(r"\w{2,}(?:amos|emos|imos|iamo)$")
+_BRITISH = re.compile(r"(?<=\w{2})our(?=s?$)")
+_FIRST_PERSON = ("o", "é", "í", "ei", "i")
+WEIGHT = frozenset({"word", "person", "turn"})
+"""Roles of words that must be in both."""
+SUBJECTS = frozenset({"subject", "group", "first"})
+OPENERS = frozenset({"place", "contrast", "not", "subject", "group"})
+"""Roles of words that a phrase begins with."""
+AGAINST = frozenset({"contrast", "not"})
+
+
+class _Word(NamedTuple):
+    text: str
+    role: str
+    senses: frozenset[str]
+    """Rows of words that it is in."""
+    is_fixed: bool
+    """A name, a number or an identifier, which has no other form."""
+    is_against: bool
+    """Whether what it stands for is held against what is meant: "from Berlin", "not cats"."""
+    phrase: int
+    """Number of the phrase that it is in."""
+
+
+class _Statement(NamedTuple):
+    words: tuple[_Word, ...]
+    hedges: tuple[_Word, ...]
+    """Of the whole sentence: what makes a guess of one clause makes it of the others."""
+    is_directive: bool
+    is_cut: bool
+    """Whether other clauses of its sentence stand before it."""
+    drops_subjects: bool
+    """Whether its language tells by the verb alone who is meant."""
+
+
+class _Lexicon(NamedTuple):
+    roles: Mapping[str, Mapping[str, frozenset[str]]]
+    """For each language the roles of its words."""
+    senses: Mapping[str, frozenset[str]]
+    """For each word of any language the rows it is in."""
+    languages: Mapping[str, frozenset[str]]
+    """For each word the languages it is of."""
+    numbers: Mapping[str, str]
+    phrases: re.Pattern[str]
+    endings: frozenset[frozenset[str]]
+    order: Mapping[str, Sequence[str]]
+
+
+@cache
+def _lexicon() -> _Lexicon:
+    """The words of restating.toml."""
+    table = tables("restating")
+    roles: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    languages, senses = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    numbers = dict[str, str]()
+    for role, words in table["roles"].items():
+        for language, word in _by_language(words):
+            roles[language][word].add(role)
+            languages[word].add(language)
+    for sense, words in table["concepts"].items():
+        for language, word in _by_language(words):
+            senses[word].add(sense)
+            languages[word].add(language)
+    for words in table["numbers"].values():
+        counts = Counter[str]()
+        for language, word in _by_language(words):
+            # "One" is an article in most of these languages.
+            if counts[language] != 1:
+                numbers[word] = str(counts[language])
+            counts[language] += 1
+    return _Lexicon(
+        {one: {word: frozenset(its) for word, its in of.items()} for one, of in roles.items()},
+        {word: frozenset(rows) for word, rows in senses.items()},
+        {word: frozenset(names) for word, names in languages.items()},
+        numbers,
+        re.compile(rf"\b(?:{'|'.join(map(re.escape, table['phrases']))})\b"),
+        frozenset(frozenset(pair.split("/")) for pair in table["forms"]["endings"].split()),
+        {side: roles.split() for side, roles in table["order"].items()},
+    )
+
+
+def _by_language(words: str) -> Iterator[tuple[str, str]]:
+    language = ""
+    for word in words.split():
+        if word.endswith(":"):
+            language = word[:-1]
+        else:
+            yield language, word.casefold()
+
+
+def restates(sentence: str, said: Sequence[str]) -> bool:
+    """Whether one of some sentences that a human wrote states what a sentence tells."""
+    chunks = _chunks(sentence)
+    if not 0 < len(chunks) <= LONGEST_STATEMENT or JOINER in sentence:
+        return False
+    told = _read(chunks, "told", _languages(chunks))
+    if not any(word.role in WEIGHT for word in told):
+        return False
+    weighty = [word for word in told if word.role in WEIGHT]
+    for each in said:
+        # A quick look, since taking a sentence apart takes a while.
+        words = _words(each)
+        if all(any(_alike(word, other) for other in words) for word in weighty) and any(
+            _tells(told, statement) for statement in _statements(each)
+        ):
+            return True
+    return False
+
+
+def read_roles(text: str) -> list[_Word]:
+    """The words of a statement, by whomever, with what each does in it."""
+    chunks = _chunks(text)
+    for place in range(len(chunks) - 1):
+        if chunks[place][0] in ("'m", "'re"):
+            # Where nothing but the verb tells what is said, it stands behind its subject.
+            chunks[place : place + 2] = [chunks[place + 1], ("am", False)]
+    return _read(chunks, "stated", _languages(chunks))
+
+
+# --- From sentences to words with their roles ---
+
+
+@lru_cache(maxsize=2_048)
+def _words(sentence: str) -> tuple[_Word, ...]:
+    """The words of a sentence that states something; none of a question."""
+    asks = sentence.rstrip(" .!)\"'").endswith("?")
+    if asks or JOINER in sentence or sentence.count(" ") > LONGEST_STATEMENT:
+        return ()
+    chunks = _chunks(sentence)
+    is_short = 0 < len(chunks) <= LONGEST_STATEMENT
+    return tuple(_read(chunks, "said", _languages(chunks))) if is_short else ()
+
+
+@lru_cache(maxsize=256)
+def _statements(sentence: str) -> tuple[_Statement, ...]:
+    """Runs of clauses of a sentence."""
+    languages = _languages(_chunks(sentence))
+    hedges = tuple(word for word in _words(sentence) if word.role == "hedge")
+    parts = [part for clause in _CLAUSE_END.split(sentence) for part in _JOINT.split(clause)]
+    clauses = [part for part in parts if part.strip()][:MOST_CLAUSES]
+    found: list[_Statement] = []
+    for start, stop in combinations(range(len(clauses) + 1), 2):
+        run = _chunks(" , ".join(clauses[start:stop]), is_head=start == 0)
+        head = _read(_chunks(clauses[start]), "said", languages)
+        begins = next((_roles(word.text, languages) for word in head if word.role != "not"), ())
+        # "Call me Jo", "please always use dark mode": what is wanted, without a word for it.
+        is_directive = "directive" in begins and not any(word.role in SUBJECTS for word in head)
+        words = tuple(_read(run, "said", languages))
+        drops = languages <= {"es", "it", "pt"}
+        found.append(_Statement(words, hedges, is_directive, start > 0, drops))
+    return tuple(found)
+
+
+def _chunks(text: str, is_head: bool = True) -> list[tuple[str, bool]]:
+    """The words of a text, each with whether it is a name; endings stand before their word."""
+    text = APOSTROPHES.sub("'", unicodedata.normalize("NFKC", text))
+    text = _MONEY.sub(lambda found: f"{found[2]} {_CURRENCIES[found[1]]}", text)
+    phrases = tables("restating")["phrases"]
+    text = _lexicon().phrases.sub(lambda found: phrases[found[0]], text)
+    negated, suffixes = tables("attribution")["negated"], tables("attribution")["suffixes"]
+    chunks: list[tuple[str, bool]] = []
+    for match in _CHUNK.finditer(text):
+        core = match.group().strip(".:!?'*_`<>")
+        while elided := _ELISION.match(core):
+            chunks.append((elided[1].lower(), False))
+            core = core[elided.end() :]
+        is_name = core[:1].isupper() and (bool(chunks) or not is_head)
+        folded = core.casefold()
+        if folded in negated or folded.endswith("n't"):
+            chunks.append(("not", False))
+            folded = negated.get(folded, folded.removesuffix("n't"))
+        ending = next((each for each in suffixes if folded.endswith(each)), "")
+        if ending and len(folded) > len(ending):
+            folded = folded.removesuffix(ending)
+            chunks.append((suffixes[ending] or ending, False))
+        is_fixed = is_name or any(map(str.isdigit, folded))
+        pieces = folded.split("-") if folded.replace("-", "").isalpha() else [folded]
+        chunks += [(piece, is_fixed) for piece in pieces if piece]
+    return chunks
+
+
+def _languages(chunks: Iterable[tuple[str, bool]]) -> frozenset[str]:
+    """The languages that most of the words are of."""
+    known = _lexicon().languages
+    counts = Counter(language for word, _ in chunks for language in known.get(word, ()))
+    most = max(counts.values(), default=0)
+    return frozenset(language for language, count in counts.items() if count == most)
+
+
+def _roles(text: str, languages: Iterable[str]) -> frozenset[str]:
+    roles = _lexicon().roles
+    return frozenset[str]().union(*(roles[each].get(text, ()) for each in languages))
+
+
+def _read(chunks: Sequence[tuple[str, bool]], side: str, languages: frozenset[str]) -> list[_Word]:
+    """The words of a note ("told"), or of a message ("said"), with what each does in it."""
+    lexicon, read = _lexicon(), list[_Word]()
+    phrase, is_against, names_user = 0, False, False
+    for place, (text, is_fixed) in enumerate(chunks):
+        if text.startswith("'"):
+            continue
+        text = _THOUSANDS.sub("", _SHORT_THOUSANDS.sub("000", _ORDINAL.sub("", text)))
+        text = lexicon.numbers.get(text, _BRITISH.sub("or", text))
+        has_digit = any(map(str.isdigit, text))
+        # In May something is, and may not be.
+        is_known = not has_digit and not (is_fixed and text == "may")
+        found = _roles(text, languages) if is_known else frozenset[str]()
+        role = next((each for each in lexicon.order[side] if each in found), "word")
+        if role == "again" and not names_user:
+            role = "person"
+        elif role == "user":
+            before = [each for each, _ in chunks[max(place - 2, 0) : place]]
+            is_hers = before[-1:] == ["der"] and text.endswith("in")
+            is_owner = before[-1:] == ["'s"] or any("of" in _roles(it, languages) for it in before)
+            is_owner = is_owner or is_hers
+            role, names_user = "owner" if is_owner else "user", True
+        elif text in _PREFERRED_TO and any(it.text[:4] in _PREFERS for it in read):
+            role = "contrast"
+        if role in OPENERS:
+            phrase, is_against = phrase + 1, role in AGAINST
+        senses = lexicon.senses.get(text, frozenset())
+        if side == "said":
+            senses |= {row for row, by in tables("restating")["implied"].items() if by in senses}
+        read.append(_Word(text, role, senses, is_fixed or has_digit, is_against, phrase))
+    return read
+
+
+# --- Whether a note tells a statement ---
+
+
+def _tells(told: Sequence[_Word], said: _Statement) -> bool:
+    """Whether all that has weight in a note is in a statement, and the other way round."""
+    if sum(word.role == "not" for word in (*told, *said.words)) % 2:
+        return False
+    roles = {word.role for word in said.words}
+    is_group = "group" in roles or any(_PLURAL_WE.match(word.text) for word in said.words)
+    left = [*(word for word in said.words if word.role in WEIGHT), *said.hedges]
+    pairs, is_wish = list[tuple[_Word, _Word]](), False
+    for word in told:
+        if word.role not in WEIGHT and word.role not in ("wish", "hedge", "company"):
+            continue
+        match = next((other for other in left if _alike(word, other)), None)
+        if match is not None:
+            left.remove(match)
+            pairs.append((word, match))
+        elif word.role in ("wish", "hedge") and said.is_directive:
+            is_wish = True
+        elif not (word.role == "company" and is_group):
+            return False
+    # The verb of an instruction: "use" in "please always use dark mode".
+    left = left[1:] if is_wish and left and left[0].phrase == 0 else left
+    # All but the verb, which stands before a negation in one language and behind it in another.
+    is_turned = any(word.is_against != other.is_against for word, other in pairs[1:])
+    may_go = _may_go(left, said, {other.phrase for _, other in pairs})
+    return not is_turned and may_go and _same_subject(told, said, pairs, is_group)
+
+
+def _may_go(left: Sequence[_Word], said: _Statement, taken: Collection[int]) -> bool:
+    """Whether a note may leave these words out: whole phrases that say where and since when."""
+    openers = {word.phrase: word.role for word in said.words if word.role in OPENERS}
+    return len(left) <= MOST_LEFT_OUT and all(
+        word.role == "word"
+        and word.phrase not in taken
+        and openers.get(word.phrase) in ("place", "contrast")
+        for word in left
+    )
+
+
+def _same_subject(
+    told: Sequence[_Word],
+    said: _Statement,
+    pairs: Sequence[tuple[_Word, _Word]],
+    is_group: bool,
+) -> bool:
+    """Whether a note that speaks of the user tells what the message says of its writer."""
+    if not any(word.role in WEIGHT for word, _ in pairs):
+        return False
+    named = [word.role for word in told if word.role in ("user", "owner", "word", "person")]
+    roles = {word.role for word in said.words}
+    verbs = (other.text for word, other in pairs if not other.is_fixed and word.text != other.text)
+    is_first_person = not SUBJECTS.isdisjoint(roles - {"group"}) or (
+        said.drops_subjects and any(verb.endswith(_FIRST_PERSON) for verb in verbs)
+    )
+    if "user" in named:
+        has_company = any(word.role == "company" for word in told)
+        if is_group and not is_first_person and not has_company:
+            return False
+        if named[0] != "user":
+            return "object" in roles or said.is_directive
+        is_own = is_first_person or "self" in roles or said.is_directive
+        return is_own or (is_group and has_company)
+    is_own = is_first_person or is_group or not {"self", "object"}.isdisjoint(roles)
+    if "owner" in named:
+        return is_own
+    # Without a subject of its own, the clause may be about whatever stands before it.
+    return len(pairs) > 1 and (is_own or said.is_directive or not said.is_cut)
+
+
+def _alike(one: _Word, other: _Word) -> bool:
+    """Whether two words are the same, forms of the same, or of the same row."""
+    if one.text == other.text or one.senses & other.senses:
+        return True
+    if one.is_fixed or other.is_fixed or min(len(one.text), len(other.text)) < 3:
+        return False
+    short, long = sorted((one.text, other.text), key=len)
+    if long == f"{short}{short[-1]}ing":
+        return True
+    letters = zip(short, long, strict=False)
+    same = next((place for place, (a, b) in enumerate(letters) if a != b), len(short))
+    return same >= 3 and frozenset((short[same:], long[same:])) in _lexicon().endings
