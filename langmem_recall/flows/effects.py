@@ -33,7 +33,7 @@ from langmem_recall.deadline import (
 
 T = TypeVar("T")
 
-MOST_TEXTS, TEXT_AGE_S = 256, 60.0
+MOST_TEXTS, TEXT_AGE_S = 128, 60.0
 """Cues whose vectors are kept, and for how long: about a turn with its tool calls."""
 MOST_EMBEDDING = 32
 """Turns that wait for the embedder at a time."""
