@@ -51,6 +51,8 @@ bench: $(READY)
 	$(BIN)/python benchmarks/observing.py
 	$(BIN)/python benchmarks/cache.py
 	$(BIN)/python benchmarks/loop.py
+	$(BIN)/python benchmarks/remote.py
+	$(BIN)/python benchmarks/burst.py
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/postgres.py --full
 	$(BIN)/python benchmarks/scale.py

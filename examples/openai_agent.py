@@ -40,8 +40,7 @@ def main() -> None:
         model,
         system_prompt="You are Ada's assistant. Be brief, and cite the memories you use.",
         store=store,
-        # A query embedded over the network takes longer than the usual quarter of a second.
-        middleware=[RecallMiddleware(("memories", "{user_id}"), deadline=3.0, first_load=15.0)],
+        middleware=[RecallMiddleware(("memories", "{user_id}"))],
     )
     for said in ("Which seat should you book on my flight?", "Who composed the opera Tosca?"):
         Screen(agent, user_id="ada").say(said)

@@ -135,11 +135,11 @@ class CallProgress:
 
     def patience(self) -> float:
         """Seconds to wait before looking again for the whole; `TooLate` when there are none."""
-        return self._checked(math.inf)
+        return self._left(math.inf)
 
     def part_patience(self) -> float:
         """The same for what is done now."""
-        return self._checked(self._part_ends)
+        return self._left(self._part_ends)
 
     def queue_patience(self) -> float:
         """Seconds that the call may yet wait for this process; `Crowded` when there are none."""
@@ -173,7 +173,7 @@ class CallProgress:
     def _spent(self) -> float:
         return self._waited - self._loads.seconds
 
-    def _checked(self, part_ends: float) -> float:
+    def _left(self, part_ends: float) -> float:
         assert self.limit is not None
         waited, is_loading, seconds = self._waited, self.is_loading, self.limit.seconds
         left = min(part_ends, seconds) - self._spent

@@ -10,7 +10,19 @@ import time
 
 import pytest
 
-from langmem_recall.deadline import Breaker, Deadline, TooLate, loading
+from langmem_recall.deadline import (
+    Breaker,
+    CallProgress,
+    Crowded,
+    Deadline,
+    Gate,
+    Pending,
+    TooLate,
+    at_most,
+    limited,
+    loading,
+    start,
+)
 from langmem_recall.errors import ConfigurationError
 
 SHORT = 0.02
@@ -29,7 +41,7 @@ def hold():
 
 
 @pytest.fixture(params=["sync", "async"])
-def limited(request):
+def within(request):
     """Carries out a blocking call under a deadline: in a thread, or awaited from a task."""
     if request.param == "sync":
         return lambda deadline, call: deadline.run(call)
@@ -76,28 +88,28 @@ def raises(error):
     raise error
 
 
-def test_a_quick_call_gives_its_answer(limited):
-    assert limited(Deadline(LONG), lambda: 42) == 42
+def test_a_quick_call_gives_its_answer(within):
+    assert within(Deadline(LONG), lambda: 42) == 42
 
 
-def test_an_error_of_the_call_is_the_callers(limited):
+def test_an_error_of_the_call_is_the_callers(within):
     with pytest.raises(KeyError, match="tea"):
-        limited(Deadline(LONG), lambda: raises(KeyError("tea")))
+        within(Deadline(LONG), lambda: raises(KeyError("tea")))
 
 
-def test_a_timeout_error_of_the_call_is_not_taken_for_lateness(limited):
+def test_a_timeout_error_of_the_call_is_not_taken_for_lateness(within):
     with pytest.raises(TimeoutError, match="theirs"):
-        limited(Deadline(LONG), lambda: raises(TimeoutError("theirs")))
+        within(Deadline(LONG), lambda: raises(TimeoutError("theirs")))
 
 
-def test_a_hanging_call_is_left_after_the_deadline(limited, hold):
+def test_a_hanging_call_is_left_after_the_deadline(within, hold):
     began = time.monotonic()
     with pytest.raises(TooLate, match=r"no answer after 0\.\d\d s"):
-        limited(Deadline(SHORT), hold.wait)
+        within(Deadline(SHORT), hold.wait)
     assert SHORT <= time.monotonic() - began < 2.0
 
 
-def test_the_context_of_the_caller_is_copied(limited):
+def test_the_context_of_the_caller_is_copied(within):
     def rename():
         seen = name.get()
         name.set("somebody")
@@ -105,49 +117,49 @@ def test_the_context_of_the_caller_is_copied(limited):
 
     token = name.set("ann")
     try:
-        assert limited(Deadline(LONG), rename) == "ann"
+        assert within(Deadline(LONG), rename) == "ann"
         assert name.get() == "ann"
     finally:
         name.reset(token)
 
 
-def test_a_call_that_loads_is_waited_for_beyond_the_deadline(limited):
+def test_a_call_that_loads_is_waited_for_beyond_the_deadline(within):
     def load():
         with loading():
             time.sleep(2 * ROOMY)
         return "loaded"
 
-    assert limited(Deadline(ROOMY, first_load=LONG), load) == "loaded"
+    assert within(Deadline(ROOMY, first_load=LONG), load) == "loaded"
 
 
-def test_after_the_load_only_the_rest_of_the_deadline_is_left(limited, hold):
+def test_after_the_load_only_the_rest_of_the_deadline_is_left(within, hold):
     def load_and_hang():
         with loading():
             time.sleep(2 * ROOMY)
         hold.wait()
 
     with pytest.raises(TooLate, match="no answer"):
-        limited(Deadline(ROOMY, first_load=LONG), load_and_hang)
+        within(Deadline(ROOMY, first_load=LONG), load_and_hang)
 
 
-def test_a_load_without_end_is_waited_for_at_most_first_load(limited, hold):
+def test_a_load_without_end_is_waited_for_at_most_first_load(within, hold):
     def load_for_ever():
         with loading():
             hold.wait()
 
     began = time.monotonic()
     with pytest.raises(TooLate, match=r"still loading after 0\.\d\d s"):
-        limited(Deadline(ROOMY, first_load=2 * ROOMY), load_for_ever)
+        within(Deadline(ROOMY, first_load=2 * ROOMY), load_for_ever)
     assert 2 * ROOMY <= time.monotonic() - began < 2.0
 
 
-def test_a_first_load_shorter_than_the_deadline_does_not_shorten_it(limited):
+def test_a_first_load_shorter_than_the_deadline_does_not_shorten_it(within):
     def load():
         with loading():
             time.sleep(2 * SHORT)
         return "loaded"
 
-    assert limited(Deadline(LONG, first_load=SHORT), load) == "loaded"
+    assert within(Deadline(LONG, first_load=SHORT), load) == "loaded"
 
 
 @pytest.mark.parametrize("seconds", [None, math.inf])
@@ -319,6 +331,106 @@ def test_a_forked_process_has_all_its_workers():
     assert done.stdout.strip() == "7"
 
 
+# --- shares of the time, and our own queue ---
+
+
+def test_a_late_call_says_what_still_hangs(within, hold):
+    with pytest.raises(TooLate) as late:
+        within(Deadline(SHORT), hold.wait)
+    assert late.value.pending is not None
+
+
+def test_what_a_turn_can_do_without_is_given_up_before_its_time_is():
+    def shares():
+        progress = limited()
+        with at_most(0.5):
+            half = progress.part_patience()
+            with at_most(0.25):
+                quarter = progress.part_patience()
+        return half, quarter, progress.is_part, progress.patience()
+
+    half, quarter, is_part, whole = Deadline(40.0).run(shares)
+    assert (half, quarter) == (pytest.approx(20, abs=2), pytest.approx(10, abs=2))
+    assert not is_part
+    assert whole == pytest.approx(40, abs=2)
+
+
+def test_time_in_our_own_queue_is_not_counted():
+    gate, holder = Gate(1), CallProgress(Deadline(LONG))
+
+    def queued():
+        with gate.enter(limited()):
+            return "through"
+
+    with gate.enter(holder):
+        answers: list[str] = []
+        waiter = threading.Thread(
+            target=lambda: answers.append(Deadline(ROOMY, queue=LONG).run(queued))
+        )
+        waiter.start()
+        threading.Event().wait(2 * ROOMY)
+    waiter.join()
+    assert answers == ["through"]
+    assert gate.free == 1
+
+
+def test_a_queue_that_does_not_move_is_left_and_its_place_with_it():
+    gate, holder = Gate(1), CallProgress(Deadline(LONG))
+
+    def queued():
+        with gate.enter(limited()):
+            return "through"
+
+    with gate.enter(holder):
+        with pytest.raises(Crowded, match="too much to do at once"):
+            Deadline(LONG, queue=SHORT).run(queued)
+        assert gate.free == 0
+    assert gate.free == 1
+    assert Deadline(LONG, queue=SHORT).run(queued) == "through"
+
+
+async def test_an_awaited_queue_is_left_when_the_turn_is_cancelled():
+    gate, holder = Gate(1), CallProgress(Deadline(LONG))
+
+    async def queued():
+        async with gate.aenter(limited()):
+            return "through"
+
+    with gate.enter(holder):
+        turn = asyncio.ensure_future(Deadline(LONG, queue=LONG).arun(queued))
+        while not gate._waiting:
+            await asyncio.sleep(0)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        await settled()
+    assert gate.free == 1
+    assert await Deadline(LONG, queue=SHORT).arun(queued) == "through"
+
+
+def test_who_loads_makes_room_for_others():
+    gate = Gate(1)
+
+    def load():
+        with gate.enter(limited()), loading():
+            return gate.free
+
+    assert Deadline(LONG).run(load) == 1
+    assert gate.free == 1
+
+
+def test_a_call_that_hangs_is_left_with_its_place(hold):
+    gate = Gate(1)
+
+    def hang():
+        with gate.enter(limited()):
+            hold.wait()
+
+    with pytest.raises(TooLate):
+        Deadline(SHORT).run(hang)
+    assert gate.free == 1
+
+
 class Seconds:
     """A clock that is turned by hand."""
 
@@ -354,12 +466,35 @@ def test_the_third_failure_in_a_row_opens_it(breaker):
     assert (breaker.state, breaker.allows()) == ("open", False)
 
 
-def test_a_success_between_failures_starts_the_count_anew(breaker):
+def test_as_many_successes_as_failures_keep_it_closed_and_one_failure_more_opens_it(breaker):
     for _ in range(5):
-        breaker.failed()
-        breaker.failed()
         breaker.succeeded()
+        breaker.failed()
     assert breaker.state == "closed"
+    breaker.failed()
+    assert breaker.state == "open"
+
+
+def test_failures_of_long_ago_no_longer_count(breaker, seconds):
+    for _ in range(10):
+        breaker.failed()
+        seconds.now += 31.0
+        assert breaker.state == "closed"
+
+
+def test_while_eight_calls_hang_no_other_is_made(breaker, hold):
+    for _ in range(4):
+        breaker.succeeded()
+    hung = [Pending(start(hold.wait)) for _ in range(8)]
+    for pending in hung:
+        assert breaker.allows()
+        breaker.succeeded()
+        breaker.failed(pending)
+    assert (breaker.state, breaker.allows()) == ("closed", False)
+    hold.set()
+    for pending in hung:
+        pending.wait(lambda: LONG)
+    assert breaker.allows()
 
 
 def test_after_the_rest_exactly_one_probe_passes(breaker, seconds):

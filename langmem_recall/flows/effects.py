@@ -33,7 +33,7 @@ from langmem_recall.deadline import (
 
 T = TypeVar("T")
 
-MOST_TEXTS, TEXT_AGE_S = 256, 60.0
+MOST_TEXTS, TEXT_AGE_S = 128, 60.0
 """Cues whose vectors are kept, and for how long: about a turn with its tool calls."""
 MOST_EMBEDDING = 32
 """Turns that wait for the embedder at a time."""
@@ -120,6 +120,25 @@ class _Embedded(NamedTuple):
     asked_at: float
 
 
+class _Late:
+    """Calls that turns went on without: where many still hang, no further one is made."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: list[Pending] = []
+
+    def check(self) -> None:
+        """`TooLate` where another call would only hang like the others."""
+        with self._lock:
+            self._calls = [call for call in self._calls if not call.done()]
+            if len(self._calls) >= MOST_HUNG:
+                raise TooLate(f"{MOST_HUNG} earlier calls are still without an answer")
+
+    def add(self, calls: Sequence[Pending]) -> None:
+        with self._lock:
+            self._calls += calls
+
+
 class Vectors:
     """What turns have lately had embedded, by text; answers that are under way among them.
 
@@ -129,16 +148,15 @@ class Vectors:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._texts: OrderedDict[tuple[str, bool], _Embedded] = OrderedDict()
-        self._late: list[Pending] = []
+        self._late = _Late()
 
     def ask(self, embed: Embed, begin: Callable[[list[str]], Pending]) -> list[_Embedded]:
         """Where the vectors are; requests are made for those that nobody has asked for."""
         with self._lock:
             now = time.monotonic()
             missing = [one for one in dict.fromkeys(embed.texts) if not self._has(embed, one, now)]
-            self._late = [answer for answer in self._late if not answer.done()]
-            if missing and len(self._late) >= MOST_HUNG:
-                raise TooLate(f"{MOST_HUNG} earlier requests are still without an answer")
+            if missing:
+                self._late.check()
             groups = [[text] for text in missing] if embed.as_queries else [missing]
             for group in filter(None, groups):
                 answer = begin(group)
@@ -153,8 +171,7 @@ class Vectors:
         """The call goes on without these; whoever made it is told what to look out for."""
         late = list({id(one.answer): one.answer for one in asked}.values())
         progress.late += late
-        with self._lock:
-            self._late += late
+        self._late.add(late)
 
     def _has(self, embed: Embed, text: str, now: float) -> bool:
         known = self._texts.get((text, embed.as_queries))
@@ -183,6 +200,7 @@ class Host:
     gate: Gate = field(default_factory=partial(Gate, MOST_AT_A_TIME))
     embedding: Gate = field(default_factory=partial(Gate, MOST_EMBEDDING))
     vectors: Vectors = field(default_factory=Vectors)
+    late: _Late = field(default_factory=_Late)
     in_thread: tuple[type, ...] = ()
     """Effects that are carried out in a thread in any case, so that a loop has no part in them."""
 
@@ -196,19 +214,7 @@ class Host:
             return effect.pending.wait(progress.part_patience if progress else _for_ever)
         waiting_for("the embedder" if isinstance(effect, Embed) else "the store")
         try:
-            if progress is None:
-                return self._perform(effect)
-            if isinstance(effect, Embed):
-                return self._embed(effect, progress)
-            if isinstance(effect, Call) and effect.is_pause:
-                progress.step_aside()
-                return effect.perform()
-            with self._line(effect).enter(progress):
-                if not progress.is_part:
-                    return self._perform(effect)
-                # The rest of the plan goes on without it when it takes too long.
-                call = partial(contextvars.copy_context().run, self._perform, effect)
-                return Pending(start(call)).wait(progress.part_patience)
+            return self._perform(effect) if progress is None else self._in_turn(effect, progress)
         except Exception as error:
             if self.recover is None:
                 raise
@@ -229,22 +235,51 @@ class Host:
         try:
             if progress is None:
                 return await self._aperform(effect)
-            if isinstance(effect, Embed):
-                return await self._aembed(effect, progress)
-            if isinstance(effect, Call) and effect.is_pause:
-                progress.step_aside()
-                return await effect.aperform()
-            async with self._line(effect).aenter(progress):
-                if not progress.is_part:
-                    return await self._aperform(effect)
-                context = contextvars.copy_context()
-                pending = Pending(start_task(partial(self._aperform, effect), context))
-                return await pending.awaited(progress.part_patience)
+            return await self._ain_turn(effect, progress)
         except Exception as error:
             if self.recover is None:
                 raise
             plan = self.recover(effect, error)
         return await arun(plan, replace(self, recover=None))
+
+    def _in_turn(self, effect: Effect, progress: CallProgress) -> Any:
+        """Carry an effect out in its place in the queue, and no longer than it may take."""
+        if isinstance(effect, Embed):
+            return self._embed(effect, progress)
+        if isinstance(effect, Call) and effect.is_pause:
+            progress.step_aside()
+            return effect.perform()
+        with self._line(effect).enter(progress):
+            if not progress.is_part:
+                return self._perform(effect)
+            # The rest of the plan goes on without it when it takes too long.
+            self.late.check()
+            call = partial(contextvars.copy_context().run, self._perform, effect)
+            pending = Pending(start(call))
+            try:
+                return pending.wait(progress.part_patience)
+            except TooLate:
+                self.late.add([pending])
+                raise
+
+    async def _ain_turn(self, effect: Effect, progress: CallProgress) -> Any:
+        """The same without blocking the event loop."""
+        if isinstance(effect, Embed):
+            return await self._aembed(effect, progress)
+        if isinstance(effect, Call) and effect.is_pause:
+            progress.step_aside()
+            return await effect.aperform()
+        async with self._line(effect).aenter(progress):
+            if not progress.is_part:
+                return await self._aperform(effect)
+            self.late.check()
+            context = contextvars.copy_context()
+            pending = Pending(start_task(partial(self._aperform, effect), context))
+            try:
+                return await pending.awaited(progress.part_patience)
+            except TooLate:
+                self.late.add([pending])
+                raise
 
     def runs_in_thread(self, effect: Effect) -> bool:
         """Whether an effect of a turn needs no loop; then nor does what the plan does with it."""

@@ -428,7 +428,8 @@ class GenericBackend(Backend):
                 except Exception as error:
                     degraded.append(f"dense search failed ({described(error)}); lexical only")
             if not self.has_vectors or degraded:
-                fetched = yield from fetch_with_ops([plain._replace(limit=limit)], gets)
+                listed = plain._replace(limit=limit)
+                fetched = yield from self._fetch_words(listed, gets, index, request)
             yield from _add_unlisted(fetched.pages[0], limit, index, filter)
             with index.lock:
                 return [
@@ -471,6 +472,12 @@ class GenericBackend(Backend):
     ) -> Plan[Fetched]:
         """Pages and items; an engine may look for the words of the request itself."""
         return fetch_with_ops(searches, gets)
+
+    def _fetch_words(
+        self, listed: SearchOp, gets: Sequence[GetOp], index: NamespaceIndex, request: ReadRequest
+    ) -> Plan[Fetched]:
+        """The same without vectors: a listing in place of pages."""
+        return fetch_with_ops([listed], gets)
 
     def _changes(
         self, prefix: Namespace, index: NamespaceIndex

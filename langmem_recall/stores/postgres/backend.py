@@ -9,7 +9,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchOp
 
 from langmem_recall.errors import InputError
 from langmem_recall.flows.backend import OnProgress
-from langmem_recall.flows.candidates import ReadRequest, listing
+from langmem_recall.flows.candidates import ReadRequest, id_of, listing
 from langmem_recall.flows.effects import Effect, Ops, Plan
 from langmem_recall.stores.backend import (
     Clock,
@@ -130,6 +130,16 @@ class PostgresBackend(GenericBackend):
             size=index.catalog.size if is_filled else None,
             known=index.known if is_filled else None,
         )
+
+    def _fetch_words(
+        self, listed: SearchOp, gets: Sequence[GetOp], index: NamespaceIndex, request: ReadRequest
+    ) -> Plan[Fetched]:
+        fetched = yield from fetch_with_ops([listed], gets)
+        if index.catalog.size or not request.prefix:
+            return fetched
+        texts, most = request.cue.searched, request.policy.pool
+        found = yield from self._reads.worded(request.prefix, texts, most)
+        return fetched._replace(items={**fetched.items, **{id_of(item): item for item in found}})
 
     def _changes(
         self, prefix: Namespace, index: NamespaceIndex

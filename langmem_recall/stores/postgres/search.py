@@ -196,10 +196,7 @@ class PostgresReads:
         """
         ask, prefix, limit = self._database.ask, searches[0].namespace_prefix, searches[0].limit
         vectors = yield Embed([op.query or "" for op in searches], as_queries=False)
-        survey = self._survey
-        if survey is None or self._clock() - survey.at > SURVEY_AGE_S:
-            (rows,) = yield ask(_SURVEY)
-            survey = self._take_survey(rows)
+        survey = yield from self._surveyed()
         if size is None:
             size, counted_at = self._sizes.get(prefix, (0, -math.inf))
             if self._clock() - counted_at > SURVEY_AGE_S:
@@ -244,6 +241,22 @@ class PostgresReads:
         items = {memory_id: fetched.get(memory_id) for memory_id in ids}
         found = {id_of(item): item for item in self._items(worded)}
         return Fetched(pages, {**items, **found}, vectors)
+
+    def worded(self, prefix: Namespace, texts: Sequence[str], most: int) -> Plan[list[Item]]:
+        """The items with rare words of the texts, where there are no vectors to search by."""
+        survey = yield from self._surveyed()
+        words = self._rare.pick(prefix, texts) if survey.has_words else []
+        if not words:
+            return []
+        (rows,) = yield self._database.ask(self._rare.statement(prefix, words, most))
+        return self._items(self._rare.items(prefix, words, rows))
+
+    def _surveyed(self) -> Plan[Survey]:
+        survey = self._survey
+        if survey is None or self._clock() - survey.at > SURVEY_AGE_S:
+            (rows,) = yield self._database.ask(_SURVEY)
+            survey = self._take_survey(rows)
+        return survey
 
     def items(self, gets: Sequence[GetOp]) -> Plan[list[Item | None]]:
         """Items by namespace and key, without touching them."""

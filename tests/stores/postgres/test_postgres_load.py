@@ -8,6 +8,8 @@ import os
 import resource
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,12 @@ import numpy as np
 import psycopg
 import pytest
 from conftest import CountingEmbeddings
-from langgraph.store.postgres import AsyncPostgresStore
+from langchain.agents import create_agent
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 
-from langmem_recall import Caching
+from langmem_recall import Caching, RecallMiddleware
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.postgres.schema import USAGE_TABLE
 from langmem_recall.stores.recall_store import RecallStore
@@ -96,3 +101,32 @@ async def test_thirty_two_agents_lose_no_count_and_meet_no_deadlock(
         f"p99 {1e3 * p99:.0f} ms; memory {memory[0]:.0f} -> {memory[1]:.0f} MB"
     )
     assert memory[1] - memory[0] < MOST_GROWTH_MB
+
+
+def test_thirty_turns_at_once_share_two_connections_and_have_their_memories(postgres: str) -> None:
+    """Waiting for a connection is this process's own affair, and no fault of the database."""
+    index: Any = {"dims": 256, "embed": CountingEmbeddings(), "fields": ["content"]}
+    pool: Any = {"min_size": 1, "max_size": 2}
+    with PostgresStore.from_conn_string(postgres, pool_config=pool, index=index) as inner:
+        store = RecallStore(inner)
+        store.setup()
+        store.put(
+            ("memories", "ada"), "seat", {"content": "I always book an aisle seat on flights"}
+        )
+        model = GenericFakeChatModel(messages=repeat(AIMessage("ok")))
+        # Only the queue is longer than by default, for a busy machine.
+        recall = RecallMiddleware(("memories", "{user_id}"), queue=60.0)
+        graph: Any = create_agent(model, store=store, middleware=[recall])
+
+        def turn(number: int) -> bool:
+            said = {"messages": [("user", f"Which aisle seat on flight {number}?")]}
+            config = {"configurable": {"user_id": "ada", "thread_id": f"t{number}"}}
+            (event,) = graph.stream(said, config, stream_mode="custom")
+            return [shown["key"] for shown in event["memories"]] == ["seat"]
+
+        assert turn(0)
+        with ThreadPoolExecutor(30) as threads:
+            found = list(threads.map(turn, range(1, 31)))
+        assert sum(found) >= 29
+        assert all(turn(number) for number in range(31, 34))
+        store.close()
