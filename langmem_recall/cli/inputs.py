@@ -168,12 +168,14 @@ def all_items(store: BaseStore, namespace: Namespace = ()) -> list[SearchItem]:
 def all_memories(store: BaseStore, namespace: Namespace = ()) -> list[Memory]:
     """Everything at or below a namespace as recall reads it: what the guard bars is quarantined."""
     from langmem_recall.flows.candidates import memory_of
-    from langmem_recall.flows.effects import Host, run
+    from langmem_recall.flows.effects import run
     from langmem_recall.flows.quarantine import Quarantine, withheld
     from langmem_recall.guard.judge import default_guard
+    from langmem_recall.stores.backend import opened
 
     memories = [memory_of(item) for item in all_items(store, namespace)]
-    barred = run(Quarantine(default_guard, 0.0).barred(memories, time()), Host(store, store))
+    _, host = opened(store)
+    barred = run(Quarantine(default_guard, 0.0).barred(memories, time()), host)
     return [
         withheld(memory) if memory.id in barred or memory.status == "quarantined" else memory
         for memory in memories

@@ -25,6 +25,8 @@ class Ops:
     """Whether they go to the store that holds usage rather than to the one with memories."""
     as_batch: bool = False
     """Whether they are a caller's own batch, whose reads come before its writes."""
+    exact: bool = False
+    """Whether searches are for their namespace alone; a store may give what lies below it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,16 @@ class Host:
     embeddings: Embeddings | None = None
     recover: Callable[[Effect, Exception], Plan[Any]] | None = None
     """Another way to an effect that failed; raises what callers are to see where there is none."""
+    records: Callable[[Ops], Plan[list[Any]]] | None = None
+    """Where the side-car is kept instead of in items of its store."""
 
     def perform(self, effect: Effect) -> Any:
         """Carry one effect out and wait for it."""
         waiting_for("the embedder" if isinstance(effect, Embed) else "the store")
         try:
             if isinstance(effect, Ops):
+                if effect.sidecar and self.records is not None:
+                    return run(self.records(effect), replace(self, records=None))
                 store = self.sidecar if effect.sidecar else self.store
                 return store.batch(list(effect.ops)) if effect.ops else []
             if isinstance(effect, Call):
@@ -93,6 +99,8 @@ class Host:
         waiting_for("the embedder" if isinstance(effect, Embed) else "the store")
         try:
             if isinstance(effect, Ops):
+                if effect.sidecar and self.records is not None:
+                    return await arun(self.records(effect), replace(self, records=None))
                 store = self.sidecar if effect.sidecar else self.store
                 if effect.as_batch and effect.ops:
                     return await store.abatch(list(effect.ops))

@@ -107,8 +107,13 @@ class Quarantine:
         verdict: Verdict = yield Call(judge)
         return verdict
 
-    def barred(self, memories: Iterable[Memory], now: float) -> Plan[Decisions]:
-        """Decisions about those of some memories that no reader may see."""
+    def barred(
+        self, memories: Iterable[Memory], now: float, notes: list[str] | None = None
+    ) -> Plan[Decisions]:
+        """Decisions about those of some memories that no reader may see.
+
+        That decisions cannot be read is added to `notes`.
+        """
         if not self.is_on:
             return {}
         decisions: Decisions = {}
@@ -122,7 +127,7 @@ class Quarantine:
             else:
                 decisions[memory.id] = decision
         if unknown:
-            decisions |= yield from self._decide(unknown, now)
+            decisions |= yield from self._decide(unknown, now, [] if notes is None else notes)
         return {memory_id: decision for memory_id, decision in decisions.items() if decision.bars}
 
     def judge(self, puts: Iterable[PutOp]) -> Plan[tuple[Decisions, Decisions]]:
@@ -200,7 +205,9 @@ class Quarantine:
         """Whether a text is the one that was listed for review; also where none was listed."""
         return self._reviewed.get(memory.id, digest := digest_of(memory)) == digest
 
-    def _decide(self, unknown: Mapping[MemoryId, Memory], now: float) -> Plan[Decisions]:
+    def _decide(
+        self, unknown: Mapping[MemoryId, Memory], now: float, notes: list[str]
+    ) -> Plan[Decisions]:
         """Decisions from the side-car; the guard judges what it has not judged before."""
         judged, failed = Decisions(), set[MemoryId]()
         # Rules go first, and of what they bar approvals are read: the rest costs no round trip.
@@ -212,6 +219,7 @@ class Quarantine:
         except Exception as error:
             # Judged here and now nothing is shown that should not be; approvals have to wait.
             logger.warning("The guard's decisions cannot be read (%s).", described(error))
+            notes.append(f"the guard's decisions cannot be read ({described(error)}); judged anew")
             stored = {}
         valid = {
             name: decision

@@ -298,7 +298,12 @@ class Reader:
         if not 0 <= now - read_at < self.max_age_s:
             above = [namespace[:depth] for depth in range(len(namespace), 0, -1)]
             gets = [GetOp((*POLICIES, *home), POLICY_KEY, refresh_ttl=False) for home in above]
-            items = yield Ops(gets, sidecar=True)
+            try:
+                items = yield Ops(gets, sidecar=True)
+            except Exception as error:
+                # That of a namespace above may be on a server that is down when this one's is not.
+                logger.warning("Stored policies cannot be read (%s).", described(error))
+                return stored or self.policy
             nearest = next((item for item in items if item is not None), None)
             stored = None if nearest is None else RecallPolicy.from_dict(nearest.value)
             if len(self._policies) >= MOST_POLICIES:
@@ -372,7 +377,8 @@ class Reader:
         except Exception as error:
             view = None
             notes.append(f"words cannot be read ({described(error)}); dense only")
-        found = yield from backend.find(request, view, null, partial(self._barred_at, request))
+        gate = partial(self._barred_at, request, notes)
+        found = yield from backend.find(request, view, null, gate)
         notes += found.degraded
         head, now = found.candidates, self._clock().timestamp()
         ids = [candidate.memory.id for candidate in head]
@@ -384,38 +390,43 @@ class Reader:
             ]
         except Exception as error:
             notes.append(f"usage cannot be read ({described(error)}); ranked without it")
-        judged = yield from self._judged([*head, *found.tail], request.include)
+        judged = yield from self._judged([*head, *found.tail], request.include, notes)
         head, tail = judged[: len(head)], judged[len(head) :]
-        return found._replace(candidates=head, tail=tail, degraded=tuple(notes))
+        return found._replace(candidates=head, tail=tail, degraded=tuple(dict.fromkeys(notes)))
 
     def _barred_at(
-        self, request: ReadRequest, candidates: Sequence[Candidate]
+        self, request: ReadRequest, notes: list[str], candidates: Sequence[Candidate]
     ) -> Plan[set[MemoryId]]:
         """Which of some memories a hard gate keeps out of a read."""
         cue, as_of, include = request.cue, request.cue.as_of, request.include
         ids = (one.memory.id for one in candidates)
         own = {memory_id for memory_id in ids if memory_id[0][0] == SIDECAR_ROOT}
         memories = [one for one in candidates if one.memory.id not in own] if own else candidates
-        judged = yield from self._judged(memories, include)
+        judged = yield from self._judged(memories, include, notes)
         judged = as_believed_at(judged, as_of) if as_of else judged
         now, boundaries = as_of or request.now, (request.prefix,)
         context = GateContext.of(cue, request.policy, now, boundaries, include)
         return own | {one.memory.id for one in judged if hard_drop(one, context)}
 
     def _judged(
-        self, candidates: Sequence[Candidate], include: frozenset[str]
+        self,
+        candidates: Sequence[Candidate],
+        include: frozenset[str],
+        notes: list[str] | None = None,
     ) -> Plan[list[Candidate]]:
         """Candidates as they stand: what the guard bars without its words, the rest in force."""
         memories = {candidate.memory.id: candidate.memory for candidate in candidates}
         blockers = {one for candidate in candidates for one in candidate.blockers}
         if unknown := sorted(blockers - memories.keys()):
             memories |= yield from memories_at(unknown)
-        barred = yield from self._barred(memories.values())
+        barred = yield from self._barred(memories.values(), notes)
         return _judged(candidates, memories, barred, include)
 
-    def _barred(self, memories: Iterable[Memory]) -> Plan[Decisions]:
+    def _barred(
+        self, memories: Iterable[Memory], notes: list[str] | None = None
+    ) -> Plan[Decisions]:
         unjudged = [memory for memory in memories if memory.status != "quarantined"]
-        return self.keeper.quarantine.barred(unjudged, self._clock().timestamp())
+        return self.keeper.quarantine.barred(unjudged, self._clock().timestamp(), notes)
 
     def _note_use(
         self,

@@ -123,6 +123,12 @@ class Sweeper:
             plan.rows += _cold(plan.left(), usages, request.cold_after, policy, now)
         if request.apply:
             yield from self._apply(plan, usages)
+            # Here, and wherever below a memory was looked at.
+            for home in sorted(
+                {request.namespace, *(memory.namespace for memory in memories.values())}
+            ):
+                indexed = yield from self._keeper.catch_up(home)
+                plan.rows += [Row("index", one, "the embedder works again") for one in indexed]
         # What was removed no longer takes up a place in the listing.
         offset += places - (len(plan.gone) if request.apply else 0)
         further = offset if places == request.limit else None
@@ -174,8 +180,6 @@ class Sweeper:
         if plan.heirs:
             yield from self._ledger.flush()
         yield from self._keeper.remove(sorted(plan.gone))
-        indexed = yield from self._keeper.catch_up()
-        plan.rows += [Row("index", memory_id, "the embedder works again") for memory_id in indexed]
 
     def _erase(self, namespace: Namespace, sidecar: bool) -> Plan[int]:
         """Delete everything at or below a namespace of either store; returns how many items."""

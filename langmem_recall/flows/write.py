@@ -458,7 +458,7 @@ class Writer:
         writes = [_as_history(former, now) for former in formers if former.superseded_at is None]
         writes.append(Write(memory.id, value, memory.status == "active", stored))
         yield from self._keeper.put(writes)
-        yield from self._keeper.catch_up()
+        yield from self._keeper.catch_up(memory.namespace)
         return replace(memory, value=value)
 
     def _settle(self, memory_id: MemoryId, now: datetime) -> Plan[str | None]:

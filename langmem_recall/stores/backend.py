@@ -71,7 +71,11 @@ def utc_now() -> datetime:
 
 
 def backend_of(
-    store: BaseStore, clock: Clock = utc_now, index_limit: int = 100_000, max_age_s: float = 30.0
+    store: BaseStore,
+    clock: Clock = utc_now,
+    index_limit: int = 100_000,
+    max_age_s: float = 30.0,
+    nested: bool = True,
 ) -> Backend:
     """The backend of a store: of its engine where we know that, else one that fits any store.
 
@@ -80,6 +84,7 @@ def backend_of(
         clock: Tells the time.
         index_limit: Memories in a namespace beyond which its words are not kept in this process.
         max_age_s: Seconds after which a namespace is listed again.
+        nested: Whether anything may lie below a namespace that is read.
     """
     from langmem_recall.stores.local.backend import LocalBackend
     from langmem_recall.stores.local.store import LocalStore
@@ -91,7 +96,7 @@ def backend_of(
     if postgres is not None and isinstance(store, postgres.BasePostgresStore):
         from langmem_recall.stores.postgres.backend import PostgresBackend
 
-        return PostgresBackend(store, clock, index_limit, max_age_s)
+        return PostgresBackend(store, clock, index_limit, max_age_s, nested)
     backend = GenericBackend(store, clock, index_limit, max_age_s)
     backend.queries_as_documents = not isinstance(store, InMemoryStore)
     return backend
@@ -111,7 +116,7 @@ def reindex(store: BaseStore, progress: OnProgress | None = None, *, batch: int 
     Returns:
         How many were embedded by this call.
     """
-    backend, host = _inside(store)
+    backend, host = opened(store)
     return run(backend.reindex(progress, batch), host)
 
 
@@ -119,16 +124,17 @@ async def areindex(
     store: BaseStore, progress: OnProgress | None = None, *, batch: int = 256
 ) -> int:
     """The async twin of `reindex`."""
-    backend, host = _inside(store)
+    backend, host = opened(store)
     return await arun(backend.reindex(progress, batch), host)
 
 
-def _inside(store: BaseStore) -> tuple[Backend, Host]:
+def opened(store: BaseStore) -> tuple[Backend, Host]:
+    """The backend of a store, or of the one in a `RecallStore`, and where its plans are run."""
     from langmem_recall.stores.recall_store import RecallStore
 
     inner = store.inner if isinstance(store, RecallStore) else store
     backend = backend_of(inner)
-    return backend, Host(inner, inner, backend.embeddings)
+    return backend, Host(inner, inner, backend.embeddings, records=backend.records)
 
 
 class Fetched(NamedTuple):
@@ -405,7 +411,7 @@ class GenericBackend(Backend):
                 except Exception as error:
                     degraded.append(f"dense search failed ({described(error)}); lexical only")
             if not self.has_vectors or degraded:
-                fetched = yield from fetch_with_ops([plain._replace(limit=limit)], gets)
+                fetched = yield from self._fetch_latest(plain._replace(limit=limit), gets)
             yield from _add_unlisted(fetched.pages[0], limit, index, filter)
             with index.lock:
                 return [
@@ -445,6 +451,10 @@ class GenericBackend(Backend):
     ) -> Plan[Fetched]:
         """Pages and items; an engine may look for the words of the request itself."""
         return fetch_with_ops(searches, gets)
+
+    def _fetch_latest(self, search: SearchOp, gets: Sequence[GetOp]) -> Plan[Fetched]:
+        """A page of what was written last, where there are no vectors, and items."""
+        return fetch_with_ops([search], gets)
 
     def _changes(
         self, prefix: Namespace, index: NamespaceIndex
