@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import typer
@@ -109,15 +109,18 @@ def shown(target: str) -> str:
 def _open_postgres(address: str, embedder: EmbedderChoice, create: bool) -> Iterator[BaseStore]:
     try:
         psycopg: Any = import_module("psycopg")
-        postgres: Any = import_module("langgraph.store.postgres")
+        import_module("langgraph.store.postgres")
     except ImportError as error:
         raise MissingExtraError(
             f"A Postgres address needs a package that is not installed ({error}). Run "
             'pip install "langmem-recall[postgres]".'
         ) from error
     index = {"embed": embedder, "dims": len(embedder.embed_query("dims"))} if embedder else None
+    # Its statements mean the same on one server.
+    from langmem_recall.stores.postgres.citus import CitusStore
+
     try:
-        with postgres.PostgresStore.from_conn_string(address, index=index) as store:
+        with CitusStore.from_conn_string(address, index=cast(Any, index)) as store:
             if create:
                 from langmem_recall.stores.recall_store import RecallStore
 
