@@ -10,8 +10,9 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, Sear
 
 from langmem_recall.errors import ConfigurationError, InputError
 from langmem_recall.flows.backend import OnProgress
-from langmem_recall.flows.candidates import ReadRequest, listing
+from langmem_recall.flows.candidates import Gate, ReadRequest, ReadResult, listing
 from langmem_recall.flows.effects import Effect, Ops, Plan
+from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.stores.backend import (
     Clock,
     Fetched,
@@ -155,6 +156,17 @@ ORDER BY prefix COLLATE "C", key COLLATE "C" LIMIT %s OFFSET %s"""
             items = iter((yield from self._reads.items(gets)))
             answers = iter((yield Ops(others, effect.sidecar)))
         return [next(items if isinstance(op, GetOp) else answers) for op in effect.ops]
+
+    def find(
+        self, request: ReadRequest, view: Any, null: NullDistribution, gate: Gate
+    ) -> Plan[ReadResult]:
+        """Candidates with evidence; what could not be looked at is said."""
+        found = yield from super().find(request, view, null, gate)
+        missed = self._homes.missed.get(request.prefix)
+        if missed is None:
+            return found
+        note = f"what lies below the namespace cannot be read ({missed}); without it"
+        return found._replace(degraded=(*found.degraded, note))
 
     def _fetch(
         self,

@@ -12,6 +12,8 @@ from langmem_recall.types import Namespace
 
 HOMES_AGE_S = 600.0
 """Seconds after which what lies below a namespace is looked up again: others may write there."""
+RETRY_S = 60.0
+"""The same where not all servers have answered."""
 MOST_KNOWN = 100_000
 """Namespaces whose homes are remembered."""
 MOST_HOMES = 1_000
@@ -33,6 +35,8 @@ class KnownHomes:
         self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[Namespace, tuple[Homes, float]] = {}
+        self.missed: dict[Namespace, str] = {}
+        """Namespaces of which only known homes could be read, and why."""
         self.has_citus: bool | None = None
         self._is_parted = False
 
@@ -68,13 +72,21 @@ class KnownHomes:
         _, known_at = self._known.get(prefix, ((), -HOMES_AGE_S))
         return not self.is_split or self._clock() - known_at >= HOMES_AGE_S
 
-    def note(self, prefix: Namespace, paths: Iterable[str]) -> None:
-        """A look at all below a namespace has found these; in itself more may come at any time."""
+    def note(self, prefix: Namespace, paths: Iterable[str], missed: str | None = None) -> None:
+        """A look at all below a namespace has found these; in itself more may come at any time.
+
+        `missed`: why it was not a look at all of it.
+        """
+        age = 0.0 if missed is None else HOMES_AGE_S - RETRY_S
         with self._lock:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
+                self.missed.clear()
             homes = tuple(dict.fromkeys((path_of(prefix), *paths)))
-            self._known[prefix] = homes, self._clock()
+            self._known[prefix] = homes, self._clock() - age
+            self.missed.pop(prefix, None)
+            if missed is not None:
+                self.missed[prefix] = missed
 
     def note_put(self, namespace: Namespace) -> None:
         """Something was put into a namespace, which is a home of those above it from now on."""

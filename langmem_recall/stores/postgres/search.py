@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
 
 from langmem_recall.deadline import loading
+from langmem_recall.errors import described
 from langmem_recall.flows.candidates import id_of
 from langmem_recall.flows.effects import Embed, Plan
 from langmem_recall.stores.backend import Fetched
@@ -295,10 +296,14 @@ class PostgresReads:
 
     def listing(self, prefix: Namespace, most: int) -> Plan[list[Item]]:
         """Every item below a namespace, one more than `most` at most; and the survey."""
-        place, params = within("s.prefix", prefix, self._place_of_listing(prefix))
-        sql = f"SELECT {_WHOLE} FROM store s WHERE {place}{self._unexpired()} LIMIT %s"
+
+        def make(homes: Homes | None) -> list[Statement]:
+            place, params = within("s.prefix", prefix, homes)
+            sql = f"SELECT {_WHOLE} FROM store s WHERE {place}{self._unexpired()} LIMIT %s"
+            return [Statement(sql, (*params, most + 1)), _SURVEY]
+
         with loading():
-            rows, survey = yield self._database.ask(Statement(sql, (*params, most + 1)), _SURVEY)
+            rows, survey = yield from self._look_below(prefix, make)
         self._take_survey(survey)
         self._note_versions(rows)
         if len(rows) <= most:
@@ -320,21 +325,37 @@ ORDER BY s.updated_at DESC LIMIT %s"""
 
     def changes(self, prefix: Namespace, since: datetime) -> Plan[tuple[list[Item], int]]:
         """What was written below a namespace since then, and how many items it has."""
-        here, params = within("s.prefix", prefix, self._place_of_listing(prefix))
-        place = f"FROM store s WHERE {here}{self._unexpired()}"
-        recent = f"SELECT {_WHOLE} {place} AND s.updated_at >= %s"
         by_home = ("s.prefix", "GROUP BY s.prefix") if self._homes.is_split else ("NULL", "")
-        counted = f"SELECT {by_home[0]}, count(*) {place} {by_home[1]}"
-        rows, counts = yield self._database.ask(
-            Statement(recent, (*params, since - OVERLAP)), Statement(counted, params)
-        )
+
+        def make(homes: Homes | None) -> list[Statement]:
+            here, params = within("s.prefix", prefix, homes)
+            place = f"FROM store s WHERE {here}{self._unexpired()}"
+            recent = f"SELECT {_WHOLE} {place} AND s.updated_at >= %s"
+            counted = f"SELECT {by_home[0]}, count(*) {place} {by_home[1]}"
+            return [Statement(recent, (*params, since - OVERLAP)), Statement(counted, params)]
+
+        rows, counts = yield from self._look_below(prefix, make)
         self._note_versions(rows)
         self._note_homes(prefix, counts)
         return self._items(rows), sum(count for _, count in counts)
 
-    def _place_of_listing(self, prefix: Namespace) -> Homes | None:
-        """Where a listing looks: everywhere below when others may have written there since."""
-        return None if self._homes.is_due(prefix) else self._homes.of(prefix)
+    def _look_below(
+        self, prefix: Namespace, make: Callable[[Homes | None], list[Statement]]
+    ) -> Plan[list[Rows]]:
+        """What statements find everywhere below a namespace, or where that is known to be enough.
+
+        Where a server of a cluster is down, what lies on the others need not wait for it.
+        """
+        homes = None if self._homes.is_due(prefix) else self._homes.of(prefix)
+        try:
+            answers: list[Rows] = yield self._database.ask(*make(homes))
+        except Exception as error:
+            if homes is not None or not (yield from self._homes.is_sharded(self._database)):
+                raise
+            known = self._homes.of(prefix) or (path_of(prefix),)
+            answers = yield self._database.ask(*make(known))
+            self._homes.note(prefix, known, described(error))
+        return answers
 
     def _note_homes(self, prefix: Namespace, rows: Rows) -> None:
         if self._homes.is_split and self._homes.is_due(prefix):
@@ -342,21 +363,25 @@ ORDER BY s.updated_at DESC LIMIT %s"""
 
     def _size(self, prefix: Namespace, exact: bool = False) -> Plan[int]:
         """How many memories a namespace has, up to a number; and where they lie."""
-        homes = (path_of(prefix),) if exact else self._place_of_listing(prefix)
-        is_unknown = homes is None and self._homes.is_split
+        is_due = not exact and self._homes.is_split and self._homes.is_due(prefix)
         size, counted_at = self._sizes.get((prefix, exact), (0, -math.inf))
-        if is_unknown or self._clock() - counted_at > SURVEY_AGE_S:
-            place, params = within("prefix", prefix, homes)
-            sql = f"""
+        if is_due or self._clock() - counted_at > SURVEY_AGE_S:
+
+            def make(homes: Homes | None, distinct: bool = False) -> list[Statement]:
+                place, params = within("prefix", prefix, (path_of(prefix),) if exact else homes)
+                if distinct:
+                    return [Statement(f"SELECT DISTINCT prefix FROM store WHERE {place}", params)]
+                sql = f"""
 SELECT prefix, count(*) FROM (SELECT prefix FROM store WHERE {place} LIMIT %s) AS counted
 GROUP BY prefix"""
-            (rows,) = yield self._database.ask(Statement(sql, (*params, MOST_COUNTED)))
+                return [Statement(sql, (*params, MOST_COUNTED))]
+
+            (rows,) = yield from self._look_below(prefix, make)
             size = sum(count for _, count in rows)
-            if is_unknown and size >= MOST_COUNTED:
-                sql = f"SELECT DISTINCT prefix FROM store WHERE {place}"
-                (rows,) = yield self._database.ask(Statement(sql, params))
-            if is_unknown:
-                self._homes.note(prefix, (row[0] for row in rows))
+            if is_due and size >= MOST_COUNTED:
+                (rows,) = yield from self._look_below(prefix, partial(make, distinct=True))
+            if not exact:
+                self._note_homes(prefix, rows)
             if len(self._sizes) >= MOST_SIZES:
                 self._sizes.clear()
             self._sizes[prefix, exact] = size, self._clock()

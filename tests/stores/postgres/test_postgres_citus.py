@@ -271,6 +271,32 @@ def break_down(monkeypatch: pytest.MonkeyPatch, tenant: str) -> None:
     monkeypatch.setattr(Database, "_run", refuse)
 
 
+def test_tenants_of_living_shards_are_recalled_though_not_all_shards_can_be_looked_at(
+    store: RecallStore, clock: Clock, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tenant in (ADA, BOB):
+        store.put(tenant, "tea", {"content": "green tea in the morning"})
+    fresh = RecallStore(store.inner, clock=clock, caching=Caching(flush_interval=3_600))
+    with monkeypatch.context() as patch:
+        # A range is looked for on every server, and one of them is gone.
+        break_down(patch, "memories.bob")
+        break_down(patch, "memories.ada/")
+        for _ in range(2):
+            recall = call(fresh, "recall", ADA, "which tea in the morning?")
+            assert [memory.key for memory in recall.memories] == ["tea"]
+            (note,) = recall.trace.degraded
+            assert note.startswith("what lies below the namespace cannot be read (ConnectionError")
+            with pytest.raises(ConnectionError):
+                call(fresh, "recall", BOB, "which tea in the morning?")
+            clock.turn(seconds=31)
+    assert call(fresh, "recall", BOB, "which tea in the morning?").chosen
+    monkeypatch.setattr("langmem_recall.stores.postgres.homes.RETRY_S", 0.0)
+    monkeypatch.setattr("langmem_recall.stores.postgres.homes.HOMES_AGE_S", 0.0)
+    clock.turn(seconds=31)
+    recall = call(fresh, "recall", ADA, "which tea in the morning?")
+    assert (len(recall.chosen), recall.trace.degraded) == (1, ())
+
+
 def uses(uri: str) -> dict[str, int]:
     return dict(rows(uri, f"SELECT prefix, sum(uses)::int FROM {USAGE_TABLE} GROUP BY prefix"))
 
