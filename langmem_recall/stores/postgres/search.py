@@ -66,7 +66,7 @@ COMMON_AGE_S = 600.0
 _WORD = re.compile(r"\w[\w.@:/-]*\w|\w")
 
 _ITEM = "s.prefix, s.key, s.value, s.created_at, s.updated_at"
-_VERSION = "md5(s.value::text)"
+_VERSION = "jsonb_hash_extended(s.value, 0)"
 """Tells a value from any other that the same time was noted for, by whatever means it came."""
 _WHOLE = f"{_ITEM}, {_VERSION}"
 _STAMP = f"s.prefix, s.key, NULL::jsonb, s.created_at, s.updated_at, {_VERSION}"

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
+from itertools import chain
 from typing import TypeVar
 
 from langmem_recall.errors import StoreError
@@ -44,6 +45,11 @@ MOST_DOUBT = timedelta(days=30)
 
 _RECORD = ", ".join(Usage._fields)
 _ROW = "(%s, %s, %s, %s, %s, %s, %s)"
+_FLOATS = "%s::double precision[]"
+_ARRAYS = f"""
+SELECT * FROM unnest(
+    %s::text[], %s::text[], %s::bigint[], {_FLOATS}, {_FLOATS}, {_FLOATS}, %s::integer[]
+)"""
 _THESE = "prefix = %s AND key = ANY(%s)"
 _READ = f"SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE {_THESE}"
 # Locked in order, like additions: otherwise the two dead-lock.
@@ -62,10 +68,13 @@ WHERE {_THESE} AND abs(merit) > {MOST_MERIT} RETURNING prefix, key, {_RECORD}"""
 _UPSERT = files(__package__).joinpath("add_usage.sql").read_text("utf-8")
 
 
-def upsert(rows: Sequence[tuple[str, str, Usage]], fade_per_day: float) -> Statement:
+def upsert(
+    rows: Sequence[tuple[str, str, Usage]], fade_per_day: float, from_arrays: bool = False
+) -> Statement:
     """Add records to those that are there, in the order of the rows; gives what they come to.
 
-    Rows of values, and nothing but columns and numbers in what updates: Citus takes no other.
+    Nothing but columns and numbers in what updates, and rows of values: Citus takes no other. One
+    server takes many rows several times as fast `from_arrays`, which are the same few parameters.
     """
     most_days = math.inf
     if fade_per_day < 1:
@@ -82,12 +91,15 @@ def upsert(rows: Sequence[tuple[str, str, Usage]], fade_per_day: float) -> State
     sql = _UPSERT.format(
         usage=USAGE_TABLE,
         record=_RECORD,
-        rows=", ".join([_ROW] * len(rows)),
+        rows=_ARRAYS if from_arrays else f"VALUES {', '.join([_ROW] * len(rows))}",
         faded_stored=faded("stored"),
         faded_added=faded("excluded"),
         most_merit=MOST_MERIT,
     )
-    return Statement(sql, tuple(part for path, key, usage in rows for part in (path, key, *usage)))
+    flat = [(path, key, *usage) for path, key, usage in rows]
+    if from_arrays:
+        return Statement(sql, tuple(map(list, zip(*flat, strict=True))))
+    return Statement(sql, tuple(chain.from_iterable(flat)))
 
 
 def _number(value: float) -> str:
@@ -152,8 +164,9 @@ class PostgresUsage(UsageBackend):
             former = Statement(_FORMER, taken) if batch.number > 1 else former
             statements.append(former._replace(returns=False))
             for start in range(0, len(rows), MOST_ADDED):
-                statements.append(upsert(rows[start : start + MOST_ADDED], fade_per_day))
-            if any(abs(usage.merit) > MOST_MERIT for *_, usage in rows):
+                some = rows[start : start + MOST_ADDED]
+                statements.append(upsert(some, fade_per_day, self._homes.has_citus is False))
+            if any(abs(batch.touches[home, key].merit) > MOST_MERIT for key in keys):
                 statements.append(Statement(_BOUND_MERIT, (path, keys)))
         try:
             sidecar = self._sidecar.add(batch, fade_per_day)

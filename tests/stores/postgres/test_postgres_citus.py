@@ -1,8 +1,4 @@
-"""Setting up, reindexing and flushing on Citus, tried on a stand-in for its catalogue.
-
-The stand-in notes where tables were put, as Citus does, and refuses to put one twice; the rows stay
-where they are.
-"""
+"""Setting up, reindexing and flushing on Citus, tried on a stand-in for its catalogue."""
 
 from __future__ import annotations
 
@@ -40,26 +36,6 @@ from langmem_recall.stores.recall_store import RecallStore
 
 ADA, BOB = ("memories", "ada"), ("memories", "bob")
 EVERY_USE = RecallPolicy.default().replace(refresh_floor=0.0)
-CITUS = """
-CREATE TABLE pg_dist_partition (
-    logicalrelid regclass PRIMARY KEY, partmethod "char", partkey text, colocationid int,
-    repmodel "char"
-);
-CREATE FUNCTION column_to_column_name(regclass, text) RETURNS text LANGUAGE sql AS 'SELECT $2';
-CREATE FUNCTION create_distributed_table(name regclass, key text, colocate_with text = 'default')
-RETURNS void LANGUAGE plpgsql AS $$ BEGIN
-    IF colocate_with <> 'default' AND NOT EXISTS (
-        SELECT 1 FROM pg_dist_partition WHERE logicalrelid = colocate_with::regclass
-    ) THEN RAISE EXCEPTION '% is not distributed', colocate_with; END IF;
-    IF EXISTS (
-        SELECT 1 FROM pg_attribute JOIN pg_collation c ON c.oid = attcollation
-        WHERE attrelid = name AND attname = key AND collname <> 'default'
-    ) THEN RAISE EXCEPTION 'cannot colocate: the collations differ'; END IF;
-    INSERT INTO pg_dist_partition VALUES (name, 'h', key, 1, 's');
-END $$;
-CREATE FUNCTION create_reference_table(name regclass) RETURNS void LANGUAGE sql
-AS $$ INSERT INTO pg_dist_partition VALUES (name, 'n', NULL, 2, 't') $$;
-"""
 
 
 class Named(CountingEmbeddings):
@@ -82,13 +58,6 @@ def rows(uri: str, sql: str, *params: Any) -> list[Any]:
 def places(uri: str) -> dict[str, str]:
     found = rows(uri, "SELECT logicalrelid::text, partmethod::text FROM pg_dist_partition")
     return dict(found)
-
-
-@pytest.fixture
-def cluster(postgres: str) -> str:
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(CITUS)
-    return postgres
 
 
 @pytest.fixture

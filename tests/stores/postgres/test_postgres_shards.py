@@ -212,13 +212,13 @@ REFUSED = {
 
 @pytest.mark.parametrize("why", REFUSED)
 def test_no_statement_is_one_that_citus_refuses(
-    postgres: str, recorder: Recorder, call: Call, clock: Clock, why: str
+    cluster: str, recorder: Recorder, call: Call, clock: Clock, why: str
 ) -> None:
     rule = re.compile(REFUSED[why], re.IGNORECASE | re.DOTALL)
     ttl: Any = {"default_ttl": 60, "refresh_on_read": True}
-    with CitusStore.from_conn_string(postgres, index=INDEX, ttl=ttl) as inner:
+    with CitusStore.from_conn_string(cluster, index=INDEX, ttl=ttl) as inner:
         store = RecallStore(inner, clock=clock, guard=careful)
-        store.setup()
+        store.setup(distribute=True)
         turns(store, call, clock)
         inner.search(ADA, query="ticket")
         store.forget_namespace(ADA)
