@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
 from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
@@ -233,10 +234,14 @@ class PostgresReads:
         words = self._rare.pick(prefix, texts) if survey.has_words else []
         ids = [(op.namespace, op.key) for op in gets]
         made, rest = [make(*pair) for pair in asks], self._get_all(ids, is_lean)
-        rest += [self._rare.statement(prefix, words, most, homes)] if words else []
-        answers: list[Rows] = yield ask(*settings, *made, *rest, together=bool(settings))
+        is_one = homes is not None and len(homes) == 1 and len(rest) < 2
+        looks = [_as_one(made, rest)] if is_one else [*made, *rest]
+        rare = [self._rare.statement(prefix, words, most, homes)] if words else []
+        answers: list[Rows] = yield ask(*settings, *looks, *rare, together=bool(settings))
         answers = answers[len(settings) :]
         worded = self._rare.items(prefix, words, answers.pop()) if words else []
+        if is_one:
+            answers = _apart(answers[0], len(made), len(rest))
         if known is not None:
             values, missing = self._known_values(answers, known)
             if missing:
@@ -503,7 +508,7 @@ ORDER BY {distance} LIMIT %s"""
         whose = WHOSE if self._survey is None or self._survey.has_settings else FORMER_WHOSE
         place, more = _beside(prefix, homes)
         sql = f"""
-SELECT {fields}, found.distance, {whose} FROM ({nearest}) found
+SELECT {fields}, found.distance, {whose} AS whose FROM ({nearest}) found
 JOIN store s ON s.prefix = found.prefix AND s.key = found.key{place} ORDER BY found.distance"""
         return Statement(sql, (*params, *more))
 
@@ -551,6 +556,29 @@ def _with_values(
         ]
         for rows in answers
     ]
+
+
+def _as_one(searches: Sequence[Statement], gets: Sequence[Statement]) -> Statement:
+    """Searches and reads of one home as one statement, which is one command to its shard."""
+    parts = [
+        f"SELECT {nth} AS nth, part.* FROM ({one.sql}) part" for nth, one in enumerate(searches)
+    ]
+    parts += [
+        f"SELECT {nth}, part.*, NULL::double precision, NULL::text FROM ({one.sql}) part"
+        for nth, one in enumerate(gets, len(searches))
+    ]
+    params = chain.from_iterable(one.params for one in (*searches, *gets))
+    return Statement(" UNION ALL ".join(parts), tuple(params))
+
+
+def _apart(rows: Rows, searches: int, gets: int) -> list[Rows]:
+    """The rows of each part of such a statement, those of a search with the nearest first."""
+    answers: list[Rows] = [[] for _ in range(searches + gets)]
+    for nth, *row in rows:
+        answers[nth].append(tuple(row))
+    for found in answers[:searches]:
+        found.sort(key=itemgetter(-2))
+    return answers
 
 
 def _beside(prefix: Namespace, homes: Homes | None) -> tuple[str, tuple[Any, ...]]:

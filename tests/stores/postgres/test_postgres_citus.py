@@ -12,7 +12,7 @@ from conftest import Call, Clock, CountingEmbeddings
 from langgraph.store.base import PutOp
 from langgraph.store.postgres import PostgresStore
 
-from langmem_recall import Caching, RecallPolicy
+from langmem_recall import Caching, Cue, RecallPolicy
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.flows.effects import Host, run
 from langmem_recall.guard.judge import Verdict
@@ -226,6 +226,25 @@ def test_settings_of_the_index_are_for_the_transaction_and_reach_the_shards(
         "SET LOCAL citus.propagate_set_commands = 'local'",
         "SET LOCAL hnsw.ef_search = '140'",
     ]
+
+
+def test_a_warm_recall_is_one_statement_whatever_it_looks_for(
+    store: RecallStore, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.batch([PutOp(ADA, f"n{n}", {"content": f"note {n} about jazz"}) for n in range(80)])
+    cue = Cue("note 7 about jazz", parts=("note 7", "the notes about jazz"))
+    first = call(store, "recall", ADA, cue)
+    asked: list[str] = []
+    real = Database._run
+
+    def recording(self: Any, statements: Any) -> Any:
+        asked.extend(statement.sql for statement in statements)
+        return real(self, statements)
+
+    monkeypatch.setattr(Database, "_run", recording)
+    again = call(store, "recall", ADA, cue)
+    assert len(asked) == 1
+    assert [one.memory.key for one in again.chosen] == [one.memory.key for one in first.chosen]
 
 
 def break_down(monkeypatch: pytest.MonkeyPatch, tenant: str) -> None:
