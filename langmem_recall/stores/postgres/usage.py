@@ -40,6 +40,8 @@ VANISHED = 1e-150
 """A share or count this small is none; the server refuses what underflows."""
 MOST_ADDED = 1_000
 """Rows that one statement adds; it may have 65,535 parameters."""
+KEPT = 8
+"""Batches of a ledger after which former ones are dropped; each time would be one more command."""
 MOST_DOUBT = timedelta(days=30)
 """How long a batch that was written is known as such."""
 
@@ -60,8 +62,9 @@ _DROP_BATCHES_BELOW = f"DELETE FROM {BATCHES_TABLE} WHERE {below('prefix')}"
 # A batch that is there is not added again: then the row of its number is taken, and a second try
 # waits until it is known whether the first one took it.
 _TAKE = f"INSERT INTO {BATCHES_TABLE} (prefix, ledger, number, written_at) VALUES (%s, %s, %s, %s)"
-_FORMER = f"DELETE FROM {BATCHES_TABLE} WHERE prefix = %s AND ledger = %s AND number < %s"
-_PRUNE = f"DELETE FROM {BATCHES_TABLE} WHERE prefix = %s AND written_at < %s"
+_PRUNE = f"""
+DELETE FROM {BATCHES_TABLE}
+WHERE prefix = %s AND ((ledger = %s AND number < %s) OR written_at < %s)"""
 _BOUND_MERIT = f"""
 UPDATE {USAGE_TABLE} SET merit = {MOST_MERIT} * sign(merit)
 WHERE {_THESE} AND abs(merit) > {MOST_MERIT} RETURNING prefix, key, {_RECORD}"""
@@ -159,10 +162,10 @@ class PostgresUsage(UsageBackend):
             rows = [(path, key, _record_of(batch.touches[home, key])) for key in keys]
             taken = (path, batch.ledger, batch.number)
             statements.append(Statement(_TAKE, (*taken, written_at), returns=False))
-            # A first batch has none before it; then those of processes that are gone make room.
-            former = Statement(_PRUNE, (path, written_at - MOST_DOUBT))
-            former = Statement(_FORMER, taken) if batch.number > 1 else former
-            statements.append(former._replace(returns=False))
+            if batch.number % KEPT == 1:
+                # What went before is known to be written, and what is this old is in no doubt.
+                known = (*taken, written_at - MOST_DOUBT)
+                statements.append(Statement(_PRUNE, known, returns=False))
             for start in range(0, len(rows), MOST_ADDED):
                 some = rows[start : start + MOST_ADDED]
                 statements.append(upsert(some, fade_per_day, self._homes.has_citus is False))
