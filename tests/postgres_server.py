@@ -67,3 +67,39 @@ def postgres(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.execute(f"CREATE DATABASE {name}")
     yield postgres_server.uri(name)
     postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+CITUS = """
+CREATE TABLE pg_dist_partition (
+    logicalrelid regclass PRIMARY KEY, partmethod "char", partkey text, colocationid int,
+    repmodel "char"
+);
+CREATE FUNCTION column_to_column_name(regclass, text) RETURNS text LANGUAGE sql AS 'SELECT $2';
+CREATE FUNCTION create_distributed_table(name regclass, key text, colocate_with text = 'default')
+RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+    IF colocate_with <> 'default' AND NOT EXISTS (
+        SELECT 1 FROM pg_dist_partition WHERE logicalrelid = colocate_with::regclass
+    ) THEN RAISE EXCEPTION '% is not distributed', colocate_with; END IF;
+    IF EXISTS (
+        SELECT 1 FROM pg_attribute JOIN pg_collation c ON c.oid = attcollation
+        WHERE attrelid = name AND attname = key AND collname <> 'default'
+    ) THEN RAISE EXCEPTION 'cannot colocate: the collations differ'; END IF;
+    INSERT INTO pg_dist_partition VALUES (name, 'h', key, 1, 's');
+END $$;
+CREATE FUNCTION create_reference_table(name regclass) RETURNS void LANGUAGE sql
+AS $$ INSERT INTO pg_dist_partition VALUES (name, 'n', NULL, 2, 't') $$;
+"""
+"""A stand-in for the catalogue of Citus: notes where tables are put and refuses to put one twice.
+
+The rows stay where they are.
+"""
+
+
+@pytest.fixture
+def cluster(postgres: str) -> str:
+    """The address of an empty database that takes itself for the coordinator of a cluster."""
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(CITUS)
+    return postgres

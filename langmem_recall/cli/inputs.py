@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import typer
@@ -109,15 +109,18 @@ def shown(target: str) -> str:
 def _open_postgres(address: str, embedder: EmbedderChoice, create: bool) -> Iterator[BaseStore]:
     try:
         psycopg: Any = import_module("psycopg")
-        postgres: Any = import_module("langgraph.store.postgres")
+        import_module("langgraph.store.postgres")
     except ImportError as error:
         raise MissingExtraError(
             f"A Postgres address needs a package that is not installed ({error}). Run "
             'pip install "langmem-recall[postgres]".'
         ) from error
     index = {"embed": embedder, "dims": len(embedder.embed_query("dims"))} if embedder else None
+    # Its statements mean the same on one server.
+    from langmem_recall.stores.postgres.citus import CitusStore
+
     try:
-        with postgres.PostgresStore.from_conn_string(address, index=index) as store:
+        with CitusStore.from_conn_string(address, index=cast(Any, index)) as store:
             if create:
                 from langmem_recall.stores.recall_store import RecallStore
 
@@ -168,12 +171,14 @@ def all_items(store: BaseStore, namespace: Namespace = ()) -> list[SearchItem]:
 def all_memories(store: BaseStore, namespace: Namespace = ()) -> list[Memory]:
     """Everything at or below a namespace as recall reads it: what the guard bars is quarantined."""
     from langmem_recall.flows.candidates import memory_of
-    from langmem_recall.flows.effects import Host, run
+    from langmem_recall.flows.effects import run
     from langmem_recall.flows.quarantine import Quarantine, withheld
     from langmem_recall.guard.judge import default_guard
+    from langmem_recall.stores.backend import opened
 
     memories = [memory_of(item) for item in all_items(store, namespace)]
-    barred = run(Quarantine(default_guard, 0.0).barred(memories, time()), Host(store, store))
+    _, host = opened(store)
+    barred = run(Quarantine(default_guard, 0.0).barred(memories, time()), host)
     return [
         withheld(memory) if memory.id in barred or memory.status == "quarantined" else memory
         for memory in memories

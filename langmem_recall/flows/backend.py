@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from langchain_core.embeddings import Embeddings
-from langgraph.store.base import BaseStore, Item
+from langgraph.store.base import BaseStore, Item, SearchItem, SearchOp
 
-from langmem_recall.errors import InputError
+from langmem_recall.errors import ConfigurationError, InputError
 from langmem_recall.flows.candidates import (
     Gate,
     NamespaceView,
@@ -18,7 +18,7 @@ from langmem_recall.flows.candidates import (
     id_of,
     listing,
 )
-from langmem_recall.flows.effects import MOST_AT_A_TIME, Effect, Plan
+from langmem_recall.flows.effects import MOST_AT_A_TIME, Effect, Ops, Plan
 from langmem_recall.flows.usage import UsageBackend
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.types import MemoryId, Namespace
@@ -57,7 +57,9 @@ class Backend(Protocol):
     takes_vectors: bool = False
     """Whether an import can write times and vectors as they were exported."""
     makes_tables: bool = False
-    """Whether `set_up`, of itself or of its usage, has anything to do."""
+    """Whether `set_up` has anything to do."""
+    records: Callable[[Ops], Plan[list[Any]]] | None = None
+    """Where the side-car is kept, when this is its store, instead of in items."""
 
     @property
     def embeddings(self) -> Embeddings | None:
@@ -112,14 +114,30 @@ class Backend(Protocol):
             "embeds them."
         )
 
-    def set_up(self) -> Plan[None]:
+    def set_up(self, distribute: bool | None = None) -> Plan[None]:
         """Make what is kept in the store besides its items, after its own `setup`."""
+        if distribute:
+            raise ConfigurationError(
+                "distribute=True is for LangGraph's Postgres stores on a database with Citus, got "
+                f"{type(self.store).__name__}. Call setup() without it."
+            )
         yield from ()
 
     def is_set_up(self) -> Plan[bool | None]:
         """Whether `set_up` has been done in the newest version; None where it does nothing."""
         yield from ()
         return None
+
+    def misplaced(self) -> Plan[list[str] | None]:
+        """What is wrong with where the tables lie, a sentence each; None where nothing is split."""
+        yield from ()
+        return None
+
+    def nearest(self, namespace: Namespace, text: str, limit: int) -> Plan[list[SearchItem]]:
+        """The memories of a namespace, and perhaps of those below it, nearest to a text."""
+        op = SearchOp(namespace, None, limit, 0, text, refresh_ttl=False)
+        (items,) = yield Ops([op])
+        return cast(list[SearchItem], items)
 
     def erase(self, prefix: Namespace) -> Plan[int | None]:
         """Delete all below a namespace, expired items too; None where that goes item by item."""

@@ -122,23 +122,23 @@ class Balances:
         return shown
 
     def flush(self) -> Plan[None]:
-        """Write the balances that were moved."""
+        """Write the balances that were moved, each on its own: one may fail without the others."""
         with self._lock:
             shares = {prefix: self._known[prefix].share for prefix in sorted(self._moved)}
-        if shares:
-            puts = [
-                PutOp((*BALANCE, *prefix), BALANCE_KEY, {"recency": share}, index=False)
-                for prefix, share in shares.items()
-            ]
-            yield Ops(puts, sidecar=True)
-        with self._lock:
-            # What moved in the meantime is written with the next flush.
-            written = {
-                one
-                for one in shares
-                if one in self._known and self._known[one].share == shares[one]
-            }
-            self._moved -= written
+        faults: list[Exception] = []
+        for prefix, share in shares.items():
+            put = PutOp((*BALANCE, *prefix), BALANCE_KEY, {"recency": share}, index=False)
+            try:
+                yield Ops([put], sidecar=True)
+            except Exception as fault:
+                faults.append(fault)
+                continue
+            with self._lock:
+                # What moved in the meantime is written with the next flush.
+                if prefix not in self._known or self._known[prefix].share == share:
+                    self._moved.discard(prefix)
+        if faults:
+            raise faults[0]
 
     def forget_below(self, prefix: Namespace) -> None:
         """Drop what is known at or below a namespace."""

@@ -38,6 +38,8 @@ UNINDEXED = (SIDECAR_ROOT, "unindexed")
 RESERVED_ROOTS = ("langgraph", SIDECAR_ROOT)
 BATCH = 50
 """Memories that are indexed later, at a time."""
+MOST_INDEXED = 100_000
+"""Namespaces remembered as having no memory that waits to be indexed."""
 NEAREST = 20
 """Memories by meaning that are compared with a new text."""
 WORDIEST = 8
@@ -69,8 +71,8 @@ class Bookkeeper:
     clock: Callable[[], datetime]
     ledger: Ledger
     quarantine: Quarantine
-    _may_wait: bool = field(default=True, init=False)
-    """Whether memories may wait for the embedder: another process may have left some behind."""
+    _indexed: dict[Namespace, None] = field(default_factory=dict, init=False)
+    """Namespaces of which nothing waits for the embedder; others' processes may have left some."""
 
     def put(self, writes: Sequence[Write]) -> Plan[None]:
         """Store memories; where the embedder fails, without vectors until it works again."""
@@ -124,11 +126,12 @@ class Bookkeeper:
         yield from self.ledger.forget(ids)
         yield from self.quarantine.write(dict.fromkeys(ids))
 
-    def catch_up(self) -> Plan[list[MemoryId]]:
-        """Index some of the memories that an embedder failed on; returns which."""
-        if not self._may_wait:
+    def catch_up(self, namespace: Namespace) -> Plan[list[MemoryId]]:
+        """Index some of a namespace's memories that an embedder failed on; returns which."""
+        if namespace in self._indexed:
             return []
-        (marks,) = yield Ops([SearchOp(UNINDEXED, limit=BATCH, refresh_ttl=False)], sidecar=True)
+        waiting = SearchOp((*UNINDEXED, *namespace), limit=BATCH, refresh_ttl=False)
+        (marks,) = yield Ops([waiting], sidecar=True, exact=True)
         indexed: list[MemoryId] = []
         for mark in marks:
             if mark.namespace[: len(UNINDEXED)] != UNINDEXED:
@@ -146,7 +149,10 @@ class Bookkeeper:
                     return indexed
                 indexed.append(memory_id)
             yield Ops([_mark(memory_id, None)], sidecar=True)
-        self._may_wait = len(marks) == BATCH
+        if len(marks) < BATCH:
+            if len(self._indexed) >= MOST_INDEXED:
+                self._indexed.clear()
+            self._indexed[namespace] = None
         return indexed
 
     def _put_unindexed(self, ops: Sequence[PutOp], error: Exception) -> Plan[None]:
@@ -161,7 +167,8 @@ class Bookkeeper:
         except Exception:
             yield Ops([_mark(memory_id, None) for memory_id in ids], sidecar=True)
             raise error from None
-        self._may_wait = True
+        for namespace, _ in ids:
+            self._indexed.pop(namespace, None)
         logger.warning("Stored %d memories without vectors: %s", len(ids), described(error))
 
 
@@ -198,9 +205,8 @@ def resembling_text(backend: Backend, namespace: Namespace, text: str) -> Plan[l
     """Memories of a namespace that resemble a text, the most alike first."""
     items: list[SearchItem] = []
     if backend.has_vectors:
-        op = SearchOp(namespace, None, NEAREST, 0, text, refresh_ttl=False)
         with suppress(Exception):
-            (items,) = yield Ops([op])
+            items = yield from backend.nearest(namespace, text, NEAREST)
     near: list[Match] = [
         (memory_of(item), float(item.score))
         for item in items

@@ -50,6 +50,8 @@ class Ops:
     """Whether they go to the store that holds usage rather than to the one with memories."""
     as_batch: bool = False
     """Whether they are a caller's own batch, whose reads come before its writes."""
+    exact: bool = False
+    """Whether searches are for their namespace alone; a store may give what lies below it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,8 @@ class Host:
     late: _Late = field(default_factory=_Late)
     in_thread: tuple[type, ...] = ()
     """Effects that are carried out in a thread in any case, so that a loop has no part in them."""
+    records: Callable[[Ops], Plan[list[Any]]] | None = None
+    """Where the side-car is kept instead of in items of its store."""
 
     def perform(self, effect: Effect) -> Any:
         """Carry one effect out and wait for it."""
@@ -214,6 +218,8 @@ class Host:
             return effect.pending.wait(progress.part_patience if progress else _for_ever)
         waiting_for("the embedder" if isinstance(effect, Embed) else "the store")
         try:
+            if isinstance(effect, Ops) and effect.sidecar and self.records is not None:
+                return run(self.records(effect), replace(self, records=None))
             return self._perform(effect) if progress is None else self._in_turn(effect, progress)
         except Exception as error:
             if self.recover is None:
@@ -233,6 +239,8 @@ class Host:
             return await effect.pending.awaited(progress.part_patience if progress else _for_ever)
         waiting_for("the embedder" if isinstance(effect, Embed) else "the store")
         try:
+            if isinstance(effect, Ops) and effect.sidecar and self.records is not None:
+                return await arun(self.records(effect), replace(self, records=None))
             if progress is None:
                 return await self._aperform(effect)
             return await self._ain_turn(effect, progress)

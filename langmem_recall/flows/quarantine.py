@@ -109,8 +109,13 @@ class Quarantine:
         verdict: Verdict = yield Call(judge)
         return verdict
 
-    def barred(self, memories: Iterable[Memory], now: float) -> Plan[Decisions]:
-        """Decisions about those of some memories that no reader may see."""
+    def barred(
+        self, memories: Iterable[Memory], now: float, notes: list[str] | None = None
+    ) -> Plan[Decisions]:
+        """Decisions about those of some memories that no reader may see.
+
+        That decisions cannot be read is added to `notes`.
+        """
         if not self.is_on:
             return {}
         allowed = self._allowed
@@ -128,7 +133,7 @@ class Quarantine:
             else:
                 allowed[memory.id] = memory
         if unknown:
-            decided = yield from self._decide(unknown, now)
+            decided = yield from self._decide(unknown, now, [] if notes is None else notes)
             barred |= {name: decision for name, decision in decided.items() if decision.bars}
         return barred
 
@@ -209,7 +214,9 @@ class Quarantine:
         """Whether a text is the one that was listed for review; also where none was listed."""
         return self._reviewed.get(memory.id, digest := digest_of(memory)) == digest
 
-    def _decide(self, unknown: Mapping[MemoryId, Memory], now: float) -> Plan[Decisions]:
+    def _decide(
+        self, unknown: Mapping[MemoryId, Memory], now: float, notes: list[str]
+    ) -> Plan[Decisions]:
         """Decisions from the side-car; the guard judges what it has not judged before."""
         judged, failed = Decisions(), set[MemoryId]()
         # Rules go first, and of what they bar approvals are read: the rest costs no round trip.
@@ -221,6 +228,7 @@ class Quarantine:
         except Exception as error:
             # Judged here and now nothing is shown that should not be; approvals have to wait.
             logger.warning("The guard's decisions cannot be read (%s).", described(error))
+            notes.append(f"the guard's decisions cannot be read ({described(error)}); judged anew")
             stored = {}
         valid = {
             name: decision

@@ -303,7 +303,12 @@ class Reader:
         if not 0 <= now - read_at < self.max_age_s:
             above = [namespace[:depth] for depth in range(len(namespace), 0, -1)]
             gets = [GetOp((*POLICIES, *home), POLICY_KEY, refresh_ttl=False) for home in above]
-            items = yield Ops(gets, sidecar=True)
+            try:
+                items = yield Ops(gets, sidecar=True)
+            except Exception as error:
+                # That of a namespace above may be on a server that is down when this one's is not.
+                logger.warning("Stored policies cannot be read (%s).", described(error))
+                return stored or self.policy
             nearest = next((item for item in items if item is not None), None)
             stored = None if nearest is None else RecallPolicy.from_dict(nearest.value)
             if len(self._policies) >= MOST_POLICIES:
@@ -387,7 +392,8 @@ class Reader:
             view = None
             notes.append(f"words cannot be read ({described(error)}); dense only")
         null = partial(self._calibrations.at, backend, request.cue.words)
-        found = yield from backend.find(request, view, null, partial(self._barred_at, request))
+        gate = partial(self._barred_at, request, notes)
+        found = yield from backend.find(request, view, null, gate)
         notes += found.degraded
         head, now = found.candidates, self._clock().timestamp()
         ids = [candidate.memory.id for candidate in head]
@@ -398,12 +404,12 @@ class Reader:
             head = record_all(Candidate, memories, evidence, usages, *others)
         except Exception as error:
             notes.append(f"usage cannot be read ({described(error)}); ranked without it")
-        judged = yield from self._judged([*head, *found.tail], request.include)
+        judged = yield from self._judged([*head, *found.tail], request.include, notes)
         head, tail = judged[: len(head)], judged[len(head) :]
-        return found._replace(candidates=head, tail=tail, degraded=tuple(notes))
+        return found._replace(candidates=head, tail=tail, degraded=tuple(dict.fromkeys(notes)))
 
     def _barred_at(
-        self, request: ReadRequest, candidates: Sequence[Candidate]
+        self, request: ReadRequest, notes: list[str], candidates: Sequence[Candidate]
     ) -> Plan[set[MemoryId]]:
         """Which of some memories a hard gate keeps out of a read."""
         cue, as_of, include = request.cue, request.cue.as_of, request.include
@@ -412,14 +418,17 @@ class Reader:
             ids = (one.memory.id for one in candidates)
             own = {memory_id for memory_id in ids if memory_id[0][0] == SIDECAR_ROOT}
             candidates = [one for one in candidates if one.memory.id not in own]
-        judged = yield from self._judged(candidates, include)
+        judged = yield from self._judged(candidates, include, notes)
         judged = as_believed_at(judged, as_of) if as_of else judged
         now, boundaries = as_of or request.now, (request.prefix,)
         context = GateContext.of(cue, request.policy, now, boundaries, include)
         return own | {one.memory.id for one in judged if hard_drop(one, context)}
 
     def _judged(
-        self, candidates: Sequence[Candidate], include: frozenset[str]
+        self,
+        candidates: Sequence[Candidate],
+        include: frozenset[str],
+        notes: list[str] | None = None,
     ) -> Plan[list[Candidate]]:
         """Candidates as they stand: what the guard bars without its words, the rest in force."""
         memories = [candidate.memory for candidate in candidates]
@@ -427,7 +436,7 @@ class Reader:
         is_plain = is_plain and not any(
             memory.status == "quarantined" or memory.derived_from for memory in memories
         )
-        if is_plain and not (yield from self._barred(memories)):
+        if is_plain and not (yield from self._barred(memories, notes)):
             return list(candidates)
         known = {memory.id: memory for memory in memories}
         blockers = {one for candidate in candidates for one in candidate.blockers}
@@ -435,12 +444,14 @@ class Reader:
             blockers |= {(memory.namespace, parent) for parent in memory.derived_from}
         if unknown := sorted(blockers - known.keys()):
             known |= yield from memories_at(unknown)
-        barred = yield from self._barred(known.values())
+        barred = yield from self._barred(known.values(), notes)
         return _judged(candidates, known, barred, include)
 
-    def _barred(self, memories: Iterable[Memory]) -> Plan[Decisions]:
+    def _barred(
+        self, memories: Iterable[Memory], notes: list[str] | None = None
+    ) -> Plan[Decisions]:
         unjudged = [memory for memory in memories if memory.status != "quarantined"]
-        return self.keeper.quarantine.barred(unjudged, self._clock().timestamp())
+        return self.keeper.quarantine.barred(unjudged, self._clock().timestamp(), notes)
 
     def _note_use(
         self,

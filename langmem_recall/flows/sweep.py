@@ -111,25 +111,22 @@ class Sweeper:
             if memories[barred].status == "active":
                 memories[barred] = replace(memories[barred], status="quarantined")
         plan = SweepPlan(memories)
-        usages: dict[MemoryId, Usage] = {}
-
-        def read_usages() -> Plan[None]:
-            if not usages and memories:
-                at = now.timestamp()
-                found = yield from self._ledger.usages(request.namespace, [*memories], at, 0.0)
-                usages.update(zip(memories, found, strict=True))
-
-        if any(one.confidence_at(now) < rules.LEAST_CONFIDENCE for one in memories.values()):
-            yield from read_usages()
+        at = now.timestamp()
+        found = yield from self._ledger.usages(request.namespace, [*memories], at, 0.0)
+        usages = dict(zip(memories, found, strict=True))
         _age(plan, request, policy, now, usages)
         if "merge" in request.steps and self._merge_similarity <= 1:
             yield from self._merge(plan, request.namespace, now)
-        if request.cold_after is not None or (request.apply and plan.heirs):
-            yield from read_usages()
         if request.cold_after is not None:
             plan.rows += _cold(plan.left(), usages, request.cold_after, policy, now)
         if request.apply:
             yield from self._apply(plan, usages)
+            # Here, and wherever below a memory was looked at.
+            for home in sorted(
+                {request.namespace, *(memory.namespace for memory in memories.values())}
+            ):
+                indexed = yield from self._keeper.catch_up(home)
+                plan.rows += [Row("index", one, "the embedder works again") for one in indexed]
         # What was removed no longer takes up a place in the listing.
         offset += places - (len(plan.gone) if request.apply else 0)
         further = offset if places == request.limit else None
@@ -181,8 +178,6 @@ class Sweeper:
         if plan.heirs:
             yield from self._ledger.flush()
         yield from self._keeper.remove(sorted(plan.gone))
-        indexed = yield from self._keeper.catch_up()
-        plan.rows += [Row("index", memory_id, "the embedder works again") for memory_id in indexed]
 
     def _erase(self, namespace: Namespace, sidecar: bool) -> Plan[int]:
         """Delete everything at or below a namespace of either store; returns how many items."""

@@ -7,6 +7,9 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 from uuid import uuid4
 
 from langgraph.store.base import GetOp, Item, PutOp
@@ -85,6 +88,11 @@ class UsageBackend:
         yield Ops(puts, sidecar=True)
         return after
 
+    def is_sharded(self) -> Plan[bool]:
+        """Whether one namespace may fail without the others, so that each is written apart."""
+        yield from ()
+        return False
+
     def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Forget the usage of these memories."""
         ops = [PutOp((*USAGE, *namespace), key, None) for namespace, key in sorted(ids)]
@@ -96,20 +104,19 @@ class UsageBackend:
         yield from self.drop(known)
         return len(known)
 
-    def set_up(self) -> Plan[None]:
-        """Make what it needs in the store, where that is not there yet."""
-        yield from ()
-
 
 def _gets(ids: Sequence[MemoryId]) -> list[GetOp]:
     return [GetOp((*USAGE, *namespace), key, refresh_ttl=False) for namespace, key in ids]
 
 
 def _usage_of(item: Item | None) -> Usage:
-    if item is None or "uses" not in item.value:
-        return NEVER
-    fields = {name: item.value[name] for name in Usage._fields if name in item.value}
-    return checked_usage(Usage(**fields), item.key)
+    return NEVER if item is None or "uses" not in item.value else usage_of(item.value, item.key)
+
+
+def usage_of(value: Mapping[str, Any], key: str) -> Usage:
+    """The record that an item of the side-car holds."""
+    fields = {name: value[name] for name in Usage._fields if name in value}
+    return checked_usage(Usage(**fields), key)
 
 
 def checked_usage(usage: Usage, key: str) -> Usage:
@@ -137,7 +144,7 @@ class Ledger:
         self._known: dict[MemoryId, Usage] = {}
         self._read_at: dict[Namespace, float] = {}
         self._pending: dict[MemoryId, UsageDelta] = {}
-        self._in_flight: UsageBatch | None = None
+        self._in_flight: list[UsageBatch] = []
         """What is being written, or was not seen to be: then the next flush tries it again."""
         self._name = uuid4().hex
         self._batches = 0
@@ -163,7 +170,7 @@ class Ledger:
             self._take_in(below, written)
         with self._lock:
             known, pending = self._known, self._pending
-            touched = {} if self._in_flight is None else self._in_flight.touches
+            touched = {one for batch in self._in_flight for one in batch.touches}
             return [
                 self._overlaid(one) if one in pending or one in touched else known.get(one, NEVER)
                 for one in ids
@@ -211,42 +218,63 @@ class Ledger:
         """Write what is pending; returns how many memories it concerned.
 
         What was recorded before is written once and for good when it returns. When it fails,
-        nothing is lost and nothing will be counted twice: the next one goes on with it.
+        nothing is lost and nothing will be counted twice: the next one goes on with it. Where
+        namespaces lie on servers of their own, one that fails holds back no other.
         """
         yield from self._acquire()
         try:
-            written: set[MemoryId] = set()
-            for _ in range(1 if self._in_flight is None else 2):
-                with self._lock:
-                    if self._in_flight is None and self._pending:
-                        self._batches += 1
-                        # A forked process goes on counting on its own.
-                        ledger = f"{self._name}-{os.getpid()}"
-                        self._in_flight = UsageBatch(self._pending, ledger, self._batches)
-                        self._pending = {}
-                    # Else one that a flush before did not see written.
-                    batch = self._in_flight
-                if batch is not None:
-                    after = yield from self._backend.add(batch, self._fade_per_day)
-                    # Known before it leaves the overlay: a use in between must see the last one.
-                    self._take_in(after)
-                    with self._lock:
-                        self._in_flight = None
-                        self._written += 1
-                    written.update(batch.touches)
+            is_sharded = yield from self._backend.is_sharded()
+            faults: list[Exception] | None = [] if is_sharded else None
+            # First what a flush before did not see written.
+            again = list(self._in_flight)
+            yield from self._write(again, faults)
             with self._lock:
-                refresh, self._refresh = self._refresh, set()
-            try:
-                if refresh:
-                    yield Ops([GetOp(*one, refresh_ttl=True) for one in sorted(refresh)])
-            except BaseException:
+                batches = self._take_pending(is_sharded)
+            yield from self._write(batches, faults)
+            for _, named in groupby(sorted(self._refresh), itemgetter(0)):
+                ids = set(named)
                 with self._lock:
-                    self._refresh |= refresh
-                raise
+                    self._refresh -= ids
+                try:
+                    yield Ops([GetOp(*one, refresh_ttl=True) for one in sorted(ids)])
+                except BaseException as fault:
+                    with self._lock:
+                        self._refresh |= ids
+                    _set_aside(fault, faults)
             yield from self.balances.flush()
-            return len(written)
+            if faults:
+                raise faults[0]
+            return len({one for batch in (*again, *batches) for one in batch.touches})
         finally:
             self._adding.release()
+
+    def _take_pending(self, is_sharded: bool) -> list[UsageBatch]:
+        """What is pending as batches in flight; a namespace whose last one failed has to wait."""
+        waiting = {one[0] for batch in self._in_flight for one in batch.touches}
+        taken: dict[Namespace | None, dict[MemoryId, UsageDelta]] = {}
+        for memory_id, delta in self._pending.items():
+            if memory_id[0] not in waiting:
+                taken.setdefault(memory_id[0] if is_sharded else None, {})[memory_id] = delta
+        self._pending = {one: delta for one, delta in self._pending.items() if one[0] in waiting}
+        self._batches += bool(taken)
+        # A forked process goes on counting on its own.
+        ledger = f"{self._name}-{os.getpid()}"
+        batches = [UsageBatch(touches, ledger, self._batches) for touches in taken.values()]
+        self._in_flight += batches
+        return batches
+
+    def _write(self, batches: Sequence[UsageBatch], faults: list[Exception] | None) -> Plan[None]:
+        for batch in batches:
+            try:
+                after = yield from self._backend.add(batch, self._fade_per_day)
+            except Exception as fault:
+                _set_aside(fault, faults)
+                continue
+            # Known before it leaves the overlay: a use in between must see the last one.
+            self._take_in(after)
+            with self._lock:
+                self._in_flight.remove(batch)
+                self._written += 1
 
     def forget(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Drop every trace of use of these memories."""
@@ -263,7 +291,7 @@ class Ledger:
         yield from self._acquire()
         try:
             with self._lock:
-                written = () if self._in_flight is None else self._in_flight.touches
+                written = [one for batch in self._in_flight for one in batch.touches]
                 known = {*self._pending, *self._refresh, *self._known, *written}
             self._let_go(one for one in known if one[0][: len(prefix)] == prefix)
             self.balances.forget_below(prefix)
@@ -283,8 +311,7 @@ class Ledger:
                 self._pending.pop(memory_id, None)
                 self._known.pop(memory_id, None)
             self._refresh -= gone
-            batch = self._in_flight
-            if batch is not None:
+            for batch in self._in_flight:
                 # Another mapping: an abandoned thread may still read the old one.
                 touches = batch.touches.items()
                 batch.touches = {name: delta for name, delta in touches if name not in gone}
@@ -306,9 +333,16 @@ class Ledger:
 
     def _overlaid(self, memory_id: MemoryId) -> Usage:
         usage = self._known.get(memory_id, NEVER)
-        written = {} if self._in_flight is None else self._in_flight.touches
-        for deltas in (written, self._pending):
+        written = (batch.touches for batch in self._in_flight)
+        for deltas in (*written, self._pending):
             delta = deltas.get(memory_id)
             if delta is not None:
                 usage = reinforced(usage, delta, self._fade_per_day)
         return usage
+
+
+def _set_aside(fault: BaseException, faults: list[Exception] | None) -> None:
+    """Go on past a fault where others need not share it."""
+    if faults is None or not isinstance(fault, Exception):
+        raise fault
+    faults.append(fault)

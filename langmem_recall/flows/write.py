@@ -15,7 +15,7 @@ from langgraph.store.base import NOT_PROVIDED, GetOp, NotProvided, PutOp
 from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, InputError, RejectedError, described
 from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace, resembling_text
-from langmem_recall.flows.candidates import listing, memories_at, memory_of
+from langmem_recall.flows.candidates import PAGE, listing, memories_at, memory_of
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.quarantine import (
     QUARANTINE,
@@ -323,15 +323,18 @@ class Writer:
         gone = [memory.id for memory in chain if memory.key in own or memory.status != "active"]
         yield from self._keeper.remove(gone)
         keys = {forgotten for _, forgotten in gone}
-        items = yield from listing(namespace)
-        derived = [
-            memory
-            for memory in map(memory_of, items)
-            if memory.status == "active"
-            and memory.namespace == namespace
-            and memory.source not in USERS_OWN
-            and not keys.isdisjoint(memory.derived_from)
-        ]
+        derived, offset, places = list[Memory](), 0, PAGE
+        while places == PAGE:
+            items, places = yield from self._keeper.backend.items_below(namespace, offset, PAGE)
+            offset += places
+            derived += [
+                memory
+                for memory in map(memory_of, items)
+                if memory.status == "active"
+                and memory.namespace == namespace
+                and memory.source not in USERS_OWN
+                and not keys.isdisjoint(memory.derived_from)
+            ]
         # What rested on it alone has lost its ground; what the user said stands by itself.
         yield from self._keeper.put([_as_history(memory, self._clock()) for memory in derived])
         return True
@@ -492,7 +495,7 @@ class Writer:
         writes = [_as_history(former, now) for former in formers if former.superseded_at is None]
         writes.append(Write(memory.id, value, memory.status == "active", stored))
         yield from self._keeper.put(writes)
-        yield from self._keeper.catch_up()
+        yield from self._keeper.catch_up(memory.namespace)
         return replace(memory, value=value)
 
     def _settle(self, memory_id: MemoryId, now: datetime) -> Plan[str | None]:

@@ -77,6 +77,8 @@ class Survey(NamedTuple):
     """None where the store does not tell."""
     is_set_up: bool | None = None
     """Whether the tables of `RecallStore.setup` are there; None where none are needed."""
+    misplaced: tuple[str, ...] | None = None
+    """What is wrong with where the tables of a cluster lie; None where there is one server."""
 
 
 class Answer(NamedTuple):
@@ -198,6 +200,7 @@ def survey(facts: Facts, store: BaseStore, namespace: Namespace, items: Sequence
     """The facts with what the store holds at or below a namespace, which are these items."""
     backend, host = backend_of(store), Host(store, store)
     sizes, set_up = Counter(item.namespace for item in items), run(backend.is_set_up(), host)
+    misplaced = run(backend.misplaced(), host)
     searched = len(items) if namespace else max(sizes.values(), default=0)
     bare = None
     if backend.embeddings is not None and not facts.calibration.problem:
@@ -214,6 +217,7 @@ def survey(facts: Facts, store: BaseStore, namespace: Namespace, items: Sequence
         has_words=searched <= Caching().index_limit or backend.holds_words or bool(set_up),
         without_vectors=None if bare is None else len(bare),
         is_set_up=set_up,
+        misplaced=None if misplaced is None else tuple(misplaced),
     )
     return facts._replace(survey=found)
 
@@ -344,6 +348,9 @@ def _readings(facts: Facts) -> Iterator[Reading]:
         if found.is_set_up is not None:
             text = "of the newest version" if found.is_set_up else "missing or old"
             yield Reading("usage_tables", found.is_set_up, text)
+        if found.misplaced is not None:
+            text = "; ".join(found.misplaced) or "all tables are where they belong"
+            yield Reading("misplaced_tables", list(found.misplaced), text)
     example = "" if found else ", as an example"
     yield Reading("searched", facts.searched, f"{facts.searched:,} in one recall{example}")
     if facts.answers:
@@ -396,6 +403,14 @@ def _store_warnings(facts: Facts) -> Warnings:
             "The tables for usage are missing or of an older version: counts are exact in one "
             "process only, and rare words of large namespaces are not found. Call "
             "RecallStore.setup() once.",
+        )
+    if found.misplaced:
+        yield HealthWarning(
+            "shards",
+            "alarm",
+            f"Tables of the cluster are not where they belong: {'; '.join(found.misplaced)}. "
+            "Memories there are lost to recall, outlive being forgotten, or cost a look on every "
+            "server. Call RecallStore.setup(distribute=True) on the coordinator.",
         )
     if found.without_vectors and facts.calibration.identity:
         yield warn(

@@ -80,7 +80,11 @@ def utc_now() -> datetime:
 
 
 def backend_of(
-    store: BaseStore, clock: Clock = utc_now, index_limit: int = 100_000, max_age_s: float = 30.0
+    store: BaseStore,
+    clock: Clock = utc_now,
+    index_limit: int = 100_000,
+    max_age_s: float = 30.0,
+    nested: bool = True,
 ) -> Backend:
     """The backend of a store: of its engine where we know that, else one that fits any store.
 
@@ -89,6 +93,7 @@ def backend_of(
         clock: Tells the time.
         index_limit: Memories in a namespace beyond which its words are not kept in this process.
         max_age_s: Seconds after which a namespace is listed again.
+        nested: Whether anything may lie below a namespace that is read.
     """
     from langmem_recall.stores.local.backend import LocalBackend
     from langmem_recall.stores.local.store import LocalStore
@@ -100,7 +105,7 @@ def backend_of(
     if postgres is not None and isinstance(store, postgres.BasePostgresStore):
         from langmem_recall.stores.postgres.backend import PostgresBackend
 
-        return PostgresBackend(store, clock, index_limit, max_age_s)
+        return PostgresBackend(store, clock, index_limit, max_age_s, nested)
     backend = GenericBackend(store, clock, index_limit, max_age_s)
     backend.queries_as_documents = not isinstance(store, InMemoryStore)
     return backend
@@ -120,7 +125,7 @@ def reindex(store: BaseStore, progress: OnProgress | None = None, *, batch: int 
     Returns:
         How many were embedded by this call.
     """
-    backend, host = _inside(store)
+    backend, host = opened(store)
     return run(backend.reindex(progress, batch), host)
 
 
@@ -128,16 +133,17 @@ async def areindex(
     store: BaseStore, progress: OnProgress | None = None, *, batch: int = 256
 ) -> int:
     """The async twin of `reindex`."""
-    backend, host = _inside(store)
+    backend, host = opened(store)
     return await arun(backend.reindex(progress, batch), host)
 
 
-def _inside(store: BaseStore) -> tuple[Backend, Host]:
+def opened(store: BaseStore) -> tuple[Backend, Host]:
+    """The backend of a store, or of the one in a `RecallStore`, and where its plans are run."""
     from langmem_recall.stores.recall_store import RecallStore
 
     inner = store.inner if isinstance(store, RecallStore) else store
     backend = backend_of(inner)
-    return backend, Host(inner, inner, backend.embeddings)
+    return backend, Host(inner, inner, backend.embeddings, records=backend.records)
 
 
 class Fetched(NamedTuple):

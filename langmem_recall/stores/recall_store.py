@@ -107,12 +107,16 @@ class Caching:
             written. Deletions elsewhere never surface, whatever the age.
         flush_interval: Seconds between a read and the writing of its usage.
         usage_store: Holds what is kept about memories where the inner store cannot.
+        nested: Whether anything may lie below a namespace that is read. False says that nothing
+            does: then a Postgres that Citus or partitions split is asked in one place from the
+            first look on. Otherwise that takes a listing of all places first.
     """
 
     index_limit: int = 100_000
     max_age: float = 30.0
     flush_interval: float = 1.0
     usage_store: BaseStore | None = None
+    nested: bool = True
 
 
 def _sync(plan: Callable[Concatenate[S, P], Plan[T]]) -> Callable[Concatenate[S, P], T]:
@@ -190,7 +194,9 @@ class RecallStore(BaseStore):
                 )
         writing, caching = writing or Writing(), caching or Caching()
         sidecar = caching.usage_store or inner
-        backend = backend_of(inner, clock, caching.index_limit, caching.max_age)
+        backend = backend_of(
+            inner, clock, caching.index_limit, caching.max_age, nested=caching.nested
+        )
         beside = backend if sidecar is inner else backend_of(sidecar)
         self._backend, self._sidecar = backend, beside
 
@@ -205,6 +211,7 @@ class RecallStore(BaseStore):
             recover,
             Gate(backend.at_a_time),
             in_thread=backend.in_thread if sidecar is inner else (),
+            records=beside.records,
         )
         adding = _adding_locks.setdefault(sidecar, threading.Lock())
         self._ledger = Ledger(beside.usage, self.policy.count_fade_per_day, adding)
@@ -711,29 +718,35 @@ class RecallStore(BaseStore):
 
     # --- life cycle -------------------------------------------------------------------------
 
-    def setup(self) -> Any:
+    def setup(self, distribute: bool | None = None) -> Any:
         """Set the inner store up, where it needs that; returns what it returns.
 
-        On Postgres also the tables of our own; to be awaited where the inner one is.
+        On Postgres also the tables of our own; to be awaited where the inner one is. Any number of
+        processes may call it, at any time.
+
+        Args:
+            distribute: True distributes all tables by namespace, on a database with Citus. None
+                leaves them where they are; those that a new version adds go where `store` is.
         """
         set_up = getattr(self._inner, "setup", None)
         prepared = self._host.perform(Call(set_up)) if set_up else None
-        if self._backend.makes_tables or self._sidecar.makes_tables:
+        if distribute or self._backend.makes_tables or self._sidecar.makes_tables:
             if isawaitable(prepared):
-                return self._finish_setup(prepared)
-            run(self._make_tables(), self._host)
+                return self._finish_setup(prepared, distribute)
+            run(self._make_tables(distribute), self._host)
         return prepared
 
-    async def asetup(self) -> Any:
+    async def asetup(self, distribute: bool | None = None) -> Any:
         """The async twin of `setup`."""
         set_up = getattr(self._inner, "setup", None)
-        return await self._finish_setup(await self._host.aperform(Call(set_up)) if set_up else None)
+        prepared = await self._host.aperform(Call(set_up)) if set_up else None
+        return await self._finish_setup(prepared, distribute)
 
-    async def _finish_setup(self, prepared: Any) -> Any:
+    async def _finish_setup(self, prepared: Any, distribute: bool | None) -> Any:
         if isawaitable(prepared):
             waiting = prepared
             prepared = await self._host.aperform(Call(lambda: None, lambda: waiting))
-        await arun(self._make_tables(), self._host)
+        await arun(self._make_tables(distribute), self._host)
         return prepared
 
     @property
@@ -757,10 +770,11 @@ class RecallStore(BaseStore):
 
     aclose = _async(close)
 
-    def _make_tables(self) -> Plan[None]:
-        """What we keep in a database: usage, and whose vectors the memories have."""
-        yield from self._sidecar.usage.set_up()
-        yield from self._backend.set_up()
+    def _make_tables(self, distribute: bool | None) -> Plan[None]:
+        """What we keep in a database besides memories."""
+        yield from self._backend.set_up(distribute)
+        if self._sidecar is not self._backend:
+            yield from self._sidecar.set_up(distribute if self._sidecar.makes_tables else None)
 
     def _with_source(self, op: OpT) -> OpT:
         """A put of a value without a source with the one that was chosen for such; others as is."""

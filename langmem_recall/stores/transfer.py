@@ -20,7 +20,7 @@ from langgraph.store.base import BaseStore, PutOp
 from langmem_recall.errors import InputError, StoreError
 from langmem_recall.flows.backend import OnProgress
 from langmem_recall.flows.candidates import id_of, listing, memory_of
-from langmem_recall.flows.effects import Host, run
+from langmem_recall.flows.effects import Ops, run
 from langmem_recall.flows.quarantine import (
     VERDICT,
     Decision,
@@ -33,7 +33,7 @@ from langmem_recall.flows.read import POLICIES
 from langmem_recall.flows.write import WAITING
 from langmem_recall.guard.judge import Guard, allow_all, default_guard
 from langmem_recall.memory.value import TEXT_FIELDS, fielded, plain_value
-from langmem_recall.stores.backend import backend_of
+from langmem_recall.stores.backend import backend_of, opened
 from langmem_recall.stores.local.store import LocalStore, check_op
 from langmem_recall.stores.local.tables import (
     Record,
@@ -137,8 +137,13 @@ def import_jsonl(
         # Decisions before the memories that they are about.
         ordered = sorted(puts.values(), key=lambda put: put.namespace[0] != SIDECAR_ROOT)
         ops = [_put_op(put) for put in ordered]
+        _, host = opened(store)
         for start in range(0, len(ops), PUTS_PER_BATCH):
-            store.batch(ops[start : start + PUTS_PER_BATCH])
+            some = ops[start : start + PUTS_PER_BATCH]
+            own = [op for op in some if op.namespace[0] == SIDECAR_ROOT]
+            if own:
+                host.perform(Ops(own, sidecar=True))
+            store.batch([op for op in some if op.namespace[0] != SIDECAR_ROOT])
             if progress is not None:
                 progress(min(start + PUTS_PER_BATCH, len(ops)), len(ops))
     return sum(home[:1] != (SIDECAR_ROOT,) for home, _ in puts)
@@ -150,7 +155,7 @@ def _local(store: BaseStore) -> LocalStore | None:
 
 
 def _export_listed(store: BaseStore, target: PathOrFile, prefix: Namespace) -> int:
-    host = Host(store, store)
+    _, host = opened(store)
     decisions = run(Quarantine(default_guard, 0.0).below(prefix), host)
     items = [item for item in run(listing(prefix), host) if item.namespace[0] != SIDECAR_ROOT]
     with _opened(target, "w") as lines:

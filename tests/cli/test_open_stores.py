@@ -11,14 +11,17 @@ from typing import Any
 import psycopg
 import pytest
 from command_line import ADA, ON_TOPIC, fill, run, write
+from langgraph.store.base import PutOp
 
 from langmem_recall import RecallStore
 from langmem_recall.cli import inputs
 from langmem_recall.cli.inputs import open_store, shown
 from langmem_recall.errors import InputError, MissingExtraError, StoreError
 from langmem_recall.flows.candidates import memory_of
+from langmem_recall.flows.effects import Ops
 from langmem_recall.flows.quarantine import decide
 from langmem_recall.guard.judge import Verdict
+from langmem_recall.stores.backend import opened as inside
 
 
 def test_a_path_that_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -116,7 +119,9 @@ def test_memories_move_from_a_file_to_postgres_and_are_recalled_there(
     with open_store(address) as opened:
         seat = opened.get(ADA, "seat")
         decision, _ = decide(lambda _: Verdict("quarantine", ("odd",)), memory_of(seat))
-        opened.put(("langmem_recall", "verdict", *ADA), "seat", decision.to_dict(), False)
+        put = PutOp(("langmem_recall", "verdict", *ADA), "seat", decision.to_dict(), False)
+        _, host = inside(opened)
+        host.perform(Ops([put], sidecar=True))
     kept = run("export", address, "-o", tmp_path / "kept.jsonl", "--json").json
     assert kept["memories"] == 4
     run("import", tmp_path / "kept.jsonl", tmp_path / "back.db", "--create")

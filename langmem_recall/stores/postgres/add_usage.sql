@@ -1,16 +1,5 @@
-WITH fresh AS (
-    INSERT INTO {batches} AS stored (ledger, number) VALUES (%s, %s)
-    ON CONFLICT (ledger) DO UPDATE SET number = excluded.number, written_at = now()
-    WHERE stored.number < excluded.number RETURNING 1
-)
 INSERT INTO {usage} AS stored (prefix, key, {record})
-SELECT prefix, key, uses, uses, last_used, before, merit
-FROM unnest(
-    %s::text[], %s::text[], %s::bigint[], %s::double precision[], %s::double precision[],
-    %s::integer[]
-) AS touch (prefix, key, uses, last_used, before, merit)
-WHERE EXISTS (SELECT 1 FROM fresh)
-ORDER BY prefix COLLATE "C", key COLLATE "C"
+{rows}
 ON CONFLICT (prefix, key) DO UPDATE SET
     uses = stored.uses + excluded.uses,
     decayed = CASE
@@ -25,3 +14,4 @@ ON CONFLICT (prefix, key) DO UPDATE SET
             excluded.before, least(stored.last_used, excluded.last_used), stored.before
         ) END,
     merit = greatest(-{most_merit}, least(stored.merit + excluded.merit, {most_merit}))
+RETURNING prefix, key, {record}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchOp
+from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, SearchOp
 
-from langmem_recall.errors import InputError
-from langmem_recall.flows.backend import OnProgress
-from langmem_recall.flows.candidates import ReadRequest, id_of, listing
+from langmem_recall.errors import ConfigurationError, InputError
+from langmem_recall.flows.backend import Null, OnProgress
+from langmem_recall.flows.candidates import Gate, ReadRequest, ReadResult, id_of, listing
 from langmem_recall.flows.effects import Effect, Ops, Plan
 from langmem_recall.stores.backend import (
     Clock,
@@ -18,25 +19,23 @@ from langmem_recall.stores.backend import (
     NamespaceIndex,
     fetch_with_ops,
 )
+from langmem_recall.stores.postgres import citus
 from langmem_recall.stores.postgres.database import (
     NO_RIGHT,
     READ_ONLY,
     Database,
     Statement,
-    below,
-    bounds,
     explained,
     namespace_of,
+    within,
 )
-from langmem_recall.stores.postgres.schema import is_set_up
+from langmem_recall.stores.postgres.homes import KnownHomes
+from langmem_recall.stores.postgres.records import PostgresRecords, take_over
+from langmem_recall.stores.postgres.schema import is_set_up, set_up
 from langmem_recall.stores.postgres.search import PostgresReads
 from langmem_recall.stores.postgres.usage import PostgresUsage
 from langmem_recall.stores.postgres.vectors import check_owner, embed_anew
-from langmem_recall.types import Namespace
-
-_IDS_BELOW = f"""
-SELECT prefix, key FROM store WHERE {below("prefix")}
-ORDER BY prefix COLLATE "C", key COLLATE "C" LIMIT %s OFFSET %s"""
+from langmem_recall.types import SIDECAR_ROOT, Namespace
 
 
 class PostgresBackend(GenericBackend):
@@ -45,13 +44,23 @@ class PostgresBackend(GenericBackend):
     makes_tables = True
     most_searches = None
 
-    def __init__(self, store: BaseStore, clock: Clock, index_limit: int, max_age_s: float) -> None:
+    def __init__(
+        self,
+        store: BaseStore,
+        clock: Clock,
+        index_limit: int,
+        max_age_s: float,
+        nested: bool = True,
+    ) -> None:
         super().__init__(store, clock, index_limit, max_age_s)
         # More than there are connections would only wait for one.
         self.at_a_time = getattr(getattr(store, "conn", None), "max_size", 1)
         self._database = Database(store)
-        self._reads = PostgresReads(self._database)
-        self.usage = PostgresUsage(self._database)
+        self._homes = KnownHomes(nested)
+        self._reads = PostgresReads(self._database, self._homes)
+        self._records = PostgresRecords(self._database, self._homes)
+        self.records = self._records.perform
+        self.usage: PostgresUsage = PostgresUsage(self._database, self._homes)
         self._is_unchecked = True
 
     def settle(self) -> Plan[None]:
@@ -62,8 +71,11 @@ class PostgresBackend(GenericBackend):
         self, prefix: Namespace, offset: int, limit: int
     ) -> Plan[tuple[list[Item], int]]:
         """Some items at or below a namespace by name, and how many places they took."""
-        statement = Statement(_IDS_BELOW, (*bounds(prefix), limit, offset))
-        (rows,) = yield self._database.ask(statement)
+        place, params = within("prefix", prefix, self._homes.of(prefix))
+        sql = f"""
+SELECT prefix, key FROM store WHERE {place}
+ORDER BY prefix COLLATE "C", key COLLATE "C" LIMIT %s OFFSET %s"""
+        (rows,) = yield self._database.ask(Statement(sql, (*params, limit, offset)))
         gets = [GetOp(namespace_of(path), key, refresh_ttl=False) for path, key in rows]
         found: list[Item | None] = yield Ops(gets)
         return [item for item in found if item is not None], len(rows)
@@ -74,9 +86,44 @@ class PostgresBackend(GenericBackend):
             yield from check_owner(self._database)
             self._is_unchecked = False
 
-    def set_up(self) -> Plan[None]:
-        """Note whose vectors the store has."""
-        return check_owner(self._database, claim=True)
+    def set_up(self, distribute: bool | None = None) -> Plan[None]:
+        """Make our tables, distributed where they are to be, and note whose vectors there are."""
+        if distribute and citus.refuses(self.store):
+            raise ConfigurationError(
+                f"Citus refuses statements of {type(self.store).__name__}. Open the database with "
+                "CitusStore or AsyncCitusStore of langmem_recall.stores.postgres.citus; nothing "
+                "was distributed."
+            )
+        yield from set_up(self._database)
+        self.usage.is_missing = self._records.is_missing = False
+        yield from take_over(self._database)
+        yield from check_owner(self._database, claim=True)
+        yield from citus.distribute(self._database, distribute)
+
+    def misplaced(self) -> Plan[list[str] | None]:
+        """What is wrong with where Citus has the tables."""
+        return citus.misplaced(self._database)
+
+    def erase(self, prefix: Namespace) -> Plan[int | None]:
+        """Delete records of the side-car; memories go item by item."""
+        if prefix[0] == SIDECAR_ROOT:
+            return (yield from self._records.erase(prefix))
+        return None
+
+    def nearest(self, namespace: Namespace, text: str, limit: int) -> Plan[list[SearchItem]]:
+        """The memories of this very namespace that are nearest to a text."""
+        op = SearchOp(namespace, None, limit, 0, text, refresh_ttl=False)
+        if not self._reads.can_search([op]):
+            return (yield from super().nearest(namespace, text, limit))
+        fetched = yield from self._reads.fetch([op], [], exact=True)
+        return fetched.pages[0]
+
+    def note_put(
+        self, namespace: Namespace, key: str, value: Mapping[str, Any], now: datetime
+    ) -> None:
+        """An item was written through this process."""
+        self._homes.note_put(namespace)
+        super().note_put(namespace, key, value, now)
 
     def is_set_up(self) -> Plan[bool | None]:
         """Whether the database has the newest version of our tables."""
@@ -112,6 +159,15 @@ class PostgresBackend(GenericBackend):
             answers = iter((yield Ops(others, effect.sidecar)))
         return [next(items if isinstance(op, GetOp) else answers) for op in effect.ops]
 
+    def find(self, request: ReadRequest, view: Any, null: Null, gate: Gate) -> Plan[ReadResult]:
+        """Candidates with evidence; what could not be looked at is said."""
+        found = yield from super().find(request, view, null, gate)
+        missed = self._homes.missed.get(request.prefix)
+        if missed is None:
+            return found
+        note = f"what lies below the namespace cannot be read ({missed}); without it"
+        return found._replace(degraded=(*found.degraded, note))
+
     def _fetch(
         self,
         searches: Sequence[SearchOp],
@@ -134,12 +190,16 @@ class PostgresBackend(GenericBackend):
     def _fetch_words(
         self, listed: SearchOp, gets: Sequence[GetOp], index: NamespaceIndex, request: ReadRequest
     ) -> Plan[Fetched]:
-        fetched = yield from fetch_with_ops([listed], gets)
-        if index.catalog.size or not request.prefix:
-            return fetched
-        texts, most = request.cue.searched, request.policy.pool
-        found = yield from self._reads.worded(request.prefix, texts, most)
-        return fetched._replace(items={**fetched.items, **{id_of(item): item for item in found}})
+        if not listed.namespace_prefix:
+            return (yield from fetch_with_ops([listed], gets))
+        page = yield from self._reads.latest(listed)
+        items = yield from self._reads.items(gets)
+        found = dict(zip(((op.namespace, op.key) for op in gets), items, strict=True))
+        if not index.catalog.size:
+            texts, most = request.cue.searched, request.policy.pool
+            worded = yield from self._reads.worded(request.prefix, texts, most)
+            found |= {id_of(item): item for item in worded}
+        return Fetched([page], found)
 
     def _changes(
         self, prefix: Namespace, index: NamespaceIndex

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 
@@ -16,7 +16,7 @@ from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
-UNDEFINED_TABLE, READ_ONLY, NO_RIGHT = "42P01", "25006", "42501"
+UNDEFINED_TABLE, READ_ONLY, NO_RIGHT, TAKEN = "42P01", "25006", "42501", "23505"
 
 
 class Statement(NamedTuple):
@@ -26,6 +26,10 @@ class Statement(NamedTuple):
     params: tuple[Any, ...] = ()
     returns: bool = True
     """Whether it gives rows."""
+
+
+BEGIN = Statement("BEGIN", returns=False)
+"""Before statements that are one transaction to every server."""
 
 
 class Database:
@@ -39,8 +43,13 @@ class Database:
         self.store = store
         self._is_async = isinstance(store, AsyncBatchedBaseStore)
 
-    def ask(self, *statements: Statement) -> Call:
-        """The rows of each statement, in one round trip."""
+    def ask(self, *statements: Statement, together: bool = False) -> Call:
+        """The rows of each statement, in one round trip.
+
+        `together` puts a BEGIN before them. A plain Postgres needs none, but to Citus each is a
+        transaction of its own without it, and what one sets for the next stays behind.
+        """
+        statements = (BEGIN, *statements) if together else statements
         if self._is_async:
             # A sync call waits in any thread but the one of the store's loop.
             return Call(lambda: self._wait(self._arun(statements)), partial(self._arun, statements))
@@ -59,25 +68,36 @@ class Database:
 
     def _run(self, statements: Sequence[Statement]) -> list[Rows]:
         with explained(), self.store._cursor(pipeline=True) as lead:
-            cursors = [lead.connection.cursor(binary=True, row_factory=_tuples) for _ in statements]
-            for cursor, statement in zip(cursors, statements, strict=True):
-                cursor.execute(statement.sql, statement.params)
-            return [
-                cursor.fetchall() if statement.returns else []
-                for cursor, statement in zip(cursors, statements, strict=True)
-            ]
+            connection, (whole, asked, prepare) = lead.connection, _read(statements)
+            with connection.transaction() if whole else nullcontext():
+                cursors = [connection.cursor(binary=True, row_factory=_tuples) for _ in asked]
+                for cursor, statement in zip(cursors, asked, strict=True):
+                    cursor.execute(statement.sql, statement.params, prepare=prepare)
+                if prepare is False:
+                    with connection.pipeline() as pipe:
+                        pipe.sync()
+                    connection.execute("SELECT 1", prepare=False)
+                return [
+                    cursor.fetchall() if statement.returns else []
+                    for cursor, statement in zip(cursors, asked, strict=True)
+                ]
 
     async def _arun(self, statements: Sequence[Statement]) -> list[Rows]:
         with explained():
             async with self.store._cursor(pipeline=True) as lead:
-                connection = lead.connection
-                cursors = [connection.cursor(binary=True, row_factory=_tuples) for _ in statements]
-                for cursor, statement in zip(cursors, statements, strict=True):
-                    await cursor.execute(statement.sql, statement.params)
-                return [
-                    await cursor.fetchall() if statement.returns else []
-                    for cursor, statement in zip(cursors, statements, strict=True)
-                ]
+                connection, (whole, asked, prepare) = lead.connection, _read(statements)
+                async with connection.transaction() if whole else nullcontext():
+                    cursors = [connection.cursor(binary=True, row_factory=_tuples) for _ in asked]
+                    for cursor, statement in zip(cursors, asked, strict=True):
+                        await cursor.execute(statement.sql, statement.params, prepare=prepare)
+                    if prepare is False:
+                        async with connection.pipeline() as pipe:
+                            await pipe.sync()
+                        await connection.execute("SELECT 1", prepare=False)
+                    return [
+                        await cursor.fetchall() if statement.returns else []
+                        for cursor, statement in zip(cursors, asked, strict=True)
+                    ]
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         loop = self.store.loop
@@ -126,9 +146,15 @@ def namespace_of(path: str) -> Namespace:
     return tuple(path.split("."))
 
 
-def columns(ids: Sequence[MemoryId]) -> tuple[list[str], list[str]]:
-    """Paths and keys, as the two arrays that a statement takes."""
-    return [path_of(namespace) for namespace, _ in ids], [key for _, key in ids]
+def keys_by_path(ids: Iterable[MemoryId]) -> dict[str, list[str]]:
+    """The keys under each path, both in the order of their bytes.
+
+    A statement for each path, because that is on one shard and on one partition.
+    """
+    found: dict[str, list[str]] = {}
+    for path, key in sorted((path_of(namespace), key) for namespace, key in ids):
+        found.setdefault(path, []).append(key)
+    return found
 
 
 def bounds(namespace: Namespace) -> tuple[str, str, str]:
@@ -144,6 +170,34 @@ def below(column: str) -> str:
     and which an index can answer under any plan.
     """
     return f"({column} = %s OR ({column} ~>=~ %s AND {column} ~<~ %s))"
+
+
+Homes = tuple[str, ...]
+"""Paths of all that lies at or below a namespace, where they are known."""
+
+
+def within(column: str, namespace: Namespace, homes: Homes | None) -> tuple[str, tuple[Any, ...]]:
+    """What lies at or below a namespace: a condition on a column, and its parameters.
+
+    Known homes are asked for by equality, which leads to their shards and partitions alone.
+    """
+    if homes is None:
+        return below(column), bounds(namespace)
+    if len(homes) == 1:
+        return f"{column} = %s", homes
+    return f"{column} = ANY(%s)", (list(homes),)
+
+
+def _read(
+    statements: Sequence[Statement],
+) -> tuple[bool, Sequence[Statement], Literal[False] | None]:
+    """Whether they begin a transaction, the rest, and whether they may be prepared."""
+    is_whole = bool(statements) and statements[0] is BEGIN
+    asked = statements[1:] if is_whole else statements
+    # Over these the driver lets go of what it has prepared: in a pipeline only with the statement
+    # after the answer, which must not be a prepared one itself.
+    is_ddl = any(one.sql.lstrip().startswith(("ALTER ", "DROP ")) for one in asked)
+    return is_whole, asked, False if is_ddl else None
 
 
 def _tuples(cursor: Any) -> Any:

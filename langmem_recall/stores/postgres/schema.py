@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from typing import NamedTuple
 
 from langmem_recall.flows.effects import Plan
-from langmem_recall.stores.postgres.database import Database, Statement
+from langmem_recall.stores.postgres.database import TAKEN, Database, Statement
 from langmem_recall.types import SIDECAR_ROOT
 
-LOCK = 0x6C6D7265
-"""Number of the advisory lock that lets one process at a time set up."""
 USAGE_TABLE = f"{SIDECAR_ROOT}_usage"
-LOTS_TABLE = f"{SIDECAR_ROOT}_lots"
+BATCHES_TABLE = f"{SIDECAR_ROOT}_batches"
+RECORDS_TABLE = f"{SIDECAR_ROOT}_records"
+SETTINGS_TABLE = f"{SIDECAR_ROOT}_settings"
 VERSIONS_TABLE = f"{SIDECAR_ROOT}_versions"
+MOST_TRIES = 20
+"""Tries to make the first table: of those who do so at once Postgres lets one through."""
 
 WORDS_INDEX = f"{SIDECAR_ROOT}_first_words"
 WORDS_REACH = 100_000
@@ -25,40 +28,77 @@ positions, takes eight for each of its characters, and nothing takes more.
 _TEXT = "coalesce(value->>'content', value->>'text', value->>'memory', '')"
 WORDS = f"to_tsvector('simple', left({_TEXT}, {WORDS_REACH}))"
 """The words of an item, as the index has them."""
+
+
+class Version(NamedTuple):
+    """One step of the schema."""
+
+    condition: str
+    """Where it does not hold there is nothing to do."""
+    statements: tuple[str, ...]
+
+
+def _read_versions(text: str) -> tuple[Version, ...]:
+    steps = re.split(r"^-- version \d+(?: if (.*))?\n", text, flags=re.MULTILINE)[1:]
+    # A % is doubled, because the driver looks for parameters.
+    return tuple(
+        Version(
+            (condition or "true").replace("%", "%%"),
+            tuple(sql.strip() for sql in body.split(";\n") if sql.strip()),
+        )
+        for condition, body in zip(steps[::2], steps[1::2], strict=True)
+    )
+
+
 _SCHEMA = files(__package__).joinpath("schema.sql").read_text("utf-8").replace("{WORDS}", WORDS)
-VERSIONS = tuple(re.split(r"^-- version \d+\n", _SCHEMA, flags=re.MULTILINE)[1:])
+VERSIONS = _read_versions(_SCHEMA)
 """What is made, step by step."""
+_NOTE = f"INSERT INTO {VERSIONS_TABLE} (version) VALUES (%s)"
+_MAKE = f"""
+CREATE TABLE IF NOT EXISTS {VERSIONS_TABLE} (
+    version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now()
+)"""
 
 
 def set_up(database: Database) -> Plan[None]:
-    """Bring the database to the newest version; any number of processes may do so at once."""
-    *steps, last = (
-        Statement(_step(number, sql), returns=False) for number, sql in enumerate(VERSIONS)
-    )
-    yield database.ask(*steps)
-    # Dropping an index bars readers too: not for as long as another one takes to be built.
-    yield database.ask(last)
+    """Bring the database to the newest version; any number of processes may do so at once.
+
+    Nothing is written where it is there already.
+    """
+    applied = yield from _applied(database)
+    for left in reversed(range(MOST_TRIES)):
+        if applied is not None:
+            break
+        try:
+            yield database.ask(Statement(_MAKE, returns=False))
+        except Exception:
+            if not left:
+                raise
+        applied = yield from _applied(database)
+    for number, version in enumerate(VERSIONS):
+        if number in (applied or ()):
+            continue
+        (((fits,),),) = yield database.ask(Statement(f"SELECT {version.condition}", ()))
+        steps = [Statement(sql, returns=False) for sql in version.statements if fits]
+        try:
+            # Its own row bars others from the same step until it is done.
+            yield database.ask(Statement(_NOTE, (number,), returns=False), *steps, together=True)
+        except Exception as error:
+            if getattr(error, "sqlstate", None) != TAKEN:
+                raise
 
 
 def is_set_up(database: Database) -> Plan[bool]:
     """Whether the database has the newest version."""
+    applied = yield from _applied(database)
+    return applied is not None and applied.issuperset(range(len(VERSIONS)))
+
+
+def _applied(database: Database) -> Plan[set[int] | None]:
+    """The versions that were applied; None where there is not even a table of them."""
     known = Statement("SELECT to_regclass(%s) IS NOT NULL", (VERSIONS_TABLE,))
     (((exists,),),) = yield database.ask(known)
     if not exists:
-        return False
-    (((count,),),) = yield database.ask(Statement(f"SELECT count(*) FROM {VERSIONS_TABLE}"))
-    return bool(count >= len(VERSIONS))
-
-
-def _step(number: int, sql: str) -> str:
-    return f"""
-DO $$ BEGIN
-    PERFORM pg_advisory_xact_lock({LOCK});
-    CREATE TABLE IF NOT EXISTS {VERSIONS_TABLE} (
-        version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now()
-    );
-    IF NOT EXISTS (SELECT 1 FROM {VERSIONS_TABLE} WHERE version = {number}) THEN
-        {sql}
-        INSERT INTO {VERSIONS_TABLE} (version) VALUES ({number});
-    END IF;
-END $$"""
+        return None
+    (rows,) = yield database.ask(Statement(f"SELECT version FROM {VERSIONS_TABLE}"))
+    return {version for (version,) in rows}

@@ -7,28 +7,39 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
 from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
 
 from langmem_recall.deadline import loading
+from langmem_recall.errors import described
 from langmem_recall.flows.candidates import id_of
 from langmem_recall.flows.effects import Embed, Plan
 from langmem_recall.stores.backend import Fetched
 from langmem_recall.stores.postgres.database import (
     Database,
+    Homes,
     Rows,
     Statement,
     below,
-    bounds,
-    columns,
+    keys_by_path,
     namespace_of,
+    path_of,
+    within,
 )
-from langmem_recall.stores.postgres.schema import WORDS, WORDS_INDEX
-from langmem_recall.stores.postgres.vectors import WHOSE, check_mark, mark_of
+from langmem_recall.stores.postgres.homes import HAS_CITUS, IS_PARTED, KnownHomes
+from langmem_recall.stores.postgres.schema import SETTINGS_TABLE, WORDS, WORDS_INDEX
+from langmem_recall.stores.postgres.vectors import (
+    FORMER_WHOSE,
+    WHOSE,
+    check_identity,
+    identity_of,
+)
 from langmem_recall.text.tokens import STOP_WORDS
 from langmem_recall.types import Memory, MemoryId, Namespace
 
@@ -56,8 +67,8 @@ COMMON_AGE_S = 600.0
 _WORD = re.compile(r"\w[\w.@:/-]*\w|\w")
 
 _ITEM = "s.prefix, s.key, s.value, s.created_at, s.updated_at"
-_VERSION = "s.xmin::text::bigint"
-"""The transaction that wrote a row: any change of a value, by whatever means, changes it."""
+_VERSION = "jsonb_hash_extended(s.value, 0)"
+"""Tells a value from any other that the same time was noted for, by whatever means it came."""
 _WHOLE = f"{_ITEM}, {_VERSION}"
 _STAMP = f"s.prefix, s.key, NULL::jsonb, s.created_at, s.updated_at, {_VERSION}"
 """An item without its value, for a caller that holds that already."""
@@ -65,29 +76,32 @@ MOST_VERSIONS = 500_000
 """Items whose version is remembered."""
 _JOINED = "store s JOIN store_vectors sv ON s.prefix = sv.prefix AND s.key = sv.key"
 _HOMES = f"sv.prefix = ANY(ARRAY(SELECT DISTINCT prefix FROM store WHERE {below('prefix')}))"
-_GET = """
-SELECT {} FROM unnest(%s::text[], %s::text[]) AS wanted (prefix, key)
-JOIN store s ON s.prefix = wanted.prefix AND s.key = wanted.key"""
-_COUNT = f"SELECT count(*) FROM (SELECT 1 FROM store WHERE {below('prefix')} LIMIT %s) AS counted"
+_GET = "SELECT {} FROM store s WHERE s.prefix = %s AND s.key = ANY(%s)"
 _SURVEY = Statement(
-    """
+    f"""
 SELECT coalesce((SELECT reltuples FROM pg_class WHERE oid = to_regclass('store_vectors')), 0),
     coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), '0'),
-    to_regclass(%s) IS NOT NULL""",
-    (WORDS_INDEX,),
+    to_regclass(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL, {HAS_CITUS}, {IS_PARTED}""",
+    (WORDS_INDEX, SETTINGS_TABLE),
 )
+_SHARD_BYTES = "SELECT pg_table_size(tableoid) FROM store_vectors WHERE prefix = %s LIMIT 1"
+"""Evaluated where the row is: what the planner believes of a split table says nothing of a part."""
+ROW_BYTES = 150
+"""What a vector takes besides its numbers."""
 
 
 class Survey(NamedTuple):
     """What the choice between comparing all and asking the index depends on."""
 
-    vectors: float
-    """In the whole table, as the planner believes."""
+    vectors: float | None
+    """In the table, as the planner believes; of a split one in a part, None before it is known."""
     can_iterate: bool
     """Whether an index scan can go on until enough rows pass the filter."""
     has_words: bool
     """Whether the words of items are indexed."""
     at: float
+    has_settings: bool = True
+    """Whether it is noted in a table whose the vectors are."""
 
     def exact_up_to(self, count: int) -> float:
         """Size of a namespace up to which all its vectors are compared.
@@ -95,7 +109,7 @@ class Survey(NamedTuple):
         To meet `count` of them an index passes by count * vectors / size others, so below the
         root of count * vectors it has more to do.
         """
-        return max(EXACT_UP_TO, math.sqrt(count * max(self.vectors, 0)))
+        return max(EXACT_UP_TO, math.sqrt(count * max(self.vectors or 0, 0)))
 
 
 class RareWords:
@@ -119,23 +133,26 @@ class RareWords:
         marked = [word for word in unknown if word not in plain]
         return [*marked[:MOST_MARKED], *sorted(plain, key=len, reverse=True)[:MOST_PLAIN]]
 
-    def statement(self, prefix: Namespace, words: Sequence[str], most: int) -> Statement:
+    def statement(
+        self, prefix: Namespace, words: Sequence[str], most: int, homes: Homes | None = None
+    ) -> Statement:
         """Items with the rarest of these words, and which words are too common to tell."""
+        here, params_here = within("prefix", prefix, homes)
         one = f"""(SELECT %s::integer AS word, prefix, key FROM store
-        WHERE {WORDS} @@ phraseto_tsquery('simple', %s) AND {below("prefix")} LIMIT {RARE + 1})"""
+        WHERE {WORDS} @@ phraseto_tsquery('simple', %s) AND {here} LIMIT {RARE + 1})"""
+        place, params_place = _beside(prefix, homes)
         sql = f"""
 WITH hits AS ({" UNION ALL ".join([one] * len(words))}),
 counted AS (SELECT *, count(*) OVER (PARTITION BY word) AS frequency FROM hits)
 SELECT NULL::integer, {_ITEM} FROM (
     SELECT prefix, key, sum(1.0 / frequency) AS worth FROM counted WHERE frequency <= {RARE}
     GROUP BY prefix, key ORDER BY worth DESC LIMIT %s
-) found JOIN store s ON s.prefix = found.prefix AND s.key = found.key
+) found JOIN store s ON s.prefix = found.prefix AND s.key = found.key{place}
 UNION ALL
 SELECT DISTINCT word, NULL, NULL, NULL::jsonb, NULL::timestamptz, NULL::timestamptz
 FROM counted WHERE frequency > {RARE}"""
-        here = bounds(prefix)
-        params = [part for place, word in enumerate(words) for part in (place, word, *here)]
-        return Statement(sql, (*params, most))
+        asked = [part for nth, word in enumerate(words) for part in (nth, word, *params_here)]
+        return Statement(sql, (*asked, most, *params_place))
 
     def items(self, prefix: Namespace, words: Sequence[str], rows: Rows) -> Rows:
         """The rows of items; the words that proved common are noted."""
@@ -158,14 +175,20 @@ class PostgresReads:
     Values that this process holds in their latest version are not sent again.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        database: Database,
+        homes: KnownHomes | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._database = database
+        self._homes = homes or KnownHomes(clock=clock)
         self._store = database.store
         self._clock = clock
         self._survey: Survey | None = None
-        self._mark = mark_of(self._store)
+        self._identity = identity_of(self._store)
         self._rare = RareWords(clock)
-        self._sizes: dict[Namespace, tuple[int, float]] = {}
+        self._sizes: dict[tuple[Namespace, bool], tuple[int, float]] = {}
         self._versions: dict[tuple[str, str], int] = {}
         config = self._store.index_config or {}
         ann = config.get("ann_index_config") or {}
@@ -173,6 +196,7 @@ class PostgresReads:
         self._type = ann.get("vector_type", "vector")
         self._is_hnsw = ann.get("kind", "hnsw") == "hnsw"
         self._per_memory: int = max(1, config.get("__estimated_num_vectors", 1))
+        self._row_bytes = config.get("dims", 0) * (2 if self._type == "halfvec" else 4) + ROW_BYTES
 
     def can_search(self, searches: Sequence[SearchOp]) -> bool:
         """Whether statements of our own can say the same as the store's, and better."""
@@ -187,39 +211,41 @@ class PostgresReads:
         most: int = RARE,
         size: int | None = None,
         known: Known | None = None,
+        exact: bool = False,
     ) -> Plan[Fetched]:
         """Pages, items, and the `most` items with rare words of the texts, in one round trip.
 
         A page is full whenever its namespace, which has `size` memories, can fill it: where an
         index has lost some, a second round trip compares all the vectors. Values that are `known`
-        are not sent; those that turn out to have changed are fetched in another one.
+        are not sent; those that turn out to have changed are fetched in another one. `exact` leaves
+        out what lies below the namespace.
         """
         ask, prefix, limit = self._database.ask, searches[0].namespace_prefix, searches[0].limit
         vectors = yield Embed([op.query or "" for op in searches], as_queries=False)
-        survey = yield from self._surveyed()
+        survey = yield from self._surveyed(prefix)
         if size is None:
-            size, counted_at = self._sizes.get(prefix, (0, -math.inf))
-            if self._clock() - counted_at > SURVEY_AGE_S:
-                (((size,),),) = yield ask(Statement(_COUNT, (*bounds(prefix), MOST_COUNTED)))
-                if len(self._sizes) >= MOST_SIZES:
-                    self._sizes.clear()
-                self._sizes[prefix] = size, self._clock()
+            size = yield from self._size(prefix, exact)
+        homes = (path_of(prefix),) if exact else self._homes.of(prefix)
         is_exact = size <= survey.exact_up_to(limit)
         settings = [] if is_exact or not self._is_hnsw else self._settings(searches[0], survey)
         is_lean = known is not None
-        make = partial(self._exact if is_exact else self._approximate, is_lean=is_lean)
+        make = partial(self._exact if is_exact else self._approximate, homes, is_lean=is_lean)
         asks = list(zip(searches, map(_literal, vectors), strict=True))
         words = self._rare.pick(prefix, texts) if survey.has_words else []
         ids = [(op.namespace, op.key) for op in gets]
-        rest = [self._get_all(ids, is_lean)] if gets else []
-        rest += [self._rare.statement(prefix, words, most)] if words else []
-        answers: list[Rows] = yield ask(*settings, *[make(*pair) for pair in asks], *rest)
+        made, rest = [make(*pair) for pair in asks], self._get_all(ids, is_lean)
+        is_one = homes is not None and len(homes) == 1 and len(rest) < 2
+        looks = [_as_one(made, rest)] if is_one else [*made, *rest]
+        rare = [self._rare.statement(prefix, words, most, homes)] if words else []
+        answers: list[Rows] = yield ask(*settings, *looks, *rare, together=bool(settings))
         answers = answers[len(settings) :]
         worded = self._rare.items(prefix, words, answers.pop()) if words else []
+        if is_one:
+            answers = _apart(answers[0], len(made), len(rest))
         if known is not None:
             values, missing = self._known_values(answers, known)
             if missing:
-                (rows,) = yield ask(self._get_all(missing, False))
+                rows = list(chain(*(yield ask(*self._get_all(missing, False)))))
                 self._note_versions(rows)
                 values |= {(path, key): tuple(value) for path, key, *value, _ in rows}
             answers = _with_values(answers, values)
@@ -232,38 +258,33 @@ class PostgresReads:
             and (not is_exact or len(answers[place]) >= self._most_rows(op))
         ]
         if thin:
-            again = yield ask(*(self._exact(*asks[place], distinct=True) for place in thin))
+            again = yield ask(*(self._exact(homes, *asks[place], distinct=True) for place in thin))
             for place, rows in zip(thin, again, strict=True):
                 pages[place] = self._page(rows)
         for (op, _), page in zip(asks, pages, strict=True):
             del page[op.limit :]
-        fetched = {id_of(item): item for item in self._items(answers[-1] if gets else [])}
+        known_rows = list(chain(*answers[len(searches) :]))
+        fetched = {id_of(item): item for item in self._items(known_rows)}
         items = {memory_id: fetched.get(memory_id) for memory_id in ids}
         found = {id_of(item): item for item in self._items(worded)}
         return Fetched(pages, {**items, **found}, vectors)
 
     def worded(self, prefix: Namespace, texts: Sequence[str], most: int) -> Plan[list[Item]]:
         """The items with rare words of the texts, where there are no vectors to search by."""
-        survey = yield from self._surveyed()
+        survey = yield from self._surveyed(None)
         words = self._rare.pick(prefix, texts) if survey.has_words else []
         if not words:
             return []
-        (rows,) = yield self._database.ask(self._rare.statement(prefix, words, most))
+        homes = self._homes.of(prefix)
+        (rows,) = yield self._database.ask(self._rare.statement(prefix, words, most, homes))
         return self._items(self._rare.items(prefix, words, rows))
-
-    def _surveyed(self) -> Plan[Survey]:
-        survey = self._survey
-        if survey is None or self._clock() - survey.at > SURVEY_AGE_S:
-            (rows,) = yield self._database.ask(_SURVEY)
-            survey = self._take_survey(rows)
-        return survey
 
     def items(self, gets: Sequence[GetOp]) -> Plan[list[Item | None]]:
         """Items by namespace and key, without touching them."""
         if not gets:
             return []
         ids = [(op.namespace, op.key) for op in gets]
-        (rows,) = yield self._database.ask(self._get_all(ids, False))
+        rows = list(chain(*(yield self._database.ask(*self._get_all(ids, False)))))
         fetched = {id_of(item): item for item in self._items(rows)}
         return [fetched.get(memory_id) for memory_id in ids]
 
@@ -290,30 +311,120 @@ class PostgresReads:
 
     def listing(self, prefix: Namespace, most: int) -> Plan[list[Item]]:
         """Every item below a namespace, one more than `most` at most; and the survey."""
-        sql = f"SELECT {_WHOLE} FROM store s WHERE {below('s.prefix')}{self._unexpired()} LIMIT %s"
+
+        def make(homes: Homes | None) -> list[Statement]:
+            place, params = within("s.prefix", prefix, homes)
+            sql = f"SELECT {_WHOLE} FROM store s WHERE {place}{self._unexpired()} LIMIT %s"
+            return [Statement(sql, (*params, most + 1)), _SURVEY]
+
         with loading():
-            rows, survey = yield self._database.ask(
-                Statement(sql, (*bounds(prefix), most + 1)), _SURVEY
-            )
+            rows, survey = yield from self._look_below(prefix, make)
         self._take_survey(survey)
         self._note_versions(rows)
+        if len(rows) <= most:
+            self._note_homes(prefix, rows)
         return self._items(rows)
+
+    def latest(self, op: SearchOp) -> Plan[list[SearchItem]]:
+        """What was written last at or below a namespace, as the store itself lists it."""
+        place, params = within("s.prefix", op.namespace_prefix, self._homes.of(op.namespace_prefix))
+        clauses, operands = self._filter(op.filter or {})
+        sql = f"""
+SELECT {_ITEM} FROM store s WHERE {" AND ".join([place, *clauses])}{self._unexpired()}
+ORDER BY s.updated_at DESC LIMIT %s"""
+        (rows,) = yield self._database.ask(Statement(sql, (*params, *operands, op.limit)))
+        return [
+            SearchItem(namespace_of(path), key, self._value(value), made, changed)
+            for path, key, value, made, changed in rows
+        ]
 
     def changes(self, prefix: Namespace, since: datetime) -> Plan[tuple[list[Item], int]]:
         """What was written below a namespace since then, and how many items it has."""
-        place = f"FROM store s WHERE {below('s.prefix')}{self._unexpired()}"
-        recent = f"SELECT {_WHOLE} {place} AND s.updated_at >= %s"
-        rows, ((count,),) = yield self._database.ask(
-            Statement(recent, (*bounds(prefix), since - OVERLAP)),
-            Statement(f"SELECT count(*) {place}", bounds(prefix)),
-        )
+        by_home = ("s.prefix", "GROUP BY s.prefix") if self._homes.is_split else ("NULL", "")
+
+        def make(homes: Homes | None) -> list[Statement]:
+            here, params = within("s.prefix", prefix, homes)
+            place = f"FROM store s WHERE {here}{self._unexpired()}"
+            recent = f"SELECT {_WHOLE} {place} AND s.updated_at >= %s"
+            counted = f"SELECT {by_home[0]}, count(*) {place} {by_home[1]}"
+            return [Statement(recent, (*params, since - OVERLAP)), Statement(counted, params)]
+
+        rows, counts = yield from self._look_below(prefix, make)
         self._note_versions(rows)
-        return self._items(rows), count
+        self._note_homes(prefix, counts)
+        return self._items(rows), sum(count for _, count in counts)
+
+    def _look_below(
+        self, prefix: Namespace, make: Callable[[Homes | None], list[Statement]]
+    ) -> Plan[list[Rows]]:
+        """What statements find everywhere below a namespace, or where that is known to be enough.
+
+        Where a server of a cluster is down, what lies on the others need not wait for it.
+        """
+        homes = None if self._homes.is_due(prefix) else self._homes.of(prefix)
+        try:
+            answers: list[Rows] = yield self._database.ask(*make(homes))
+        except Exception as error:
+            if homes is not None or not (yield from self._homes.is_sharded(self._database)):
+                raise
+            known = self._homes.of(prefix) or (path_of(prefix),)
+            answers = yield self._database.ask(*make(known))
+            self._homes.note(prefix, known, described(error))
+        return answers
+
+    def _note_homes(self, prefix: Namespace, rows: Rows) -> None:
+        if self._homes.is_split and self._homes.is_due(prefix):
+            self._homes.note(prefix, (row[0] for row in rows))
+
+    def _size(self, prefix: Namespace, exact: bool = False) -> Plan[int]:
+        """How many memories a namespace has, up to a number; and where they lie."""
+        is_due = not exact and self._homes.is_split and self._homes.is_due(prefix)
+        size, counted_at = self._sizes.get((prefix, exact), (0, -math.inf))
+        if is_due or self._clock() - counted_at > SURVEY_AGE_S:
+
+            def make(homes: Homes | None, distinct: bool = False) -> list[Statement]:
+                place, params = within("prefix", prefix, (path_of(prefix),) if exact else homes)
+                if distinct:
+                    return [Statement(f"SELECT DISTINCT prefix FROM store WHERE {place}", params)]
+                sql = f"""
+SELECT prefix, count(*) FROM (SELECT prefix FROM store WHERE {place} LIMIT %s) AS counted
+GROUP BY prefix"""
+                return [Statement(sql, (*params, MOST_COUNTED))]
+
+            (rows,) = yield from self._look_below(prefix, make)
+            size = sum(count for _, count in rows)
+            if is_due and size >= MOST_COUNTED:
+                (rows,) = yield from self._look_below(prefix, partial(make, distinct=True))
+            if not exact:
+                self._note_homes(prefix, rows)
+            if len(self._sizes) >= MOST_SIZES:
+                self._sizes.clear()
+            self._sizes[prefix, exact] = size, self._clock()
+        return size
+
+    def _surveyed(self, prefix: Namespace | None) -> Plan[Survey]:
+        """The survey, taken anew when it is old; of a namespace with the size of its vectors."""
+        survey = self._survey
+        if survey is None or self._clock() - survey.at > SURVEY_AGE_S:
+            (rows,) = yield self._database.ask(_SURVEY)
+            survey = self._take_survey(rows)
+        if prefix is not None and survey.vectors is None:
+            home = (self._homes.of(prefix) or (path_of(prefix),))[0]
+            taken = 0
+            # Without it a namespace is compared whole up to the least number.
+            with suppress(Exception):
+                (sizes,) = yield self._database.ask(Statement(_SHARD_BYTES, (home,)))
+                taken = sizes[0][0] if sizes else 0
+            self._survey = survey = survey._replace(vectors=taken / self._row_bytes)
+        return survey
 
     def _take_survey(self, rows: Rows) -> Survey:
-        ((vectors, version, has_words),) = rows
+        ((vectors, version, has_words, has_settings, has_citus, is_parted),) = rows
+        self._homes.learn(has_citus, is_parted)
         major, minor, *_ = (*(int(part) for part in version.split(".")), 0)
-        self._survey = Survey(vectors, (major, minor) >= (0, 8), has_words, self._clock())
+        known = None if self._homes.is_split else vectors
+        can_iterate = (major, minor) >= (0, 8)
+        self._survey = Survey(known, can_iterate, has_words, self._clock(), has_settings)
         return self._survey
 
     def _settings(self, op: SearchOp, survey: Survey) -> list[Statement]:
@@ -324,40 +435,56 @@ class PostgresReads:
         if survey.can_iterate and not op.filter:
             # The strict order drops what a scan that goes on finds too late; we sort ourselves.
             names["hnsw.iterative_scan"] = "relaxed_order"
-        calls = ", ".join("set_config(%s, %s, true)" for _ in names)
-        return [Statement(f"SELECT {calls}", tuple(chain.from_iterable(names.items())))]
+        # To the servers of Citus only this goes, and only if it is told to send it.
+        if self._homes.has_citus:
+            names = {"citus.propagate_set_commands": "local", **names}
+        return [Statement(f"SET LOCAL {one} = '{names[one]}'", returns=False) for one in names]
 
     def _exact(
-        self, op: SearchOp, vector: str, *, is_lean: bool = False, distinct: bool = False
+        self,
+        homes: Homes | None,
+        op: SearchOp,
+        vector: str,
+        *,
+        is_lean: bool = False,
+        distinct: bool = False,
     ) -> Statement:
         """The nearest of all vectors in a namespace; no index can serve a sum or a minimum."""
         distance = f"(sv.embedding <=> %s::{self._type})"
         score = f"min({distance})" if distinct else f"{distance} + 0"
-        source, condition, params = self._place(op, _HOMES)
+        source, condition, params = self._place(op, homes, _HOMES)
         group = "GROUP BY sv.prefix, sv.key" if distinct else ""
         sql = f"""
 SELECT sv.prefix, sv.key, {score} AS distance FROM {source} WHERE {condition} {group}
 ORDER BY distance LIMIT %s"""
         most = op.limit if distinct else self._most_rows(op)
-        return _with_items(sql, (vector, *params, most), is_lean)
+        return self._with_items(sql, (vector, *params, most), is_lean, op.namespace_prefix, homes)
 
-    def _approximate(self, op: SearchOp, vector: str, *, is_lean: bool = False) -> Statement:
+    def _approximate(
+        self, homes: Homes | None, op: SearchOp, vector: str, *, is_lean: bool = False
+    ) -> Statement:
         """What the ANN index finds near."""
         distance = f"sv.embedding <=> %s::{self._type}"
-        source, condition, params = self._place(op, below("sv.prefix"))
+        source, condition, params = self._place(op, homes, below("sv.prefix"))
         sql = f"""
 SELECT sv.prefix, sv.key, {distance} AS distance FROM {source} WHERE {condition}
 ORDER BY {distance} LIMIT %s"""
-        return _with_items(sql, (vector, *params, vector, self._most_rows(op)), is_lean)
+        params = (vector, *params, vector, self._most_rows(op))
+        return self._with_items(sql, params, is_lean, op.namespace_prefix, homes)
 
-    def _place(self, op: SearchOp, here: str) -> tuple[str, str, tuple[Any, ...]]:
+    def _place(
+        self, op: SearchOp, homes: Homes | None, otherwise: str
+    ) -> tuple[str, str, tuple[Any, ...]]:
         """Tables, condition and parameters of what a search may see."""
-        unexpired = self._unexpired()
+        unexpired, prefix = self._unexpired(), op.namespace_prefix
         if not op.filter and not unexpired:
-            return "store_vectors sv", here, bounds(op.namespace_prefix)
-        clauses, params = self._filter(op.filter or {})
-        condition = " AND ".join([below("s.prefix"), *clauses]) + unexpired
-        return _JOINED, condition, (*bounds(op.namespace_prefix), *params)
+            here, params = within("sv.prefix", prefix, homes)
+            return "store_vectors sv", otherwise if homes is None else here, params
+        clauses, operands = self._filter(op.filter or {})
+        place, params = within("s.prefix", prefix, homes)
+        beside, more = within("sv.prefix", prefix, homes) if homes else ("true", ())
+        condition = " AND ".join([place, beside, *clauses]) + unexpired
+        return _JOINED, condition, (*params, *more, *operands)
 
     def _filter(self, filter: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
         """Conditions as the store itself writes them, so that they mean the same."""
@@ -370,13 +497,30 @@ ORDER BY {distance} LIMIT %s"""
                 params += operands
         return clauses, params
 
-    def _get_all(self, ids: Sequence[MemoryId], is_lean: bool) -> Statement:
-        sql = _GET.format(_STAMP if is_lean else _WHOLE)
-        return Statement(sql + self._unexpired(), columns(ids))
+    def _get_all(self, ids: Sequence[MemoryId], is_lean: bool) -> list[Statement]:
+        sql = _GET.format(_STAMP if is_lean else _WHOLE) + self._unexpired()
+        return [Statement(sql, one) for one in keys_by_path(ids).items()]
 
     def _unexpired(self) -> str:
         omits = self._store._omit_expired
         return " AND (s.expires_at IS NULL OR s.expires_at > now())" if omits else ""
+
+    def _with_items(
+        self,
+        nearest: str,
+        params: tuple[Any, ...],
+        is_lean: bool,
+        prefix: Namespace,
+        homes: Homes | None,
+    ) -> Statement:
+        """The items of what was found, read after the rest was left out, and whose vectors."""
+        fields = _STAMP if is_lean else _WHOLE
+        whose = WHOSE if self._survey is None or self._survey.has_settings else FORMER_WHOSE
+        place, more = _beside(prefix, homes)
+        sql = f"""
+SELECT {fields}, found.distance, {whose} AS whose FROM ({nearest}) found
+JOIN store s ON s.prefix = found.prefix AND s.key = found.key{place} ORDER BY found.distance"""
+        return Statement(sql, (*params, *more))
 
     def _most_rows(self, op: SearchOp) -> int:
         return op.limit * self._per_memory
@@ -384,7 +528,7 @@ ORDER BY {distance} LIMIT %s"""
     def _page(self, rows: Rows) -> list[SearchItem]:
         """Rows as items, of several vectors of a memory the nearest."""
         if rows:
-            check_mark(rows[0][-1], self._mark)
+            check_identity(rows[0][-1], self._identity)
         page: dict[tuple[str, str], SearchItem] = {}
         for path, key, value, made, changed, _, distance, _ in rows:
             if (path, key) not in page:
@@ -424,13 +568,35 @@ def _with_values(
     ]
 
 
-def _with_items(nearest: str, params: tuple[Any, ...], is_lean: bool) -> Statement:
-    """The items of what was found, read after the rest was left out, and whose vectors they are."""
-    fields = _STAMP if is_lean else _WHOLE
-    sql = f"""
-SELECT {fields}, found.distance, {WHOSE} FROM ({nearest}) found
-JOIN store s ON s.prefix = found.prefix AND s.key = found.key ORDER BY found.distance"""
-    return Statement(sql, params)
+def _as_one(searches: Sequence[Statement], gets: Sequence[Statement]) -> Statement:
+    """Searches and reads of one home as one statement, which is one command to its shard."""
+    parts = [
+        f"SELECT {nth} AS nth, part.* FROM ({one.sql}) part" for nth, one in enumerate(searches)
+    ]
+    parts += [
+        f"SELECT {nth}, part.*, NULL::double precision, NULL::text FROM ({one.sql}) part"
+        for nth, one in enumerate(gets, len(searches))
+    ]
+    params = chain.from_iterable(one.params for one in (*searches, *gets))
+    return Statement(" UNION ALL ".join(parts), tuple(params))
+
+
+def _apart(rows: Rows, searches: int, gets: int) -> list[Rows]:
+    """The rows of each part of such a statement, those of a search with the nearest first."""
+    answers: list[Rows] = [[] for _ in range(searches + gets)]
+    for nth, *row in rows:
+        answers[nth].append(tuple(row))
+    for found in answers[:searches]:
+        found.sort(key=itemgetter(-2))
+    return answers
+
+
+def _beside(prefix: Namespace, homes: Homes | None) -> tuple[str, tuple[Any, ...]]:
+    """What to add to a join with the items, so that it leads to the shards of known homes alone."""
+    if homes is None:
+        return "", ()
+    place, params = within("s.prefix", prefix, homes)
+    return f" AND {place}", params
 
 
 def _literal(vector: Sequence[float]) -> str:

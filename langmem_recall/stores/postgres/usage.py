@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
+from itertools import chain
 from typing import TypeVar
 
 from langmem_recall.errors import StoreError
@@ -13,18 +15,20 @@ from langmem_recall.flows.effects import Plan
 from langmem_recall.flows.usage import UsageBackend, UsageBatch
 from langmem_recall.memory.upkeep import MOST_MERIT, SECONDS_PER_DAY
 from langmem_recall.stores.postgres.database import (
+    TAKEN,
     UNDEFINED_TABLE,
     Database,
     Rows,
     Statement,
     below,
     bounds,
-    columns,
+    keys_by_path,
     namespace_of,
-    path_of,
+    within,
 )
-from langmem_recall.stores.postgres.schema import LOTS_TABLE, USAGE_TABLE, set_up
-from langmem_recall.types import MemoryId, Namespace, Usage
+from langmem_recall.stores.postgres.homes import KnownHomes
+from langmem_recall.stores.postgres.schema import BATCHES_TABLE, USAGE_TABLE
+from langmem_recall.types import MemoryId, Namespace, Usage, UsageDelta
 
 logger = logging.getLogger(__name__)
 
@@ -34,163 +38,210 @@ MOST_ROWS = 50_000
 """Usage records of a namespace that are read at once; beyond it they are read by id."""
 VANISHED = 1e-150
 """A share or count this small is none; the server refuses what underflows."""
-MOST_DOUBT = "30 days"
+MOST_ADDED = 1_000
+"""Rows that one statement adds; it may have 65,535 parameters."""
+KEPT = 8
+"""Batches of a ledger after which former ones are dropped; each time would be one more command."""
+MOST_DOUBT = timedelta(days=30)
 """How long a batch that was written is known as such."""
 
 _RECORD = ", ".join(Usage._fields)
-_IDS = "unnest(%s::text[], %s::text[])"
-_READ = f"""
-SELECT {_RECORD} FROM {_IDS} WITH ORDINALITY AS asked (prefix, key, place)
-LEFT JOIN {USAGE_TABLE} USING (prefix, key) ORDER BY place"""
-_READ_BELOW = f"SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE {below('prefix')} LIMIT %s"
-
-
-def _drop_where(condition: str) -> str:
-    # Locked in order, like additions: otherwise the two dead-lock.
-    return f"""
-WITH gone AS (
-    SELECT prefix, key FROM {USAGE_TABLE} WHERE {condition} ORDER BY prefix, key FOR UPDATE
-), dropped AS (
-    DELETE FROM {USAGE_TABLE} AS stored USING gone
-    WHERE stored.prefix = gone.prefix AND stored.key = gone.key RETURNING 1
-)
-SELECT count(*) FROM dropped"""
-
-
-_DROP = _drop_where(f"(prefix, key) IN (SELECT * FROM {_IDS})")
-_DROP_BELOW = _drop_where(below("prefix"))
-
-
-def _faded(row: str) -> str:
-    """`memory.upkeep.faded` of a row's count, from its last use to the latest of both rows."""
-    days = (
-        f"((greatest(stored.last_used, excluded.last_used) - {row}.last_used) / {SECONDS_PER_DAY})"
-    )
-    return f"""CASE WHEN {row}.decayed < {VANISHED} OR {days} > %s::double precision THEN 0
-        ELSE {row}.decayed * power(%s::double precision, {days}) END"""
-
-
-# One statement, so that a second try of a batch waits for the first try and then adds nothing.
-_ADD = files(__package__).joinpath("add_usage.sql").read_text("utf-8")
-_ADD = _ADD.format(
-    batches=LOTS_TABLE,
-    usage=USAGE_TABLE,
-    record=_RECORD,
-    faded_stored=_faded("stored"),
-    faded_added=_faded("excluded"),
-    most_merit=MOST_MERIT,
-)
-_READ_AFTER = f"""
-SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE (prefix, key) IN (SELECT * FROM {_IDS})"""
+_ROW = "(%s, %s, %s, %s, %s, %s, %s)"
+_FLOATS = "%s::double precision[]"
+_ARRAYS = f"""
+SELECT * FROM unnest(
+    %s::text[], %s::text[], %s::bigint[], {_FLOATS}, {_FLOATS}, {_FLOATS}, %s::integer[]
+)"""
+_THESE = "prefix = %s AND key = ANY(%s)"
+_READ = f"SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE {_THESE}"
+# Locked in order, like additions: otherwise the two dead-lock.
+_LOCK = f'SELECT 1 FROM {USAGE_TABLE} WHERE {_THESE} ORDER BY key COLLATE "C" FOR UPDATE'
+_DROP = f"DELETE FROM {USAGE_TABLE} WHERE {_THESE}"
+_LIST_BELOW = f"SELECT prefix, key FROM {USAGE_TABLE} WHERE {below('prefix')}"
+_DROP_BATCHES_BELOW = f"DELETE FROM {BATCHES_TABLE} WHERE {below('prefix')}"
+# A batch that is there is not added again: then the row of its number is taken, and a second try
+# waits until it is known whether the first one took it.
+_TAKE = f"INSERT INTO {BATCHES_TABLE} (prefix, ledger, number, written_at) VALUES (%s, %s, %s, %s)"
+_PRUNE = f"""
+DELETE FROM {BATCHES_TABLE}
+WHERE prefix = %s AND ((ledger = %s AND number < %s) OR written_at < %s)"""
 _BOUND_MERIT = f"""
 UPDATE {USAGE_TABLE} SET merit = {MOST_MERIT} * sign(merit)
-WHERE abs(merit) > {MOST_MERIT} AND (prefix, key) IN (SELECT * FROM {_IDS})"""
+WHERE {_THESE} AND abs(merit) > {MOST_MERIT} RETURNING prefix, key, {_RECORD}"""
+_UPSERT = files(__package__).joinpath("add_usage.sql").read_text("utf-8")
 
-_PRUNE = f"""
-DELETE FROM {LOTS_TABLE} WHERE ledger IN (
-    SELECT ledger FROM {LOTS_TABLE} WHERE written_at < now() - interval '{MOST_DOUBT}'
-    FOR UPDATE SKIP LOCKED
-)"""
+
+def upsert(
+    rows: Sequence[tuple[str, str, Usage]], fade_per_day: float, from_arrays: bool = False
+) -> Statement:
+    """Add records to those that are there, in the order of the rows; gives what they come to.
+
+    Nothing but columns and numbers in what updates, and rows of values: Citus takes no other. One
+    server takes many rows several times as fast `from_arrays`, which are the same few parameters.
+    """
+    most_days = math.inf
+    if fade_per_day < 1:
+        # Days after which nothing is left of a count.
+        most_days = math.log(VANISHED) / math.log(fade_per_day) if fade_per_day > 0 else 0.0
+
+    def faded(row: str) -> str:
+        """`memory.upkeep.faded` of a row's count, from its last use to the latest of both rows."""
+        latest = "greatest(stored.last_used, excluded.last_used)"
+        days = f"(({latest} - {row}.last_used) / {SECONDS_PER_DAY})"
+        return f"""CASE WHEN {row}.decayed < {VANISHED} OR {days} > {_number(most_days)} THEN 0
+        ELSE {row}.decayed * power({_number(fade_per_day)}, {days}) END"""
+
+    sql = _UPSERT.format(
+        usage=USAGE_TABLE,
+        record=_RECORD,
+        rows=_ARRAYS if from_arrays else f"VALUES {', '.join([_ROW] * len(rows))}",
+        faded_stored=faded("stored"),
+        faded_added=faded("excluded"),
+        most_merit=MOST_MERIT,
+    )
+    flat = [(path, key, *usage) for path, key, usage in rows]
+    if from_arrays:
+        return Statement(sql, tuple(map(list, zip(*flat, strict=True))))
+    return Statement(sql, tuple(chain.from_iterable(flat)))
+
+
+def _number(value: float) -> str:
+    return f"'{float(value)!r}'::double precision"
 
 
 class PostgresUsage(UsageBackend):
     """Usage in the table that `RecallStore.setup` makes; in the side-car where it was not made."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, homes: KnownHomes | None = None) -> None:
         self._database = database
+        self._homes = homes or KnownHomes()
         self._sidecar = UsageBackend()
-        self._is_missing = False
-
-    def set_up(self) -> Plan[None]:
-        """Make the table, and take over what the side-car holds."""
-        yield from set_up(self._database)
-        self._is_missing = False
+        self.is_missing = False
+        """Whether the table was looked for and not found."""
 
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
         """Usage of these memories, one round trip."""
         sidecar = self._sidecar.read(ids)
         if not ids:
             return sidecar
-        return self._ask([Statement(_READ, columns(ids))], _in_order, sidecar)
+        statements = [Statement(_READ, one) for one in keys_by_path(ids).items()]
+
+        def found(answers: list[Rows]) -> list[Usage]:
+            known = _by_id(answers)
+            return [known.get(memory_id, Usage()) for memory_id in ids]
+
+        return self._ask(statements, found, sidecar)
 
     def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
         """Usage of every memory below a namespace; None where that is too much to hold."""
         # A table is not read as a whole.
         most = MOST_ROWS + 1 if prefix else 0
-        statement = Statement(_READ_BELOW, (*bounds(prefix), most))
+        place, params = within("prefix", prefix, self._homes.of(prefix))
+        sql = f"SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE {place} LIMIT %s"
 
-        def found(rows: Rows) -> dict[MemoryId, Usage] | None:
-            return _by_id(rows) if len(rows) < most else None
+        def found(answers: list[Rows]) -> dict[MemoryId, Usage] | None:
+            return _by_id(answers) if len(answers[0]) < most else None
 
+        statement = Statement(sql, (*params, most))
         return self._ask([statement], found, self._sidecar.read_below(prefix))
 
+    def is_sharded(self) -> Plan[bool]:
+        """Whether Citus has put namespaces on servers of their own."""
+        return self._homes.is_sharded(self._database)
+
     def add(self, batch: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
-        """Add uses atomically and read the records as they then stand, one round trip.
+        """Add uses atomically and give the records as they then stand, one round trip.
 
         The answer to a commit may be lost with the connection: a batch that is there is not added
         again.
         """
-        ids = sorted(batch.touches, key=lambda one: (path_of(one[0]), one[1]))
-        added = [batch.touches[memory_id] for memory_id in ids]
-        most_days = math.inf
-        if fade_per_day < 1:
-            # Days after which nothing is left of a count.
-            most_days = math.log(VANISHED) / math.log(fade_per_day) if fade_per_day > 0 else 0.0
-        fade = (most_days, fade_per_day)
-        counts = (
-            # Without a time of use there are only outcomes, and nothing is counted.
-            [0 if delta.last is None else delta.uses for delta in added],
-            [delta.last for delta in added],
-            [delta.before for delta in added],
-            [max(-2 * MOST_MERIT, min(delta.merit, 2 * MOST_MERIT)) for delta in added],
-        )
-        params = (batch.ledger, batch.number, *columns(ids), *counts, *fade, *fade)
-        statements = [Statement(_ADD, params, returns=False)]
-        if batch.number == 1:
-            statements.insert(0, Statement(_PRUNE, returns=False))
-        if any(abs(delta.merit) > MOST_MERIT for delta in added):
-            statements.append(Statement(_BOUND_MERIT, columns(ids), returns=False))
-        statements.append(Statement(_READ_AFTER, columns(ids)))
-        return self._ask(statements, _by_id, self._sidecar.add(batch, fade_per_day))
+        written_at = datetime.now(UTC)
+        statements: list[Statement] = []
+        for path, keys in keys_by_path(batch.touches).items():
+            home = namespace_of(path)
+            rows = [(path, key, _record_of(batch.touches[home, key])) for key in keys]
+            taken = (path, batch.ledger, batch.number)
+            statements.append(Statement(_TAKE, (*taken, written_at), returns=False))
+            if batch.number % KEPT == 1:
+                # What went before is known to be written, and what is this old is in no doubt.
+                known = (*taken, written_at - MOST_DOUBT)
+                statements.append(Statement(_PRUNE, known, returns=False))
+            for start in range(0, len(rows), MOST_ADDED):
+                some = rows[start : start + MOST_ADDED]
+                statements.append(upsert(some, fade_per_day, self._homes.has_citus is False))
+            if any(abs(batch.touches[home, key].merit) > MOST_MERIT for key in keys):
+                statements.append(Statement(_BOUND_MERIT, (path, keys)))
+        try:
+            sidecar = self._sidecar.add(batch, fade_per_day)
+            return (yield from self._ask(statements, _by_id, sidecar, together=True))
+        except Exception as error:
+            if getattr(error, "sqlstate", None) != TAKEN:
+                raise
+        read = [Statement(_READ, one) for one in keys_by_path(batch.touches).items()]
+        return _by_id((yield self._database.ask(*read)))
 
     def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Forget the usage of these memories."""
-        statement = Statement(_DROP, columns(ids))
-        return self._ask([statement], lambda _: None, self._sidecar.drop(ids))
+        statements = [
+            Statement(sql, one, returns=sql is _LOCK)
+            for one in keys_by_path(ids).items()
+            for sql in (_LOCK, _DROP)
+        ]
+        yield from self._ask(statements, lambda _: None, self._sidecar.drop(ids), together=True)
 
     def drop_below(self, prefix: Namespace) -> Plan[int]:
         """Forget all usage at or below a namespace; returns of how many memories."""
-        statement = Statement(_DROP_BELOW, bounds(prefix))
-        return self._ask(
-            [statement], lambda rows: int(rows[0][0]), self._sidecar.drop_below(prefix)
-        )
+
+        def found(answers: list[Rows]) -> list[MemoryId] | None:
+            return [(namespace_of(path), key) for path, key in answers[0]]
+
+        nothing: Plan[list[MemoryId] | None] = _nothing()
+        known = yield from self._ask([Statement(_LIST_BELOW, bounds(prefix))], found, nothing)
+        if known is None:
+            return (yield from self._sidecar.drop_below(prefix))
+        yield from self.drop(known)
+        yield self._database.ask(Statement(_DROP_BATCHES_BELOW, bounds(prefix), returns=False))
+        return len(known)
 
     def _ask(
-        self, statements: Sequence[Statement], read: Callable[[Rows], T], sidecar: Plan[T]
+        self,
+        statements: Sequence[Statement],
+        read: Callable[[list[Rows]], T],
+        sidecar: Plan[T],
+        together: bool = False,
     ) -> Plan[T]:
-        """What the last statement gives; what the side-car does where there is no table."""
-        if not self._is_missing:
+        """What the statements give; what the side-car does where there is no table."""
+        if not self.is_missing:
             try:
-                answers: list[Rows] = yield self._database.ask(*statements)
-                return read(answers[-1])
+                asked = self._database.ask(*statements, together=together)
+                return read((yield asked) if statements else [])
             except Exception as error:
                 if getattr(error, "sqlstate", None) != UNDEFINED_TABLE:
                     raise
                 # The first table that is missing is named; there may be none at all.
                 exists = Statement("SELECT to_regclass(%s) IS NOT NULL", (USAGE_TABLE,))
-                if LOTS_TABLE in str(error) and (yield self._database.ask(exists))[0][0][0]:
+                if BATCHES_TABLE in str(error) and (yield self._database.ask(exists))[0][0][0]:
                     raise StoreError(
-                        f"The tables for usage are of an older version: there is no {LOTS_TABLE}. "
-                        "Call RecallStore.setup again."
+                        f"The tables for usage are of an older version: there is no "
+                        f"{BATCHES_TABLE}. Call RecallStore.setup again."
                     ) from error
-            self._is_missing = True
+            self.is_missing = True
             logger.info("No table for usage yet, it goes to the side-car: call RecallStore.setup.")
         return (yield from sidecar)
 
 
-def _by_id(rows: Rows) -> dict[MemoryId, Usage]:
-    return {(namespace_of(path), key): Usage(*record) for path, key, *record in rows}
+def _record_of(delta: UsageDelta) -> Usage:
+    """What a batch adds to a memory; without a time of use there are only outcomes."""
+    uses = 0 if delta.last is None else delta.uses
+    merit = max(-2 * MOST_MERIT, min(delta.merit, 2 * MOST_MERIT))
+    return Usage(uses, float(uses), delta.last, delta.before, merit)
 
 
-def _in_order(rows: Rows) -> list[Usage]:
-    return [Usage() if row[0] is None else Usage(*row) for row in rows]
+def _by_id(answers: list[Rows]) -> dict[MemoryId, Usage]:
+    return {
+        (namespace_of(path), key): Usage(*record) for rows in answers for path, key, *record in rows
+    }
+
+
+def _nothing() -> Plan[None]:
+    yield from ()

@@ -11,64 +11,88 @@ from langmem_recall.embeddings import embedder_identity
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.backend import OnProgress
 from langmem_recall.flows.effects import Embed, Plan
+from langmem_recall.stores.postgres.citus import follow_store, one_by_one
 from langmem_recall.stores.postgres.database import Database, Rows, Statement
+from langmem_recall.stores.postgres.records import write_records
+from langmem_recall.stores.postgres.schema import SETTINGS_TABLE, set_up
 from langmem_recall.types import SIDECAR_ROOT
 
-MARK = f"{SIDECAR_ROOT} embedder: "
-"""What the comment on a table of vectors begins with; the table and its maker change as one."""
 NEW = f"{SIDECAR_ROOT}_vectors"
 ANN, NEW_ANN = "store_vectors_embedding_idx", f"{NEW}_embedding_idx"
+OWNER, NEXT_OWNER = "embedder", "next_embedder"
+"""Settings that name whose vectors the table holds, and whose those are that are being made."""
+CHANGED = "40001"
 _ID = "prefix, key, field_name"
 _WAITING = f"""
 FROM store_vectors old JOIN store s USING (prefix, key) LEFT JOIN {NEW} new USING ({_ID})
 WHERE new.embedding IS NULL OR new.updated_at < s.updated_at"""
 _NEXT = f"SELECT {_ID}, s.value, s.updated_at {_WAITING} ORDER BY {_ID} LIMIT %s"
-_COUNT = f"SELECT (SELECT count(*) FROM store_vectors), (SELECT count(*) {_WAITING})"
-_DROP_STALE = f"""
-DELETE FROM store_vectors USING unnest(%s::text[], %s::text[], %s::text[]) AS stale ({_ID})
-WHERE (store_vectors.prefix, store_vectors.key, store_vectors.field_name)
-    = (stale.prefix, stale.key, stale.field_name)"""
-_MARKS = f"""
-SELECT obj_description(to_regclass('store_vectors'), 'pg_class'),
-    obj_description(to_regclass('{NEW}'), 'pg_class')"""
-WHOSE = "(SELECT obj_description('store_vectors'::regclass, 'pg_class'))"
+_COUNT_ALL = "SELECT count(*) FROM store_vectors"
+_COUNT = f"SELECT count(*) {_WAITING}"
+_DROP_STALE = "DELETE FROM store_vectors WHERE prefix = %s AND key = %s AND field_name = %s"
+_OWNERS = f"SELECT name, value #>> '{{}}' FROM {SETTINGS_TABLE} WHERE name = ANY(%s)"
+WHOSE = f"(SELECT value #>> '{{}}' FROM {SETTINGS_TABLE} WHERE name = '{OWNER}')"
 """Whose vectors the table holds; NULL where that was not noted."""
-_SWAP = f"""
+FORMER_WHOSE = f"""
+substring(
+    obj_description('store_vectors'::regclass, 'pg_class') from '^{SIDECAR_ROOT} embedder: (.*)$'
+)"""
+"""The same where the setup of an earlier version has noted it: a comment, which no shard has."""
+# Each on its own, because Citus overlooks tables that a block makes. In order: nothing is written
+# from the lock on, and what was written before ends it.
+_SWAP = (
+    f"LOCK TABLE store, store_vectors, {NEW} IN SHARE ROW EXCLUSIVE MODE",
+    f"""
 DO $$ BEGIN
-    LOCK TABLE store, store_vectors, {NEW} IN SHARE ROW EXCLUSIVE MODE;
-    IF EXISTS (SELECT 1 {_WAITING}) THEN RETURN; END IF;
-    DROP TABLE store_vectors;
-    ALTER TABLE {NEW} RENAME TO store_vectors;
-    ALTER INDEX {NEW}_pkey RENAME TO store_vectors_pkey;
-    IF to_regclass('{NEW_ANN}') IS NOT NULL THEN ALTER INDEX {NEW_ANN} RENAME TO {ANN}; END IF;
-END $$"""
+    IF EXISTS (SELECT 1 {_WAITING}) THEN
+        RAISE EXCEPTION 'vectors are missing' USING ERRCODE = '{CHANGED}';
+    END IF;
+END $$""",
+    "DROP TABLE store_vectors",
+    f"ALTER TABLE {NEW} RENAME TO store_vectors",
+    f"ALTER INDEX {NEW}_pkey RENAME TO store_vectors_pkey",
+    f"ALTER INDEX IF EXISTS {NEW_ANN} RENAME TO {ANN}",
+)
 
 
-def mark_of(store: Any) -> str | None:
-    """How a table of vectors names the embedder of a store."""
+def identity_of(store: Any) -> str | None:
+    """How the settings name the embedder of a store."""
     if store.embeddings is None:
         return None
-    return f"{MARK}{embedder_identity(store.embeddings)}"
+    return embedder_identity(store.embeddings).replace("\0", "")
 
 
-def check_mark(mark: str | None, own: str | None) -> None:
+def check_identity(owner: str | None, own: str | None) -> None:
     """Refuse to compare vectors of one embedder with queries of another."""
-    if mark and own and mark.startswith(MARK) and mark != own:
+    if owner and own and owner != own:
         raise StoreError(
-            f"The stored vectors were made by {mark.removeprefix(MARK)}, the configured embedder "
-            f"is {own.removeprefix(MARK)}. Configure the former one, or run reindex to embed "
-            "everything anew."
+            f"The stored vectors were made by {owner}, the configured embedder is {own}. "
+            "Configure the former one, or run reindex to embed everything anew."
         )
 
 
 def check_owner(database: Database, claim: bool = False) -> Plan[None]:
     """Refuse vectors of another embedder; `claim` notes whose they are where that is not known."""
-    own = mark_of(database.store)
+    own = identity_of(database.store)
     if own is not None:
-        (((mark, _),),) = yield database.ask(Statement(_MARKS))
-        check_mark(mark, own)
-        if claim and mark is None:
-            yield database.ask(_comment("store_vectors", own))
+        owner, _ = yield from _owners(database)
+        check_identity(owner, own)
+        if claim and owner is None:
+            yield database.ask(*write_records([((None, "", OWNER), own)]))
+
+
+def _owners(database: Database) -> Plan[tuple[str | None, str | None]]:
+    """Whose vectors the table holds, and whose those are that are being made."""
+    exists = "SELECT to_regclass(%s) IS NOT NULL, to_regclass('store_vectors') IS NOT NULL"
+    (((has_settings, has_vectors),),) = yield database.ask(Statement(exists, (SETTINGS_TABLE,)))
+    if has_settings:
+        (rows,) = yield database.ask(Statement(_OWNERS, ([OWNER, NEXT_OWNER],)))
+        found = dict(rows)
+        return found.get(OWNER), found.get(NEXT_OWNER)
+    if not has_vectors:
+        return None, None
+    (((owner,),),) = yield database.ask(Statement(f"SELECT {FORMER_WHOSE}"))
+    return owner, None
 
 
 def embed_anew(database: Database, progress: OnProgress | None, batch: int) -> Plan[int]:
@@ -77,13 +101,15 @@ def embed_anew(database: Database, progress: OnProgress | None, batch: int) -> P
     Until then the old ones serve their own embedder. Stopped at any point, it goes on from there
     when it is called again with the same embedder. Returns how many vectors were made.
     """
-    own = mark_of(database.store) or ""
+    own = identity_of(database.store) or ""
+    yield from set_up(database)
     yield from _begin(database, own)
     made = 0
     is_indexed = False
     while True:
-        following = Statement(_NEXT, (batch,))
-        rows, ((total, waiting),) = yield database.ask(following, Statement(_COUNT))
+        rows, ((total,),), ((waiting,),) = yield database.ask(
+            Statement(_NEXT, (batch,)), Statement(_COUNT_ALL), Statement(_COUNT)
+        )
         if rows:
             made += yield from _embed(database, rows)
             if progress:
@@ -92,15 +118,23 @@ def embed_anew(database: Database, progress: OnProgress | None, batch: int) -> P
             yield from _index(database)
             is_indexed = True
         else:
-            # Put in place, unless something was written meanwhile.
-            *_, marks = yield database.ask(Statement(_SWAP, returns=False), Statement(_MARKS))
-            if marks[0] == (own, None):
+            owners = write_records([((None, "", OWNER), own), ((None, "", NEXT_OWNER), None)])
+            swap = [Statement(sql, returns=False) for sql in _SWAP]
+            try:
+                yield database.ask(
+                    *(yield from one_by_one(database)), *swap, *owners, together=True
+                )
                 return made
+            except Exception as error:
+                # Something was written meanwhile.
+                if getattr(error, "sqlstate", None) != CHANGED:
+                    raise
 
 
 def _begin(database: Database, own: str) -> Plan[None]:
-    (((_, mark),),) = yield database.ask(Statement(_MARKS))
-    if mark == own:
+    """A table for the new vectors, beside the items that they are of; then whose they will be."""
+    _, next_owner = yield from _owners(database)
+    if next_owner == own:
         return
     (vector,) = yield Embed(["reindex"], as_queries=False)
     config = database.store.index_config
@@ -110,20 +144,23 @@ def _begin(database: Database, own: str) -> Plan[None]:
             f"{config['dims']}. Set dims to {len(vector)}; nothing was changed."
         )
     kind = (config.get("ann_index_config") or {}).get("vector_type", "vector")
-    # In a block: the driver forgets its prepared statements over a DROP that it sees.
     make = f"""
-DO $$ BEGIN
-    DROP TABLE IF EXISTS {NEW};
-    CREATE TABLE {NEW} (
-        prefix text NOT NULL, key text NOT NULL, field_name text NOT NULL,
-        embedding {kind}({len(vector)}),
-        created_at timestamptz DEFAULT CURRENT_TIMESTAMP,
-        updated_at timestamptz DEFAULT CURRENT_TIMESTAMP,
-        PRIMARY KEY ({_ID}),
-        FOREIGN KEY (prefix, key) REFERENCES store (prefix, key) ON DELETE CASCADE
-    );
-END $$"""
-    yield database.ask(Statement(make, returns=False), _comment(NEW, own))
+CREATE TABLE {NEW} (
+    prefix text NOT NULL, key text NOT NULL, field_name text NOT NULL,
+    embedding {kind}({len(vector)}),
+    created_at timestamptz DEFAULT CURRENT_TIMESTAMP,
+    updated_at timestamptz DEFAULT CURRENT_TIMESTAMP,
+    PRIMARY KEY ({_ID})
+)"""
+    cascade = f"""
+ALTER TABLE {NEW} ADD CONSTRAINT {NEW}_of_items
+FOREIGN KEY (prefix, key) REFERENCES store (prefix, key) ON DELETE CASCADE"""
+    yield database.ask(Statement(f"DROP TABLE IF EXISTS {NEW}", returns=False))
+    yield database.ask(Statement(make, returns=False))
+    # Distributed while it is empty, and only then bound to the items: both are on the same shards.
+    yield from follow_store(database, [NEW])
+    yield database.ask(Statement(cascade, returns=False))
+    yield database.ask(*write_records([((None, "", NEXT_OWNER), own)]))
 
 
 def _embed(database: Database, rows: Rows) -> Plan[int]:
@@ -144,9 +181,7 @@ def _embed(database: Database, rows: Rows) -> Plan[int]:
         )
         for (row, _), vector in zip(known, vectors, strict=True)
     ]
-    if gone:
-        columns = tuple(list(column) for column in zip(*gone, strict=True))
-        statements.append(Statement(_DROP_STALE, columns, returns=False))
+    statements += [Statement(_DROP_STALE, tuple(row), returns=False) for row in gone]
     yield database.ask(*statements)
     return len(known)
 
@@ -169,9 +204,3 @@ def _text_at(value: Any, field: str) -> str | None:
     path, _, place = field.rpartition(".")
     texts = get_text_at_path(value, tokenize_path(path)) if path and place.isdigit() else []
     return texts[int(place)] if texts and int(place) < len(texts) else None
-
-
-def _comment(table: str, mark: str) -> Statement:
-    # No parameters in such a statement.
-    quoted = mark.replace("'", "''").replace("\\", "/").replace("%", "%%").replace("\0", "")
-    return Statement(f"COMMENT ON TABLE {table} IS '{quoted}'", returns=False)

@@ -36,7 +36,8 @@ from langmem_recall.flows.usage import USAGE
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.postgres.database import Database
-from langmem_recall.stores.postgres.schema import LOTS_TABLE, USAGE_TABLE
+from langmem_recall.stores.postgres.schema import BATCHES_TABLE, USAGE_TABLE
+from langmem_recall.stores.postgres.usage import KEPT
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import MemoryId, Usage
 
@@ -322,13 +323,15 @@ def test_a_commit_whose_answer_was_lost_is_not_counted_again(
         store.search(NS, query="seats")
         assert store.flush() == 1
         assert stored(postgres) == {(NS, "seat"): 2}
-        store.search(NS, query="seats")
+        for _ in range(KEPT):
+            store.search(NS, query="seats")
+            store.flush()
         store.close()
-    assert stored(postgres) == {(NS, "seat"): 3}
+    assert stored(postgres) == {(NS, "seat"): 2 + KEPT}
     with psycopg.connect(postgres) as connection:
-        lots = connection.execute(f"SELECT number FROM {LOTS_TABLE}").fetchall()
-    # One row a ledger, however many flushes: the lost one, the one after it, and the last.
-    assert lots == [(3,)]
+        lots = connection.execute(f"SELECT number FROM {BATCHES_TABLE}").fetchall()
+    # Of ten flushes, the lost one among them, those since the ninth, which dropped what was before.
+    assert sorted(lots) == [(KEPT + 1,), (KEPT + 2,)]
 
 
 def test_a_failed_flush_that_wrote_nothing_is_made_good(
@@ -358,10 +361,10 @@ def test_records_of_forgotten_ledgers_do_not_pile_up(postgres: str, clock: Clock
             used_store(inner, clock).close()
             with psycopg.connect(postgres, autocommit=True) as connection:
                 connection.execute(
-                    f"UPDATE {LOTS_TABLE} SET written_at = written_at - interval '31 days'"
+                    f"UPDATE {BATCHES_TABLE} SET written_at = written_at - interval '31 days'"
                 )
         with psycopg.connect(postgres) as connection:
-            assert connection.execute(f"SELECT count(*) FROM {LOTS_TABLE}").fetchall() == [(1,)]
+            assert connection.execute(f"SELECT count(*) FROM {BATCHES_TABLE}").fetchall() == [(1,)]
     assert stored(postgres) == {(NS, "seat"): 3}
 
 
@@ -369,8 +372,8 @@ def test_tables_of_an_older_version_ask_for_setup(postgres: str, clock: Clock) -
     with PostgresStore.from_conn_string(postgres) as inner:
         RecallStore(inner).setup()
         with psycopg.connect(postgres, autocommit=True) as connection:
-            connection.execute(f"DROP TABLE {LOTS_TABLE}")
-            connection.execute("DELETE FROM langmem_recall_versions WHERE version = 3")
+            connection.execute(f"DROP TABLE {BATCHES_TABLE}")
+            connection.execute("DELETE FROM langmem_recall_versions WHERE version = 8")
         store = used_store(inner, clock)
         with pytest.raises(StoreError, match=r"Call RecallStore\.setup again"):
             store.flush()

@@ -21,7 +21,7 @@ from langmem_recall.memory.upkeep import pooled, reinforced
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.postgres.database import Database
 from langmem_recall.stores.postgres.schema import (
-    LOTS_TABLE,
+    BATCHES_TABLE,
     USAGE_TABLE,
     VERSIONS,
     VERSIONS_TABLE,
@@ -120,11 +120,11 @@ def test_tables_of_an_older_version_ask_for_setup(postgres: str) -> None:
     ):
         store.setup()
         store.put(NS, "tea", {"content": "Ada drinks tea"})
-        database.execute(f"ALTER TABLE {LOTS_TABLE} RENAME TO newer")
+        database.execute(f"ALTER TABLE {BATCHES_TABLE} RENAME TO newer")
         store.feedback(NS, "tea")
         with pytest.raises(StoreError, match=r"Call RecallStore\.setup again"):
             store.flush()
-        database.execute(f"ALTER TABLE newer RENAME TO {LOTS_TABLE}")
+        database.execute(f"ALTER TABLE newer RENAME TO {BATCHES_TABLE}")
         assert store.flush() == 1
 
 
