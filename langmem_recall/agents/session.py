@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
@@ -88,7 +89,9 @@ class Session:
         self.options = options
         self._deadline = Deadline(options.deadline, options.first_load, options.queue)
         # What is tried after a rest has a moment: it may hang as before.
-        self._probe_deadline = Deadline(min(options.deadline, PROBE_S), options.first_load, 0.0)
+        is_limited = self._deadline.seconds < math.inf
+        probe_s = min(self._deadline.seconds, PROBE_S) if is_limited else None
+        self._probe_deadline = Deadline(probe_s, options.first_load, 0.0)
         self._summarizer_deadline = Deadline(options.summarizer_limit, options.summarizer_limit)
         self._renders_itself = options.count is count_tokens and options.renderer is render_block
         self._breakers: OrderedDict[tuple[Any, ...], Breaker] = OrderedDict()

@@ -27,7 +27,7 @@ from langmem_recall.ranking.calibration import (
 from langmem_recall.types import SIDECAR_ROOT
 
 CALIBRATION = (SIDECAR_ROOT, "calibration")
-SLOW_S = 0.02
+SLOW_S = 0.1
 """An embedder that takes longer for a panel is asked as little as possible: what another process
 measured is read from the side-car. A quicker one is measured sooner than that is read."""
 AGAIN_S = 30.0
