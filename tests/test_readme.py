@@ -8,10 +8,12 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
+from openai_server import openai_server
 
 from langmem_recall import LocalStore, RecallStore
 from langmem_recall.observe.log import TraceLog
@@ -43,6 +45,8 @@ def test_an_example_prints_what_the_page_says(
     needed = {}
     if "POSTGRES_URI" in code:
         needed = {"POSTGRES_URI": request.getfixturevalue("postgres")}
+    if '"openai:' in code:
+        needed = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": request.getfixturevalue("openai")}
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -53,6 +57,12 @@ def test_an_example_prints_what_the_page_says(
     )
     assert done.stderr == ""
     assert done.stdout == printed
+
+
+@pytest.fixture(scope="module")
+def openai() -> Iterator[str]:
+    with openai_server(ROOT / "examples" / "scripted.py") as server:
+        yield server.url
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from langmem_recall.cue import build_cue
 from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, StoreError
 from langmem_recall.flows.effects import Call
+from langmem_recall.models import named_chat_model
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, render_block
 from langmem_recall.stores.recall_store import RecallStore
@@ -110,7 +111,7 @@ class Options:
     placement: Placement = "before_turn"
     replay: bool = True
     budget: int | float | None = None
-    summarizer: BaseChatModel | None = None
+    summarizer: BaseChatModel | str | None = None
     renderer: Renderer = render_block
     count: Count = count_tokens
     secret: bytes | str | None = None
@@ -136,6 +137,8 @@ class Options:
                 f"cue must be a function of the state, got {self.cue!r:.80}. Use build_cue."
             )
         budget_tokens(self.budget, None)
+        if isinstance(self.summarizer, str):
+            object.__setattr__(self, "summarizer", named_chat_model(self.summarizer))
 
 
 class RecallOptions(TypedDict, total=False):
@@ -147,7 +150,7 @@ class RecallOptions(TypedDict, total=False):
     placement: Placement
     replay: bool
     budget: int | float | None
-    summarizer: BaseChatModel | None
+    summarizer: BaseChatModel | str | None
     renderer: Renderer
     count: Count
     secret: bytes | str | None

@@ -42,6 +42,7 @@ from langmem_recall.memory.value import (
     searched_text,
     write_value,
 )
+from langmem_recall.models import named_chat_model
 from langmem_recall.types import (
     PHRASING_SOURCES,
     TRUST,
@@ -82,7 +83,8 @@ class Writing:
         write_policy: What `remember` stores when it is told the kind of observation.
         merge_similarity: How alike a text under a generated key must be to a memory to reinforce
             it instead of being stored, if names, numbers and negation agree; 2: never.
-        summarizer: A chat model that condenses external text before it is stored.
+        summarizer: A chat model that condenses external text before it is stored, or its name, as
+            "openai:gpt-4.1-mini".
         max_text: Characters that a memory may have.
     """
 
@@ -102,8 +104,13 @@ class Writing:
             )
         if isinstance(self.max_text, bool) or not isinstance(self.max_text, int):
             raise ConfigurationError(f"max_text must be a whole number, got {self.max_text!r:.80}.")
+        if isinstance(model, str):
+            model = named_chat_model(model)
+            object.__setattr__(self, "summarizer", model)
         if model is not None and not hasattr(model, "invoke"):
-            raise ConfigurationError(f"summarizer must be a chat model, got {model!r:.80}.")
+            raise ConfigurationError(
+                f"summarizer must be a chat model or its name, got {model!r:.80}."
+            )
 
 
 class Writer:

@@ -151,8 +151,9 @@ def fetch_with_ops(searches: Sequence[SearchOp], gets: Sequence[GetOp]) -> Plan[
 class NamespaceIndex:
     """Catalog and memories below one namespace, filled by paging, kept current by writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_pool: bool = False) -> None:
         self.lock: AbstractContextManager[Any] = threading.RLock()
+        self._is_pool = is_pool
         self.catalog = Catalog()
         self.filled_at: float | None = None
         """Clock reading of the last fill that ended."""
@@ -284,7 +285,8 @@ class NamespaceIndex:
     def _build(self, memories: Sequence[Memory]) -> None:
         """A catalog of all memories at once: faster to make and to read than one by one."""
         self._memories = {memory.id: memory for memory in memories}
-        self.catalog = Catalog.of({name: traits_of(it) for name, it in self._memories.items()})
+        traits = {name: traits_of(memory) for name, memory in self._memories.items()}
+        self.catalog = Catalog.of(traits, self._is_pool)
 
 
 def _memory_of(item: Item) -> Memory:
@@ -316,12 +318,12 @@ class GenericBackend(Backend):
         return found if isinstance(found, Embeddings) else None
 
     def view(self, prefix: Namespace) -> Plan[NamespaceView]:
-        """The words of a namespace, listed anew when old; an empty index where none is kept.
+        """The words of a namespace, listed anew when old; an empty pool where none is kept.
 
         One fill at a time, however many readers wait for it.
         """
         if not self._index_limit:
-            return NamespaceIndex()
+            return NamespaceIndex(is_pool=True)
         with self._lock:
             index = self._indexes.get(prefix)
             if index is None:
@@ -358,13 +360,13 @@ class GenericBackend(Backend):
                 break
             finally:
                 index.cease_fill(begun)
-        return NamespaceIndex() if index.too_large else index
+        return NamespaceIndex(is_pool=True) if index.too_large else index
 
     def find(
         self, request: ReadRequest, view: Any, null: NullDistribution, gate: Gate
     ) -> Plan[ReadResult]:
         """One round trip: a search per part, and the memories that the words point to."""
-        index: NamespaceIndex = NamespaceIndex() if view is None else view
+        index: NamespaceIndex = NamespaceIndex(is_pool=True) if view is None else view
         policy, filter = request.policy, request.filter
         with index.lock:
             catalog = index.catalog

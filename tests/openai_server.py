@@ -23,7 +23,10 @@ class OpenAIServer:
 
     def __init__(self, scripted: Any) -> None:
         self.chats: list[dict[str, Any]] = []
+        self.replies: list[dict[str, Any]] = []
         self.embeddings: list[dict[str, Any]] = []
+        self.longest = 10**9
+        """Characters of a text that is embedded; a longer one is refused with its batch."""
         self._scripted = scripted
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
 
@@ -34,13 +37,16 @@ class OpenAIServer:
     def answer(self, path: str, request: dict[str, Any]) -> dict[str, Any]:
         if path.endswith("/embeddings"):
             self.embeddings.append(request)
+            if any(len(text) > self.longest for text in request["input"]):
+                return {"error": {"message": "maximum context length exceeded"}}
             data = [
                 {"object": "embedding", "index": place, "embedding": _vector(text)}
                 for place, text in enumerate(request["input"])
             ]
             return {"object": "list", "data": data, "model": request["model"], "usage": _USAGE}
         self.chats.append(request)
-        choice = {"index": 0, "finish_reason": "stop", "message": self._reply(request)}
+        self.replies.append(self._reply(request))
+        choice = {"index": 0, "finish_reason": "stop", "message": self.replies[-1]}
         return {
             "id": f"chat-{len(self.chats)}",
             "object": "chat.completion",
@@ -102,8 +108,9 @@ def _handler(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            body = json.dumps(server.answer(self.path, request)).encode()
-            self.send_response(200)
+            answer = server.answer(self.path, request)
+            body = json.dumps(answer).encode()
+            self.send_response(400 if "error" in answer else 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
