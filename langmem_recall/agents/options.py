@@ -103,6 +103,7 @@ class Options:
         first_load: Seconds a turn waits while a model or an index is loaded for the first time.
         summarizer_limit: Seconds a turn waits for the summarizer.
         on_error: "raise" lets faults through, for tests.
+        name: Tells two of them in one agent or graph apart that read the same namespace.
     """
 
     store: BaseStore | None = None
@@ -119,6 +120,7 @@ class Options:
     first_load: float = 5.0
     summarizer_limit: float = 10.0
     on_error: OnError = "skip"
+    name: str = ""
 
     def __post_init__(self) -> None:
         for name, allowed in (("placement", Placement), ("on_error", OnError)):
@@ -158,6 +160,7 @@ class RecallOptions(TypedDict, total=False):
     first_load: float
     summarizer_limit: float
     on_error: OnError
+    name: str
 
 
 def check_names(option: str, names: Collection[str], example: str) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from langmem_recall.flows.quarantine import Decisions, withheld
 from langmem_recall.flows.rerank import Reranker
 from langmem_recall.flows.usage import NEVER
 from langmem_recall.memory.conflicts import conflicts
-from langmem_recall.memory.value import phrasing_found
+from langmem_recall.memory.value import phrasing_found, plain_numbers
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drop
@@ -300,7 +300,9 @@ class Reader:
             gets = [GetOp((*POLICIES, *home), POLICY_KEY, refresh_ttl=False) for home in above]
             items = yield Ops(gets, sidecar=True)
             nearest = next((item for item in items if item is not None), None)
-            stored = None if nearest is None else RecallPolicy.from_dict(nearest.value)
+            stored = (
+                None if nearest is None else RecallPolicy.from_dict(plain_numbers(nearest.value))
+            )
             if len(self._policies) >= MOST_POLICIES:
                 self._policies.clear()
             self._policies[namespace] = stored, now

@@ -17,6 +17,7 @@ from langmem_recall.flows.balance import Balances
 from langmem_recall.flows.candidates import listing
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.memory.upkeep import counts_as_use, pooled, reinforced
+from langmem_recall.memory.value import plain_numbers
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage, UsageDelta
 
 USAGE = (SIDECAR_ROOT, "usage")
@@ -109,7 +110,8 @@ def _gets(ids: Sequence[MemoryId]) -> list[GetOp]:
 def _usage_of(item: Item | None) -> Usage:
     if item is None or "uses" not in item.value:
         return NEVER
-    fields = {name: item.value[name] for name in Usage._fields if name in item.value}
+    stored = plain_numbers(item.value)
+    fields = {name: stored[name] for name in Usage._fields if name in stored}
     return checked_usage(Usage(**fields), item.key)
 
 

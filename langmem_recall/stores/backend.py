@@ -9,13 +9,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
-from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
+from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, SearchOp
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 from langgraph.store.memory import InMemoryStore
 
@@ -41,7 +43,7 @@ from langmem_recall.flows.candidates import (
     pool_of,
     unscored,
 )
-from langmem_recall.flows.effects import Call, Embed, Host, Ops, Plan, arun, run
+from langmem_recall.flows.effects import Call, Effect, Embed, Host, Ops, Plan, arun, run
 from langmem_recall.flows.usage import UsageBackend
 from langmem_recall.memory.value import read_memory
 from langmem_recall.ranking.arrays import FloatArray
@@ -438,6 +440,20 @@ class GenericBackend(Backend):
         for index in self._indexes_above(namespace):
             index.note_delete((namespace, key))
 
+    def recover(self, effect: Effect, error: Exception) -> Plan[Any]:
+        """Write once more, as a store wants it that has a habit of its own."""
+        if isinstance(effect, Ops) and isinstance(error, TypeError) and "Decimal" in str(error):
+            # DynamoDB takes no floats.
+            return (yield replace(effect, ops=[_with_decimals(op) for op in effect.ops]))
+        if isinstance(effect, Ops) and effect.as_batch and _EQUAL_TEXTS in str(error):
+            # InMemoryStore stumbles over two equal texts in a batch, before anything is changed.
+            order = sorted(range(len(effect.ops)), key=lambda i: isinstance(effect.ops[i], PutOp))
+            results: list[Any] = [None] * len(order)
+            for i in order:
+                (results[i],) = yield Ops([effect.ops[i]], as_batch=True)
+            return results
+        raise error
+
     def _fetch(
         self,
         searches: Sequence[SearchOp],
@@ -469,6 +485,20 @@ class GenericBackend(Backend):
         with self._lock:
             known = self._indexes.items()
             return [index for prefix, index in known if namespace[: len(prefix)] == prefix]
+
+
+_EQUAL_TEXTS = "Number of embeddings"
+
+
+def _with_decimals(op: Any) -> Any:
+    def converted(part: Any) -> Any:
+        if isinstance(part, float):
+            return Decimal(repr(part))
+        if isinstance(part, Mapping):
+            return {name: converted(each) for name, each in part.items()}
+        return list(map(converted, part)) if isinstance(part, list | tuple) else part
+
+    return op._replace(value=converted(op.value)) if isinstance(op, PutOp) else op
 
 
 def _add_unlisted(
@@ -558,7 +588,9 @@ def _cosines(
         degraded.append("the embedder gave NaN; those memories have no dense evidence")
     if not finite or len(pools) != shape[0]:
         return None, None
-    if max(finite) > COSINE_LIMIT or min(finite) < -COSINE_LIMIT:
+    # What grows from the nearest on is a distance.
+    grows = any(page and _is_growing([item.score for item in page]) for page in pools)
+    if grows or max(finite) > COSINE_LIMIT or min(finite) < -COSINE_LIMIT:
         degraded.append("the store's scores are no cosines; lexical only")
         return None, None
     table = np.full(shape, np.nan)
@@ -567,3 +599,8 @@ def _cosines(
         table[part, places] = [np.nan if item.score is None else item.score for item in page]
     is_full = all(len(page) >= pool for page in pools)
     return table, min(finite) if is_full else None
+
+
+def _is_growing(scores: Sequence[float | None]) -> bool:
+    known = [score for score in scores if score is not None and score == score]
+    return len(known) > 1 and known[0] < known[-1] and known == sorted(known)

@@ -20,7 +20,7 @@ from langgraph.store.base import BaseStore, PutOp
 from langmem_recall.errors import InputError, StoreError
 from langmem_recall.flows.backend import OnProgress
 from langmem_recall.flows.candidates import id_of, listing, memory_of
-from langmem_recall.flows.effects import Host, run
+from langmem_recall.flows.effects import Host, Ops, run
 from langmem_recall.flows.quarantine import (
     VERDICT,
     Decision,
@@ -137,8 +137,9 @@ def import_jsonl(
         # Decisions before the memories that they are about.
         ordered = sorted(puts.values(), key=lambda put: put.namespace[0] != SIDECAR_ROOT)
         ops = [_put_op(put) for put in ordered]
+        host = Host(store, store, recover=backend_of(store).recover)
         for start in range(0, len(ops), PUTS_PER_BATCH):
-            store.batch(ops[start : start + PUTS_PER_BATCH])
+            host.perform(Ops(ops[start : start + PUTS_PER_BATCH], as_batch=True))
             if progress is not None:
                 progress(min(start + PUTS_PER_BATCH, len(ops)), len(ops))
     return sum(home[:1] != (SIDECAR_ROOT,) for home, _ in puts)
