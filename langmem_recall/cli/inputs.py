@@ -52,7 +52,8 @@ Within = Annotated[
 CasesSource = Annotated[
     str,
     typer.Argument(
-        metavar="CASES", help="JSONL of memories and cues, or a log of traces with feedback."
+        metavar="CASES",
+        help="JSONL of memories and cues, an export with --cues, or a log of traces with feedback.",
     ),
 ]
 PolicyChoice = Annotated[
@@ -79,6 +80,14 @@ def open_store(
     """
     if is_postgres(target):
         return _open_postgres(target, embedder, create)
+    scheme, is_address, _ = target.partition("://")
+    if is_address:
+        raise InputError(
+            f"{scheme}:// addresses cannot be opened from the command line: a STORE is the file of "
+            "a LocalStore or a postgresql:// address. Of any other store, call export_jsonl(store, "
+            '"memories.jsonl") in Python, and langmem-recall import memories.jsonl memory.db '
+            "--create reads what it wrote."
+        )
     from langmem_recall.stores.local.store import LocalStore
 
     if not create:
@@ -250,8 +259,8 @@ def load_policy(name: str) -> RecallPolicy:
     return RecallPolicy.load(name)
 
 
-def load_case_set(source: str) -> CaseSet:
-    """The cases of a file, or of a log of traces."""
+def load_case_set(source: str, cues: Path | None = None) -> CaseSet:
+    """The cases of a file, of an export and cues for it, or of a log of traces."""
     try:
         record = json.loads(_first_line(Path(source)))
     except ValueError:
@@ -261,7 +270,7 @@ def load_case_set(source: str) -> CaseSet:
 
     if isinstance(record, dict) and record.keys() >= {"version", "kind"}:
         return cases_from_traces(read_log(source), name=Path(source).stem)
-    return load_cases(source)
+    return load_cases(source, cues)
 
 
 class RecordedCue(NamedTuple):

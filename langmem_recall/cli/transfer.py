@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import IO, Annotated, cast
+from typing import IO, Annotated, Any, cast
 
 import typer
 
@@ -17,7 +17,7 @@ from langmem_recall.cli.inputs import (
     parse_namespace,
     shown,
 )
-from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
+from langmem_recall.cli.output import BAD_NEWS, AsJson, Tick, deliver, note, progress, replaced
 from langmem_recall.errors import InputError
 
 
@@ -72,7 +72,8 @@ def import_command(
     """Read memories from JSON lines; one of the same namespace and key is replaced.
 
     A line that cannot be read stops the import before anything is stored. Texts without vectors are
-    embedded.
+    embedded. Stopped at any point, the same command goes on from there. Exit code 1 when it was
+    stopped, or texts still wait for the embedder.
     """
     from langmem_recall.stores.backend import backend_of
     from langmem_recall.stores.transfer import import_jsonl
@@ -81,16 +82,36 @@ def import_command(
         text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{source} cannot be read: {error}. Pass what export wrote.") from error
-    embedder = load_embedder(embeddings)
-    with open_store(store, embedder, create) as opened, progress("importing") as tick:
-        lines = cast(IO[str], iter(text.split("\n")))
-        count = import_jsonl(opened, lines, decisions=not judge_anew, progress=tick)
+    embedder, count, done, is_stopped = load_embedder(embeddings), 0, 0, False
+    with open_store(store, embedder, create) as opened:
+        try:
+            with progress("reading") as read, progress("storing") as tick:
+
+                def stored(number: int, total: int) -> None:
+                    nonlocal done
+                    done = number
+                    tick(number, total)
+
+                lines = cast(IO[str], iter(text.split("\n")))
+                knobs: Any = {"decisions": not judge_anew, "progress": stored, "reading": read}
+                count = import_jsonl(opened, lines, **knobs)
+        except KeyboardInterrupt:
+            is_stopped = True
+        waiting = getattr(opened, "waiting", 0)
         if not backend_of(opened).takes_vectors:
             own_times = "This store keeps its own times of creation"
             note(f"{own_times}; written_at is kept where a memory has it.")
-    record = {"store": shown(store), "memories": count, "input": source}
-    line = f"{count:,} memories were imported into {shown(store)}."
-    deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json)
+    if is_stopped:
+        kept = "All memories are stored" if waiting else f"{done:,} memories are stored"
+        note(f"Stopped. {kept}; run the same command again to go on.")
+    else:
+        record = {"store": shown(store), "memories": count, "input": source}
+        line = f"{count:,} memories were imported into {shown(store)}."
+        deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json)
+    if waiting:
+        note(f"{waiting:,} texts wait for the embedder and are found by their words until then.")
+    if is_stopped or waiting:
+        raise typer.Exit(BAD_NEWS)
 
 
 class _CountedLines:

@@ -96,6 +96,11 @@ class LocalStore(BaseStore):
         """The file."""
         return self._file.path
 
+    @property
+    def waiting(self) -> int:
+        """How many texts wait for the embedder: found by their words until then."""
+        return self._writer.count_pending()
+
     def setup(self) -> None:
         """Nothing to do: the tables are made on opening. Here because other stores have it."""
 
