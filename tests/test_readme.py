@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -12,14 +13,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from openai_server import openai_server
 
+import langmem_recall
 from langmem_recall import LocalStore, RecallPolicy, RecallStore, export_jsonl
+from langmem_recall.agents.placement import Placement
 from langmem_recall.cli.app import EXAMPLES as EXAMPLE_COMMANDS
 from langmem_recall.observe.log import TraceLog
+from langmem_recall.policy import Blend
+from langmem_recall.types import Kind, Source, Status
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -188,3 +193,17 @@ def anchors(page: Path) -> set[str]:
     """The names under which a page's headings are reached."""
     heads = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_the_reference_has_every_knob_with_type_default_and_allowed_values() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    for name in langmem_recall.__all__:
+        assert f"### {name}\n" in page
+    section = page.partition("### RecallPolicy\n")[2].partition("\n### ")[0]
+    for knob in dataclasses.fields(RecallPolicy):
+        (line,) = re.findall(rf"^- `{knob.name}: .*$", section, re.MULTILINE)
+        assert " = " in line, line
+        if "range" in knob.metadata:
+            assert re.search(r"`: \((?:at least|[\d.e-]+ to) ", line), line
+    for words in (Kind, Source, Status, Placement, Blend):
+        assert all(f'`"{word}"`' in page for word in get_args(words))
