@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
+DEMO := .venv-demo
 WHEEL_BYTES := 425000
 
 .PHONY: demo test lowest coverage lint build bench soak docs clean
@@ -21,8 +22,14 @@ $(LOWEST)/.ready: pyproject.toml
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[dev]'
 	touch $@
 
-demo: $(READY)
-	@$(BIN)/python examples/demo.py
+# What the demo needs and no more: where the developers' environment is there, that will do.
+$(DEMO)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python -m pip install --quiet --no-compile -e '.[cli,local]'
+	touch $@
+
+demo: $(if $(wildcard $(READY)),,$(DEMO)/.ready)
+	@$(if $(wildcard $(READY)),$(BIN),$(DEMO)/bin)/python examples/demo.py
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadfile
@@ -71,5 +78,5 @@ docs: $(READY)
 	-$(BIN)/python docs/pictures.py
 
 clean:
-	rm -rf $(VENV) $(LOWEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) $(DEMO) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf .benchmarks .coverage .coverage.* dist build

@@ -11,14 +11,19 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import langmem_recall
-from langmem_recall import policy, types
+from langmem_recall import models, policy, types
+from langmem_recall.agents import options, placement
 from langmem_recall.agents.learning import extract, writer
 from langmem_recall.agents.options import Options
 from langmem_recall.evaluation import cases
+from langmem_recall.guard import judge
+from langmem_recall.interfaces import claude, mcp, retriever
+from langmem_recall.memory import upkeep
 from langmem_recall.observe import log, show, telemetry
+from langmem_recall.stores import recall_store
 
 WIDTH = 96
 LONGEST_DEFAULT = 40
@@ -35,21 +40,35 @@ reads or writes has an async twin named `a...` with the same arguments, left out
 MORE = {
     "langmem_recall.policy": (policy.Weights,),
     "langmem_recall.types": (types.Scored, types.Signals, types.Evidence, types.Trace),
+    "langmem_recall.stores.recall_store": (recall_store.MemoryFields,),
     "langmem_recall.agents.options": (Options,),
     "langmem_recall.agents.learning.writer": (writer.Learned, writer.Written),
     "langmem_recall.agents.learning.extract": (extract.Observation, extract.Notes),
+    "langmem_recall.interfaces.retriever": (retriever.RecallRetriever,),
+    "langmem_recall.interfaces.claude": (claude.claude_memory_tool, claude.MemoryFiles),
+    "langmem_recall.interfaces.mcp": (mcp.mcp_server,),
+    "langmem_recall.models": (models.named_embeddings, models.named_chat_model),
     "langmem_recall.observe.log": (log.both, log.read_log, log.erase),
     "langmem_recall.observe.show": (show.table, show.html, show.to_dict, show.from_dict),
     "langmem_recall.observe.telemetry": (telemetry.telemetry,),
     "langmem_recall.evaluation.cases": (cases.cases_from_traces,),
 }
 """Names beyond the package's own, by the module that they are imported from."""
+CHOICES = {
+    name: get_args(kind)
+    for module in (types, policy, options, placement, upkeep, judge)
+    for name, kind in vars(module).items()
+    if get_origin(kind) is Literal
+}
+"""The names of types that are a choice of words, and the words."""
 
 
 def page() -> str:
     """The whole page."""
     names = [name for name in langmem_recall.__all__ if not name.startswith("_")]
-    parts = [HEAD, "## langmem_recall\n"]
+    parts = [HEAD, "## Allowed values\n"]
+    parts += [f"- `{name}`: {_listed(words)}" for name, words in sorted(CHOICES.items())]
+    parts += [f"- presets of `RecallPolicy`: {_listed(policy.PRESETS)}", "\n## langmem_recall\n"]
     for name in names:
         parts += _entry(name, getattr(langmem_recall, name))
     for module, held in MORE.items():
@@ -57,6 +76,10 @@ def page() -> str:
         for one in held:
             parts += _entry(one.__name__, one)
     return "\n".join(parts)
+
+
+def _listed(words: Any) -> str:
+    return ", ".join(f'`"{word}"`' for word in words)
 
 
 def _entry(name: str, held: Any) -> Iterator[str]:
@@ -96,7 +119,8 @@ def _arguments(signature: inspect.Signature) -> Iterator[str]:
 
 
 def _plain(annotation: Any) -> str:
-    told = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "Any")
+    spelt = getattr(annotation, "__forward_arg__", None) or getattr(annotation, "__name__", "Any")
+    told = annotation if isinstance(annotation, str) else spelt
     return told.replace("langmem_recall.", "")
 
 
@@ -123,15 +147,35 @@ def _told(held: Any) -> str:
 
 
 def _fields(held: type) -> Iterator[str]:
-    """Fields with what the source says below each of them."""
-    if not (dataclasses.is_dataclass(held) or hasattr(held, "_fields")):
+    """Fields with type, default and allowed values, and what the source says below each of them."""
+    is_record = dataclasses.is_dataclass(held) or hasattr(held, "_fields")
+    if not (is_record or hasattr(held, "__required_keys__") or hasattr(held, "model_fields")):
         return
-    source = inspect.getsource(held)
-    rows = [(name, kind, " ".join(told.split())) for name, kind, told in FIELD.findall(source)]
+    rows = FIELD.findall(inspect.getsource(held))
+    knobs = (
+        {knob.name: knob for knob in dataclasses.fields(held)}
+        if is_record and hasattr(held, "__dataclass_fields__")
+        else {}
+    )
+    signature = inspect.signature(held).parameters if is_record else {}
     for name, kind, told in rows:
-        yield f"- `{name}: {kind}`{': ' if told else ''}{told}"
+        default = getattr(signature.get(name), "default", inspect.Parameter.empty)
+        given = "" if default is inspect.Parameter.empty else f" = {_default(default)}"
+        notes = [_range(knobs[name].metadata)] if name in knobs else []
+        notes += [_listed(CHOICES[word]) for word in re.findall(r"\w+", kind) if word in CHOICES]
+        allowed = "; ".join(filter(None, notes))
+        about = " ".join(told.split())
+        words = ". ".join(filter(None, (allowed and f"({allowed})", about))).replace("). ", ") ")
+        yield f"- `{name}: {kind}{given}`{': ' if words else ''}{words}"
     if rows:
         yield ""
+
+
+def _range(metadata: Any) -> str:
+    if "range" not in metadata:
+        return ""
+    low, high = metadata["range"]
+    return f"at least {low:g}" if high == float("inf") else f"{low:g} to {high:g}"
 
 
 def _methods(held: type) -> Iterator[str]:
@@ -142,19 +186,18 @@ def _methods(held: type) -> Iterator[str]:
         told = (inspect.getdoc(home) or "").partition("\n")[0]
         if name.startswith("_") or (name[0] == "a" and hasattr(held, name[1:])):
             continue
+        signature = inspect.signature(home)
+        answer = _plain(signature.return_annotation)
         if isinstance(method, property):
-            yield f"- `{name}`: {told}"
+            yield f"- `{name}: {answer}`: {told}"
         else:
-            yield f"- `{name}({', '.join(_names(home))})`: {told}"
+            own = [each for each in _arguments(signature) if each not in ("self", "cls")]
+            yield f"- `{name}({', '.join(own)}) -> {answer}`: {told}"
     yield ""
 
 
 def _is_public(member: Any) -> bool:
     return inspect.isfunction(member) or inspect.ismethod(member) or isinstance(member, property)
-
-
-def _names(method: Any) -> list[str]:
-    return [one for one in inspect.signature(method).parameters if one not in ("self", "cls")]
 
 
 def main() -> None:

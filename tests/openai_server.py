@@ -25,7 +25,10 @@ class OpenAIServer:
 
     def __init__(self, scripted: Any, reply: Reply | None = None) -> None:
         self.chats: list[dict[str, Any]] = []
+        self.replies: list[dict[str, Any]] = []
         self.embeddings: list[dict[str, Any]] = []
+        self.longest = 10**9
+        """Characters of a text that is embedded; a longer one is refused with its batch."""
         self._scripted = scripted
         self._given_reply = reply
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -37,13 +40,16 @@ class OpenAIServer:
     def answer(self, path: str, request: dict[str, Any]) -> dict[str, Any]:
         if path.endswith("/embeddings"):
             self.embeddings.append(request)
+            if any(len(text) > self.longest for text in request["input"]):
+                return {"error": {"message": "maximum context length exceeded"}}
             data = [
                 {"object": "embedding", "index": place, "embedding": _vector(text)}
                 for place, text in enumerate(request["input"])
             ]
             return {"object": "list", "data": data, "model": request["model"], "usage": _USAGE}
         self.chats.append(request)
-        choice = {"index": 0, "finish_reason": "stop", "message": self._reply(request)}
+        self.replies.append(self._reply(request))
+        choice = {"index": 0, "finish_reason": "stop", "message": self.replies[-1]}
         return {
             "id": f"chat-{len(self.chats)}",
             "object": "chat.completion",
@@ -120,7 +126,8 @@ def _handler(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             try:
-                status, answer = 200, server.answer(self.path, request)
+                answer = server.answer(self.path, request)
+                status = 400 if "error" in answer else 200
             except Exception as fault:
                 status, answer = 500, {"error": {"message": str(fault)}}
             body = json.dumps(answer).encode()

@@ -7,11 +7,13 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import langmem_recall
@@ -69,6 +71,55 @@ def test_every_dependency_has_a_floor_and_no_ceiling(declared: str) -> None:
     # The package's own extras stand for what they hold.
     if wanted.name != PROJECT["name"]:
         assert [part.operator for part in wanted.specifier] == [">="]
+
+
+def imported() -> set[str]:
+    """The packages that the code imports anywhere, at its top or when first used."""
+    names: set[str] = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                names.add(str(node.module))
+            elif isinstance(node, ast.Import):
+                names.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_module":
+                names.update(one.value for one in node.args if isinstance(one, ast.Constant))
+    ours = {*sys.stdlib_module_names, PACKAGE.name}
+    return {name for name in names if name.partition(".")[0] not in ours}
+
+
+BY_NAME = {"langchain_openai"}
+"""Loaded by LangChain when `openai:...` is named: `tests/test_models.py` sees it happen."""
+SHARED = {
+    "langgraph.store.postgres": "langgraph-checkpoint-postgres",
+    "langgraph.store": "langgraph-checkpoint",
+    "langgraph": "langgraph",
+    "opentelemetry": "opentelemetry-api",
+}
+"""One namespace of modules, several distributions: whose it is in ours."""
+
+
+def owners() -> set[str]:
+    """The distributions that what is imported belongs to."""
+    known = packages_distributions()
+    found = set()
+    for module in imported() | BY_NAME:
+        part = next((SHARED[one] for one in SHARED if module.startswith(one)), None)
+        found.add(part or known[module.partition(".")[0]][0])
+    return {canonicalize_name(name) for name in found}
+
+
+def test_every_hard_dependency_is_imported_somewhere() -> None:
+    declared = {canonicalize_name(Requirement(one).name) for one in PROJECT["dependencies"]}
+    assert declared - owners() == set()
+
+
+def test_everything_imported_is_declared() -> None:
+    extras = [item for name, extra in EXTRAS.items() if name != "dev" for item in extra]
+    declared = {
+        canonicalize_name(Requirement(one).name) for one in [*PROJECT["dependencies"], *extras]
+    }
+    assert owners() - declared == set()
 
 
 def test_the_package_is_marked_as_typed() -> None:

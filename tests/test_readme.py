@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any, get_args
 
 import pytest
+from openai_server import openai_server
 
-from langmem_recall import LocalStore, RecallStore
+import langmem_recall
+from langmem_recall import LocalStore, RecallPolicy, RecallStore, export_jsonl
+from langmem_recall.agents.placement import Placement
+from langmem_recall.cli.app import EXAMPLES as EXAMPLE_COMMANDS
 from langmem_recall.observe.log import TraceLog
+from langmem_recall.policy import Blend
+from langmem_recall.types import Kind, Source, Status
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -43,6 +53,8 @@ def test_an_example_prints_what_the_page_says(
     needed = {}
     if "POSTGRES_URI" in code:
         needed = {"POSTGRES_URI": request.getfixturevalue("postgres")}
+    if '"openai:' in code:
+        needed = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": request.getfixturevalue("openai")}
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -53,6 +65,12 @@ def test_an_example_prints_what_the_page_says(
     )
     assert done.stderr == ""
     assert done.stdout == printed
+
+
+@pytest.fixture(scope="module")
+def openai() -> Iterator[str]:
+    with openai_server(ROOT / "examples" / "scripted.py") as server:
+        yield server.url
 
 
 @pytest.fixture(scope="module")
@@ -76,30 +94,45 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cues = [{"cue": cue, "relevant": [key]} for key, cue in asked.items()]
     lines = [json.dumps(line) for line in (*memories, *cues)]
     (folder / "cases.jsonl").write_text("\n".join(lines))
+    (folder / "asked.jsonl").write_text("\n".join(map(json.dumps, cues)))
+    with LocalStore(folder / "memory.db") as store:
+        export_jsonl(store, folder / "memories.jsonl")
+    for name in ("policy.toml", "tuned.toml"):
+        RecallPolicy.default().save(folder / name)
     return folder
 
 
-COMMANDS = [
-    pytest.param(line.partition("#")[0].strip(), id=f"{page.name}: {line[:40]}")
-    for page in PAGES
-    for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL)
-    for line in block.splitlines()
-    if line.startswith("langmem-recall")
-]
+def commands() -> Iterator[Any]:
+    """Every command that a page or the help of another command shows."""
+    for page in PAGES:
+        text = page.read_text()
+        blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).splitlines()
+        spoken = CODE.findall(re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+        for line in dict.fromkeys(line.partition("  #")[0].strip() for line in (*blocks, *spoken)):
+            if re.match(r"(?:python -m langmem_recall|langmem-recall) \w+ ", line):
+                yield pytest.param(line, id=f"{page.name}: {line[:60]}")
+    for line in EXAMPLE_COMMANDS.splitlines():
+        yield pytest.param(f"langmem-recall {line}", id=f"help: {line[:60]}")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_a_page_does_what_it_is_asked_for(command: str, files: Path) -> None:
-    words = shlex.split(command)
-    if "..." in command:
-        # An address that only its reader knows: at least there is such a command.
+@pytest.mark.parametrize("command", commands())
+def test_a_command_that_is_documented_does_what_it_is_asked_for(
+    command: str, files: Path, tmp_path: Path, openai: str
+) -> None:
+    folder = shutil.copytree(files, tmp_path / "files")
+    line, _, filtered = command.partition(" | ")
+    words = shlex.split(line)
+    # An address or a name that only its reader knows, or a server: it is known at least.
+    if re.search(r"\.\.\.|postgresql:|STORE|NAME|--serve|\bmcp\b", line):
         words = [*words[:2], "--help"]
     script = Path(sys.executable).parent / words[0]
-    done = subprocess.run(
-        [script, *words[1:]], capture_output=True, text=True, cwd=files, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    env = {**os.environ, "OPENAI_API_KEY": "none", "OPENAI_BASE_URL": openai}
+    done = subprocess.run([script, *words[1:]], capture_output=True, text=True, cwd=folder, env=env)
+    # A checklist or a model without structured answers may be bad news; wrong usage is none.
+    bad_news = ("doctor", "enrich", "tune")
+    assert done.returncode in ((0, 1) if words[1] in bad_news else (0,)), done.stderr
     assert "Traceback" not in done.stderr
+    assert not filtered or done.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -160,3 +193,17 @@ def anchors(page: Path) -> set[str]:
     """The names under which a page's headings are reached."""
     heads = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_the_reference_has_every_knob_with_type_default_and_allowed_values() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    for name in langmem_recall.__all__:
+        assert f"### {name}\n" in page
+    section = page.partition("### RecallPolicy\n")[2].partition("\n### ")[0]
+    for knob in dataclasses.fields(RecallPolicy):
+        (line,) = re.findall(rf"^- `{knob.name}: .*$", section, re.MULTILINE)
+        assert " = " in line, line
+        if "range" in knob.metadata:
+            assert re.search(r"`: \((?:at least|[\d.e-]+ to) ", line), line
+    for words in (Kind, Source, Status, Placement, Blend):
+        assert all(f'`"{word}"`' in page for word in get_args(words))

@@ -287,8 +287,9 @@ def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> R
     at = recall.trace.at.isoformat()
     # Of failed ones only the latest in a turn: an outage must not crowd out what came before it.
     rest = (cue, after, at, [shown["key"] for shown in memories]) if cue else ("failed",)
+    name = (call.name,) if call.name else ()
     record = RecallRecord(
-        id=digest(repr((call.thread_id, call.turn, *rest))),
+        id=digest(repr((call.thread_id, call.turn, *rest, *name))),
         turn=call.turn,
         cue=cue,
         after=after,
@@ -304,6 +305,8 @@ def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> R
     )
     if profile:
         record["profile"] = profile
+    if call.name:
+        record["by"] = call.name
     return record
 
 

@@ -26,6 +26,7 @@ from langmem_recall.cue import build_cue
 from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, StoreError
 from langmem_recall.flows.effects import Call
+from langmem_recall.models import named_chat_model
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, render_block
 from langmem_recall.stores.recall_store import RecallStore
@@ -109,6 +110,7 @@ class Options:
             first time.
         summarizer_limit: Seconds a turn waits for the summarizer.
         on_error: "raise" lets faults through, for tests.
+        name: Tells two of them in one agent or graph apart that read the same namespace.
     """
 
     store: BaseStore | None = None
@@ -118,7 +120,7 @@ class Options:
     profile: Profile | None = None
     replay: bool = True
     budget: int | float | None = None
-    summarizer: BaseChatModel | None = None
+    summarizer: BaseChatModel | str | None = None
     renderer: Renderer = render_block
     count: Count = count_tokens
     secret: bytes | str | None = None
@@ -127,6 +129,7 @@ class Options:
     first_load: float = 5.0
     summarizer_limit: float = 10.0
     on_error: OnError = "skip"
+    name: str = ""
 
     def __post_init__(self) -> None:
         for name, allowed in (("placement", Placement), ("on_error", OnError)):
@@ -149,6 +152,8 @@ class Options:
                 f"cue must be a function of the state, got {self.cue!r:.80}. Use build_cue."
             )
         budget_tokens(self.budget, None)
+        if isinstance(self.summarizer, str):
+            object.__setattr__(self, "summarizer", named_chat_model(self.summarizer))
 
 
 class RecallOptions(TypedDict, total=False):
@@ -161,7 +166,7 @@ class RecallOptions(TypedDict, total=False):
     profile: Profile | None
     replay: bool
     budget: int | float | None
-    summarizer: BaseChatModel | None
+    summarizer: BaseChatModel | str | None
     renderer: Renderer
     count: Count
     secret: bytes | str | None
@@ -170,6 +175,7 @@ class RecallOptions(TypedDict, total=False):
     first_load: float
     summarizer_limit: float
     on_error: OnError
+    name: str
 
 
 def check_names(option: str, names: Collection[str], example: str) -> tuple[str, ...]:

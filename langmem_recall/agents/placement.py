@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -22,6 +23,10 @@ from langchain_core.messages import (
 from langmem_recall.cue import BLOCK_NAME
 
 Placement = Literal["before_turn", "end", "start", "in_turn"]
+
+
+_OPENING = "<recalled-memories id="
+_HANDLES = re.compile(r'^\{"id": "m(\d{1,3})"', re.MULTILINE)
 
 
 class Block(NamedTuple):
@@ -89,6 +94,23 @@ def place(
             message = message.model_copy(update={"content": [*own, *ends]})
         placed.append(message)
     return placed + before[len(messages)]
+
+
+def handles_shown(messages: Sequence[BaseMessage]) -> list[int]:
+    """The numbers of handles in blocks that another middleware has placed already."""
+    found = list[int]()
+    for message in messages:
+        if isinstance(message, HumanMessage):
+            own: Any = message.content
+            texts = [own] if isinstance(own, str) else [_text(part) for part in own]
+            is_block = message.name == BLOCK_NAME
+            blocks = [text for text in texts if is_block or text.startswith(_OPENING)]
+            found += [int(number) for text in blocks for number in _HANDLES.findall(text)]
+    return found
+
+
+def _text(part: Any) -> str:
+    return str(part.get("text", "")) if isinstance(part, dict) else str(part)
 
 
 def last_tool_result(messages: Sequence[BaseMessage], turn_index: int) -> str | None:

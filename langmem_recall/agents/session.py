@@ -37,7 +37,8 @@ from langmem_recall.agents.learning.profile import (
 )
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, count_tokens, off_loop, store_call
-from langmem_recall.agents.placement import Block, last_tool_result, place
+from langmem_recall.agents.placement import Block, handles_shown, last_tool_result, place
+from langmem_recall.agents.streaming import handles_of
 from langmem_recall.agents.turn import (
     ModelCall,
     Place,
@@ -64,7 +65,7 @@ from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.effects import CALLS, Call, arun, run
 from langmem_recall.observe.show import recall_id
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.rendering import Entry, cited, make_nonce, render_block, without_citations
+from langmem_recall.rendering import Entry, make_nonce, render_block
 from langmem_recall.types import Cue, Memory, MemoryId, Recall, Trace, View
 
 logger = logging.getLogger(__name__)
@@ -341,6 +342,7 @@ class Session:
         """The recall within its budget, its block kept for the turn."""
         options = self.options
         numbers = [int(shown["handle"][1:]) for shown in memories_in(call.records)]
+        numbers += handles_shown(call.messages)
         first, said = max(numbers, default=0) + 1, latest(human_words(call.messages))
         share = (options.profile or Profile()).share
         cost = line_cost(options.count, recall.trace.at, len(call.namespaces) > 1)
@@ -500,22 +502,5 @@ def announce(
 def cited_memories(answers: Sequence[AIMessage], records: Sequence[RecallRecord]) -> list[MemoryId]:
     """The memories that the answers cite, each once; a handle that was never shown is none."""
     shown = {memory["handle"]: shown_id(memory) for memory in memories_in(records)}
-    handles = [handle for answer in answers for handle in cited(answer.text)]
+    handles = [handle for answer in answers for handle in handles_of(answer)]
     return list(dict.fromkeys(shown[handle] for handle in handles if handle in shown))
-
-
-def without_handles(message: BaseMessage) -> BaseMessage:
-    """An answer without its citations; other messages as they are."""
-    if not isinstance(message, AIMessage):
-        return message
-
-    def strip(block: Any) -> Any:
-        if isinstance(block, str):
-            return without_citations(block)
-        if isinstance(block, dict) and isinstance(block.get("text"), str):
-            return {**block, "text": without_citations(block["text"])}
-        return block
-
-    content = message.content
-    stripped = strip(content) if isinstance(content, str) else [strip(block) for block in content]
-    return message.model_copy(update={"content": stripped})

@@ -76,6 +76,8 @@ class RecallRecord(TypedDict):
     """Tokens of its own block, with the message around it; all of `tokens` when absent."""
     profile: NotRequired[list[ShownMemory]]
     """Memories that the turn began with, whatever its cue: no part of what was recalled."""
+    by: NotRequired[str]
+    """Name of the middleware or node that made it, where it has one."""
     gone: NotRequired[list[str]]
     """Ids of records whose blocks gave way to this one's."""
 
@@ -185,9 +187,11 @@ class ModelCall:
         # Those made moments ago are not in the state yet.
         recent = (unsaved.get(self.at(key), ()) for key in (*self.keys, self.turn))
         places = (None, *self.keys)
+        self.name = options.name
         new = [record for records in recent for record in records if record["after"] in places]
         self.records = add_records(self.saved, new)
-        self.readable = [record for record in self.records if self._is_within(record)]
+        own = [record for record in self.records if record.get("by", "") == options.name]
+        self.readable = [record for record in own if self._is_within(record)]
         turns = {self.turn, *(self.keys if options.replay else ())}
         gone = {name for record in self.readable for name in record.get("gone", ())}
         in_view = [record for record in self.readable if record["turn"] in turns]

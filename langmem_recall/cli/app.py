@@ -13,6 +13,12 @@ import typer
 from typer.core import TyperGroup
 
 from langmem_recall import __version__
+from langmem_recall.cli.ask import (
+    explain_command,
+    mcp_command,
+    recall_command,
+    remember_command,
+)
 from langmem_recall.cli.demo import demo_command
 from langmem_recall.cli.doctor import doctor_command, stats_command
 from langmem_recall.cli.enrich import enrich_command
@@ -25,6 +31,9 @@ from langmem_recall.errors import RecallError
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo_command,
+    "recall": recall_command,
+    "explain": explain_command,
+    "remember": remember_command,
     "eval": evaluate_command,
     "tune": tune_command,
     "inspect": inspect_command,
@@ -35,6 +44,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "enrich": enrich_command,
     "sweep": sweep_command,
     "reindex": reindex_command,
+    "mcp": mcp_command,
 }
 """In the order of `--help`."""
 EXAMPLES = files(__package__).joinpath("examples.txt").read_text("utf-8")

@@ -35,9 +35,10 @@ from langmem_recall.cli.output import (
     note,
     progress,
 )
-from langmem_recall.errors import InputError, MissingExtraError, RejectedError
+from langmem_recall.errors import RejectedError
 from langmem_recall.memory.upkeep import is_in_force
 from langmem_recall.memory.value import content_of, usable_phrasings
+from langmem_recall.models import named_chat_model
 from langmem_recall.types import PHRASING_SOURCES, Memory
 
 if TYPE_CHECKING:
@@ -151,22 +152,7 @@ def enrich_command(
 
 def _asker(name: str) -> Callable[[str], Answer]:
     """What asks the model of that name about a text."""
-    try:
-        from langchain.chat_models import init_chat_model
-
-        model: Any = init_chat_model(name).with_structured_output(SCHEMA, include_raw=True)
-    except ImportError as error:
-        missing = getattr(error.__cause__ or error, "name", None) or "langchain"
-        package = missing.partition(".")[0].replace("_", "-")
-        raise MissingExtraError(
-            f"--model {name} needs the package {package}, which is not installed. Run "
-            f"pip install {package}."
-        ) from error
-    except Exception as error:
-        raise InputError(
-            f"The model {name} cannot be had ({type(error).__name__}: {error}). Name it with its "
-            "provider, as in openai:gpt-4.1-mini, and set the key that the provider asks for."
-        ) from error
+    model: Any = named_chat_model(name).with_structured_output(SCHEMA, include_raw=True)
 
     def ask(text: str) -> Answer:
         answer = model.invoke([("system", INSTRUCTIONS), ("human", text[:LONGEST_ASKED])])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from time import time
@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from langmem_recall.errors import InputError, MissingExtraError, StoreError
+from langmem_recall.errors import InputError, MissingExtraError, RecallError, StoreError
+from langmem_recall.models import named_embeddings
 from langmem_recall.policy import PRESETS, RecallPolicy
 from langmem_recall.types import SIDECAR_ROOT, Cue, Memory, Namespace, Usage
 
@@ -31,7 +32,8 @@ EVERYTHING = 2**31 - 1
 """One page: stores that sort by time alone lose and repeat memories between pages."""
 _USAGES_PER_READ = 1_000
 EMBEDDINGS_HELP = (
-    "wordllama, minilm, none, or module:name of a LangChain embedder or of what makes one."
+    "wordllama, minilm, none, a provider's model as in openai:text-embedding-3-small, or "
+    "module:name of a LangChain embedder or of what makes one."
 )
 _POLICY_HELP = "A policy file or a preset: default, weighted, coding, similarity and others."
 
@@ -50,7 +52,8 @@ Within = Annotated[
 CasesSource = Annotated[
     str,
     typer.Argument(
-        metavar="CASES", help="JSONL of memories and cues, or a log of traces with feedback."
+        metavar="CASES",
+        help="JSONL of memories and cues, an export with --cues, or a log of traces with feedback.",
     ),
 ]
 PolicyChoice = Annotated[
@@ -77,6 +80,14 @@ def open_store(
     """
     if is_postgres(target):
         return _open_postgres(target, embedder, create)
+    scheme, is_address, _ = target.partition("://")
+    if is_address:
+        raise InputError(
+            f"{scheme}:// addresses cannot be opened from the command line: a STORE is the file of "
+            "a LocalStore or a postgresql:// address. Of any other store, call export_jsonl(store, "
+            '"memories.jsonl") in Python, and langmem-recall import memories.jsonl memory.db '
+            "--create reads what it wrote."
+        )
     from langmem_recall.stores.local.store import LocalStore
 
     if not create:
@@ -204,27 +215,26 @@ def load_embedder(name: str | None) -> EmbedderChoice:
     """The embedder of that name; False for none at all, None when nothing was named."""
     if name is None or name == "none":
         return None if name is None else False
-    if name in ("wordllama", "minilm"):
-        from langmem_recall.embeddings import LocalEmbeddings
-
-        return LocalEmbeddings(name)
+    module, _, attribute = name.partition(":")
+    if name in ("wordllama", "minilm") or not attribute.isidentifier():
+        return named_embeddings(name)
     from langchain_core.embeddings import Embeddings
 
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        raise InputError(
-            f"--embeddings must be wordllama, minilm, none or module:name, got {name!r}. Write "
-            "langchain_openai:OpenAIEmbeddings."
-        )
     # A script in the current folder can be named too, after everything that is installed.
     sys.path.append(str(Path.cwd()))
     try:
         found = getattr(import_module(module), attribute)
         made = found if isinstance(found, Embeddings) else found()
     except Exception as error:
+        is_unknown = isinstance(error, AttributeError) or getattr(error, "name", None) == module
+        if is_unknown:
+            # No such name in a module: a model may be called so.
+            with suppress(RecallError):
+                return named_embeddings(name)
         raise InputError(
             f"The embedder {name} cannot be had ({type(error).__name__}: {error}). Name an "
-            "embedder, or something that makes one without arguments."
+            "embedder, something that makes one without arguments, or a provider and its model, "
+            "as in openai:text-embedding-3-small."
         ) from error
     finally:
         sys.path.pop()
@@ -254,8 +264,8 @@ def load_policy(name: str) -> RecallPolicy:
     return RecallPolicy.load(name)
 
 
-def load_case_set(source: str) -> CaseSet:
-    """The cases of a file, or of a log of traces."""
+def load_case_set(source: str, cues: Path | None = None) -> CaseSet:
+    """The cases of a file, of an export and cues for it, or of a log of traces."""
     try:
         record = json.loads(_first_line(Path(source)))
     except ValueError:
@@ -265,7 +275,7 @@ def load_case_set(source: str) -> CaseSet:
 
     if isinstance(record, dict) and record.keys() >= {"version", "kind"}:
         return cases_from_traces(read_log(source), name=Path(source).stem)
-    return load_cases(source)
+    return load_cases(source, cues)
 
 
 class RecordedCue(NamedTuple):

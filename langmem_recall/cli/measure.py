@@ -49,6 +49,10 @@ class Facet(StrEnum):
 
 def evaluate_command(
     cases: CasesSource,
+    cues: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="JSONL of cues, where CASES are memories alone."),
+    ] = None,
     policy: PolicyChoices = None,
     embeddings: EmbeddingsChoice = None,
     k: Annotated[int, typer.Option("--k", min=1, help="Memories a ranking is judged by.")] = 10,
@@ -61,10 +65,11 @@ def evaluate_command(
 
     Cases are JSON lines: memories as {"key": "m1", "content": ...} and cues with the keys they
     should find as {"cue": ..., "relevant": ["m1"]}; an empty list means nothing should be recalled.
+    What export wrote are memories, too: add --cues with what is to be found in them.
     """
     policies = [load_policy(name) for name in policy or ["default"]]
     embedder, make = _load_embedder(embeddings)
-    case_set = load_case_set(cases)
+    case_set = load_case_set(cases, cues)
     from langmem_recall.evaluation.evaluate import evaluate
 
     with progress(case_set.name) as tick:

@@ -17,7 +17,7 @@ from langmem_recall.cli.inputs import (
     parse_namespace,
     shown,
 )
-from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
+from langmem_recall.cli.output import BAD_NEWS, AsJson, Tick, deliver, note, progress, replaced
 from langmem_recall.errors import InputError
 
 
@@ -92,7 +92,9 @@ def import_command(
     """Read memories from JSON lines; one of the same namespace and key is replaced.
 
     A line that cannot be read stops the import before anything is stored. Texts without vectors are
-    embedded. What comes from another system is judged by the guard like any text.
+    embedded. What comes from another system is judged by the guard like any text. Stopped at any
+    point, the same command goes on from there. Exit code 1 when it was stopped, or texts still wait
+    for the embedder.
     """
     from langmem_recall.stores.backend import backend_of
     from langmem_recall.stores.takeover import converted
@@ -104,21 +106,40 @@ def import_command(
         text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{source} cannot be read: {error}. Pass what export wrote.") from error
-    embedder = load_embedder(embeddings)
-    with open_store(store, embedder, create) as opened, progress("importing") as tick:
-        found = iter(text.split("\n"))
-        if form is not None and namespace is not None:
-            # All of them before the store is touched.
-            labels = namespace.split("/")
-            found = iter([*converted(text, cast(Any, form), labels, cast(Any, vouched_by))])
-        lines = cast(IO[str], found)
-        count = import_jsonl(opened, lines, decisions=not judge_anew, progress=tick)
+    found = iter(text.split("\n"))
+    if form is not None and namespace is not None:
+        # All of them before the store is touched.
+        labels = namespace.split("/")
+        found = iter([*converted(text, cast(Any, form), labels, cast(Any, vouched_by))])
+    embedder, count, done, is_stopped = load_embedder(embeddings), 0, 0, False
+    with open_store(store, embedder, create) as opened:
+        try:
+            with progress("reading") as read, progress("storing") as tick:
+
+                def stored(number: int, total: int) -> None:
+                    nonlocal done
+                    done = number
+                    tick(number, total)
+
+                knobs: Any = {"decisions": not judge_anew, "progress": stored, "reading": read}
+                count = import_jsonl(opened, cast(IO[str], found), **knobs)
+        except KeyboardInterrupt:
+            is_stopped = True
+        waiting = getattr(opened, "waiting", 0)
         if not backend_of(opened).takes_vectors:
             own_times = "This store keeps its own times of creation"
             note(f"{own_times}; written_at is kept where a memory has it.")
-    record = {"store": shown(store), "memories": count, "input": source}
-    line = f"{count:,} memories were imported into {shown(store)}."
-    deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json)
+    if is_stopped:
+        kept = "All memories are stored" if waiting else f"{done:,} memories are stored"
+        note(f"Stopped. {kept}; run the same command again to go on.")
+    else:
+        record = {"store": shown(store), "memories": count, "input": source}
+        line = f"{count:,} memories were imported into {shown(store)}."
+        deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json)
+    if waiting:
+        note(f"{waiting:,} texts wait for the embedder and are found by their words until then.")
+    if is_stopped or waiting:
+        raise typer.Exit(BAD_NEWS)
 
 
 class _CountedLines:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from langmem_recall.errors import InputError
 from langmem_recall.memory.value import TEXT_FIELDS, write_value
 from langmem_recall.observe.show import FEEDBACK, check_record, from_dict
-from langmem_recall.types import Cue, Memory, MemoryId, Namespace, aware
+from langmem_recall.types import SIDECAR_ROOT, Cue, Memory, MemoryId, Namespace, aware
 
 ANSWERABLE = "answerable"
 HARD = "hard"
@@ -101,32 +101,41 @@ def _check_relevant(case: Case, keys: Mapping[str, Set[str]]) -> None:
 # --- JSONL ----------------------------------------------------------------------------------------
 
 
-def load_cases(path: str | Path) -> CaseSet:
-    """Cases from a JSONL file that can be written by hand.
+def load_cases(path: str | Path, cues: str | Path | None = None) -> CaseSet:
+    """Cases from a JSONL file that can be written by hand, or from an export and cues for it.
 
     A line with `key` is a memory: `{"key": "m1", "content": "...", ...any memory field}`. A line
     with `cue` is a case: `{"cue": "...", "relevant": ["m1"]}`, where `at`, `group` and `category`
-    may be given. Both take `collection`, to keep several namespaces in one file.
+    may be given. Both take `collection`, to keep several namespaces in one file. A line of
+    `export_jsonl` is a memory, too, in the collection of its namespace: `memories/ada`. Cues that
+    name no collection are asked of the only one.
+
+    Args:
+        path: The file.
+        cues: Another file of the same kind, for an export without cues.
 
     Raises:
         InputError: A line cannot be used; the message names the file and the line.
     """
     source = Path(path)
-    try:
-        lines = source.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{source} cannot be read: {error}. Pass a UTF-8 JSONL file.") from error
     memories: dict[str, dict[str, Mapping[str, Any]]] = {}
-    cases: dict[int, Case] = {}
-    for number, line in enumerate(lines, start=1):
-        with _locate_errors(source.name, number):
-            if line.strip() and (case := _read_line(line, memories)):
-                cases[number] = case
+    cases: dict[tuple[str, int], Case] = {}
+    for file in (source, Path(cues)) if cues is not None else (source,):
+        try:
+            lines = file.read_text(encoding="utf-8-sig").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{file} cannot be read: {error}. Pass a UTF-8 JSONL file.") from error
+        for number, line in enumerate(lines, start=1):
+            with _locate_errors(file.name, number):
+                if line.strip() and (case := _read_line(line, memories)):
+                    cases[file.name, number] = case
     if not cases:
         raise InputError(f'{source.name} holds no cases. Add lines with "cue" and "relevant".')
     keys = {name: members.keys() for name, members in memories.items()}
-    for number, case in cases.items():
-        with _locate_errors(source.name, number):
+    for (file_name, number), case in cases.items():
+        if case.collection == DEFAULT_COLLECTION and len(keys) == 1:
+            case = cases[file_name, number] = replace(case, collection=next(iter(keys)))
+        with _locate_errors(file_name, number):
             _check_relevant(case, keys)
     collections = (Collection(name, tuple(members.items())) for name, members in memories.items())
     return CaseSet(source.stem, tuple(collections), tuple(cases.values()))
@@ -149,6 +158,9 @@ def _read_line(line: str, memories: dict[str, dict[str, Mapping[str, Any]]]) -> 
         raise InputError(f"This is not JSON ({error}). Write one object a line.") from error
     if not isinstance(record, dict):
         raise InputError(f"A line is one JSON object, got {record!r}. Write it in braces.")
+    if "value" in record or "format" in record:
+        _read_exported(record, memories)
+        return None
     collection = _label(record, "collection") or DEFAULT_COLLECTION
     if "cue" in record:
         return _read_case(collection, record)
@@ -167,6 +179,18 @@ def _read_line(line: str, memories: dict[str, dict[str, Mapping[str, Any]]]) -> 
         raise InputError(f'The memory {key!r} has no text. Put the words under "content".')
     members[key] = record
     return None
+
+
+def _read_exported(
+    record: dict[str, Any], memories: dict[str, dict[str, Mapping[str, Any]]]
+) -> None:
+    """Add a memory that `export_jsonl` wrote; what is none, as its first line, is passed over."""
+    labels, key, value = (record.get(name) for name in ("namespace", "key", "value"))
+    if "format" in record or (labels and labels[0] == SIDECAR_ROOT):
+        return
+    if not _are_texts(labels) or not isinstance(key, str) or not isinstance(value, dict):
+        raise InputError("This is no line of an export. Pass what langmem-recall export wrote.")
+    memories.setdefault("/".join(labels or ()), {})[key] = value
 
 
 def _read_case(collection: str, record: dict[str, Any]) -> Case:

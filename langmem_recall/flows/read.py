@@ -37,7 +37,7 @@ from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.quarantine import Decisions, withheld
 from langmem_recall.flows.rerank import Reranker
 from langmem_recall.memory.conflicts import conflicts
-from langmem_recall.memory.value import phrasing_found
+from langmem_recall.memory.value import phrasing_found, plain_numbers
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drop
@@ -310,7 +310,9 @@ class Reader:
                 logger.warning("Stored policies cannot be read (%s).", described(error))
                 return stored or self.policy
             nearest = next((item for item in items if item is not None), None)
-            stored = None if nearest is None else RecallPolicy.from_dict(nearest.value)
+            stored = (
+                None if nearest is None else RecallPolicy.from_dict(plain_numbers(nearest.value))
+            )
             if len(self._policies) >= MOST_POLICIES:
                 self._policies.clear()
             self._policies[namespace] = stored, now

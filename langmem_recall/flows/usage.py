@@ -19,6 +19,7 @@ from langmem_recall.flows.balance import Balances
 from langmem_recall.flows.candidates import listing
 from langmem_recall.flows.effects import Ops, Plan, pause
 from langmem_recall.memory.upkeep import counts_as_use, pooled, reinforced
+from langmem_recall.memory.value import plain_numbers
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage, UsageDelta
 
 USAGE = (SIDECAR_ROOT, "usage")
@@ -115,7 +116,8 @@ def _usage_of(item: Item | None) -> Usage:
 
 def usage_of(value: Mapping[str, Any], key: str) -> Usage:
     """The record that an item of the side-car holds."""
-    fields = {name: value[name] for name in Usage._fields if name in value}
+    stored = plain_numbers(value)
+    fields = {name: stored[name] for name in Usage._fields if name in stored}
     return checked_usage(Usage(**fields), key)
 
 

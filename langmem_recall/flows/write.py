@@ -42,6 +42,7 @@ from langmem_recall.memory.value import (
     searched_text,
     write_value,
 )
+from langmem_recall.models import named_chat_model
 from langmem_recall.types import (
     PHRASING_SOURCES,
     TRUST,
@@ -84,7 +85,8 @@ class Writing:
             the default one when absent. Where one is given the `remember` tool obeys it too.
         merge_similarity: How alike a text under a generated key must be to a memory to reinforce
             it instead of being stored, if names, numbers and negation agree; 2: never.
-        summarizer: A chat model that condenses external text before it is stored.
+        summarizer: A chat model that condenses external text before it is stored, or its name, as
+            "openai:gpt-4.1-mini".
         max_text: Characters that a memory may have.
         default_source: The source of what is stored without one, as by langmem's tools and
             managers; it is written into the value.
@@ -112,8 +114,13 @@ class Writing:
             raise ConfigurationError(
                 f"default_source must be one of {known}, got {self.default_source!r:.80}."
             )
+        if isinstance(model, str):
+            model = named_chat_model(model)
+            object.__setattr__(self, "summarizer", model)
         if model is not None and not hasattr(model, "invoke"):
-            raise ConfigurationError(f"summarizer must be a chat model, got {model!r:.80}.")
+            raise ConfigurationError(
+                f"summarizer must be a chat model or its name, got {model!r:.80}."
+            )
 
 
 class Writer:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from math import isfinite
 from operator import is_
@@ -26,7 +27,7 @@ from langmem_recall.types import (
     aware,
 )
 
-TEXT_FIELDS = ("content", "text", "memory")
+TEXT_FIELDS = ("content", "text", "memory", "data")
 """Fields that may hold a memory's text, in order of preference."""
 
 LARGEST = 1e18
@@ -76,9 +77,9 @@ def read_memory(
     updated_at: datetime | None = None,
 ) -> Memory:
     """Read any stored value as a memory; what is absent or malformed gets its default."""
-    fields = {name: read(value.get(name)) for name, read in _READERS.items()}
+    fields = {name: read(plain_numbers(value.get(name))) for name, read in _READERS.items()}
     if value.get("salience") is None:
-        importance: Any = value.get("importance")
+        importance: Any = plain_numbers(value.get("importance"))
         # Others give the importance as a whole number from 1 to 10.
         is_rating = _is_whole(importance, 11) and importance >= 1
         fields["salience"] = _share(DEFAULT_SALIENCE, importance / 10 if is_rating else importance)
@@ -104,6 +105,9 @@ def text_of(value: Mapping[str, Any]) -> str:
     content = content_of(value)
     if isinstance(content, str):
         return content
+    if isinstance(content, list):
+        # The lines of a file, as deepagents kept them at first.
+        return "\n".join(content)[:LONGEST_TEXT]
     if content is value:
         return json.dumps(_bounded(value), ensure_ascii=False, sort_keys=True)[:LONGEST_TEXT]
     # Langmem's manager nests the content, or stores any schema's fields there.
@@ -118,8 +122,11 @@ def text_of(value: Mapping[str, Any]) -> str:
 def content_of(value: Mapping[str, Any]) -> Any:
     """What the words of a stored value are made from: a text, a nested content, else all of it."""
     for name in TEXT_FIELDS:
-        if isinstance(value.get(name), str | Mapping):
-            return value[name]
+        part = value.get(name)
+        if isinstance(part, str | Mapping):
+            return part
+        if part and isinstance(part, list) and all(isinstance(line, str) for line in part):
+            return part
     return value
 
 
@@ -433,6 +440,15 @@ def _spelt(part: Any) -> str:
         return part if isinstance(part, str) else str(part)
     except Exception:
         return type(part).__name__
+
+
+def plain_numbers(part: Any) -> Any:
+    """The same with Python's own numbers, where a store hands out Decimals."""
+    if isinstance(part, Mapping):
+        return {name: plain_numbers(each) for name, each in part.items()}
+    if not isinstance(part, Decimal) or not part.is_finite():
+        return part
+    return int(part) if part == part.to_integral_value() else float(part)
 
 
 def _choice(allowed: tuple[Any, ...], default: Any, field: Any) -> Any:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from langmem_recall.ranking.arrays import BoolArray, Column
-from langmem_recall.ranking.lexical import LexicalIndex
+from langmem_recall.ranking.lexical import LexicalIndex, PoolIndex
 from langmem_recall.ranking.threads import Links, ThreadOrder, lay_out, make_links
 from langmem_recall.text.temporal import MONTHS
 from langmem_recall.text.tokens import is_identifier, tokens
 from langmem_recall.types import Memory, MemoryId, Namespace
 
-TRAITS_VERSION = 7
+TRAITS_VERSION = 8
 """Raised whenever `traits_of` reads a text differently, so that persisted traits are made anew."""
 
 LARGEST_TURN = 2**53
@@ -166,12 +166,12 @@ class Catalog:
         return catalog
 
     @classmethod
-    def of(cls, traits: Mapping[MemoryId, Traits]) -> Catalog:
-        """Many memories at once, from their traits."""
+    def of(cls, traits: Mapping[MemoryId, Traits], is_pool: bool = False) -> Catalog:
+        """Many memories at once, from their traits; a pool is read once and not kept."""
         if not traits:
             return cls()
         terms, threads, positions, speakers, flags, supersedes = zip(*traits.values(), strict=True)
-        lexical = LexicalIndex.from_documents(terms)
+        lexical = (PoolIndex if is_pool else LexicalIndex).from_documents(terms)
         return cls.from_columns(
             list(traits), lexical, threads, positions, speakers, flags, enumerate(supersedes)
         )

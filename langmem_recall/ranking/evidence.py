@@ -303,7 +303,7 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
         coverage = (shares @ lent.reshape(len(shares), -1))[order.place]
     if not detailed:
         return LexicalMatch(own, coverage, surprise, misnamed, nothing, nothing)
-    bm25 = lexical.bm25(found, idfs * np.array(list(part.repeats.values())))
+    bm25 = lexical.bm25(part.repeats, found)
     entity = lexical.coverage(part.names) if part.names else nothing
     return LexicalMatch(own, coverage, surprise, misnamed, bm25, entity)
 

@@ -10,12 +10,13 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
+from rank_bm25 import BM25Plus
 
 from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArray
 
 NOTHING: IntArray = np.empty(0, dtype=np.int32)
 K1, B, DELTA = 1.5, 0.75, 1.0
-"""Of BM25+: the defaults of `rank_bm25.BM25Plus`, whose scores these are."""
+"""Of BM25+: the defaults of `rank_bm25.BM25Plus`, whose scores an index here gives too."""
 
 
 class Scan(NamedTuple):
@@ -190,10 +191,11 @@ class LexicalIndex:
         live = self._alive.values[found.rows]
         return Scan._make(column[live] for column in found)
 
-    def bm25(self, scan: Scan, weights: FloatArray) -> FloatArray:
-        """The BM25+ score of every row by the weight of each term scanned; dead rows get 0.0."""
+    def bm25(self, repeats: Mapping[str, int], scan: Scan) -> FloatArray:
+        """The BM25+ score of every row for terms that were scanned; dead rows get 0.0."""
         if not len(scan.rows):
             return np.zeros(self.rows)
+        weights = np.array([count * self.idf(term) for term, count in repeats.items()])
         lengths = self._lengths.values[scan.rows]
         norms = K1 * (1.0 - B) + (K1 * B / (self._live_tokens / self.size)) * lengths
         saturated = scan.counts * (K1 + 1.0) / (norms + scan.counts)
@@ -250,3 +252,34 @@ class LexicalIndex:
         alike = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0)
         np.fill_diagonal(alike, 1.0)
         return np.minimum(alike, 1.0)
+
+
+class PoolIndex(LexicalIndex):
+    """The words of one pool, gone with its recall: scored by `rank_bm25`, nothing is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._documents: list[Sequence[str]] = []
+
+    @classmethod
+    def from_documents(cls, documents: Iterable[Sequence[str]]) -> PoolIndex:
+        """Take the documents of a pool in order."""
+        index = cls()
+        for terms in documents:
+            index.add(terms)
+        return index
+
+    def add(self, terms: Sequence[str]) -> int:
+        """Add a document and return its row."""
+        self._documents.append(terms)
+        return super().add(terms)
+
+    def bm25(self, repeats: Mapping[str, int], scan: Scan) -> FloatArray:
+        """The BM25+ score of every row; 0.0 where no row has any of the terms."""
+        scores = np.zeros(self.rows)
+        if len(scan.rows):
+            live = np.flatnonzero(self.alive)
+            ranked = BM25Plus([self._documents[row] for row in live])
+            known = [term for term in repeats if self.document_frequency(term)]
+            scores[live] = ranked.get_scores([t for t in known for _ in range(repeats[t])])
+        return scores

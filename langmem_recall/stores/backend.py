@@ -8,13 +8,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
-from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
+from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, SearchOp
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 from langgraph.store.memory import InMemoryStore
 
@@ -44,6 +46,7 @@ from langmem_recall.flows.effects import (
     Await,
     Call,
     Detach,
+    Effect,
     Embed,
     Host,
     Ops,
@@ -166,8 +169,9 @@ def fetch_with_ops(searches: Sequence[SearchOp], gets: Sequence[GetOp]) -> Plan[
 class NamespaceIndex:
     """Catalog and memories below one namespace, filled by paging, kept current by writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_pool: bool = False) -> None:
         self.lock: AbstractContextManager[Any] = threading.RLock()
+        self._is_pool = is_pool
         self.catalog = Catalog()
         self.filled_at: float | None = None
         """Clock reading of the last fill that ended."""
@@ -299,7 +303,8 @@ class NamespaceIndex:
     def _build(self, memories: Sequence[Memory]) -> None:
         """A catalog of all memories at once: faster to make and to read than one by one."""
         self._memories = {memory.id: memory for memory in memories}
-        self.catalog = Catalog.of({name: traits_of(it) for name, it in self._memories.items()})
+        traits = {name: traits_of(memory) for name, memory in self._memories.items()}
+        self.catalog = Catalog.of(traits, self._is_pool)
 
 
 def _memory_of(item: Item) -> Memory:
@@ -334,9 +339,9 @@ class GenericBackend(Backend):
         return found if isinstance(found, Embeddings) else None
 
     def view(self, prefix: Namespace) -> Plan[NamespaceView]:
-        """The words of a namespace, listed anew when old; an empty index where none is kept."""
+        """The words of a namespace, listed anew when old; an empty pool where none is kept."""
         if not self._index_limit:
-            return NamespaceIndex()
+            return NamespaceIndex(is_pool=True)
         with self._lock:
             index = self._indexes.get(prefix)
             if index is None:
@@ -354,7 +359,7 @@ class GenericBackend(Backend):
                 if index.filled_at is None:
                     raise
                 # Until then the words of before will do.
-        return NamespaceIndex() if index.too_large else index
+        return NamespaceIndex(is_pool=True) if index.too_large else index
 
     def _fill(self, prefix: Namespace, index: NamespaceIndex, now: float) -> Plan[None]:
         """List a namespace anew; one at a time, however many readers wait for it."""
@@ -390,7 +395,7 @@ class GenericBackend(Backend):
 
     def find(self, request: ReadRequest, view: Any, null: Null, gate: Gate) -> Plan[ReadResult]:
         """One round trip: a search per part, and the memories that the words point to."""
-        index: NamespaceIndex = NamespaceIndex() if view is None else view
+        index: NamespaceIndex = NamespaceIndex(is_pool=True) if view is None else view
         policy, filter = request.policy, request.filter
         with index.lock:
             catalog = index.catalog
@@ -469,6 +474,20 @@ class GenericBackend(Backend):
         for index in self._indexes_above(namespace):
             index.note_delete((namespace, key))
 
+    def recover(self, effect: Effect, error: Exception) -> Plan[Any]:
+        """Write once more, as a store wants it that has a habit of its own."""
+        if isinstance(effect, Ops) and isinstance(error, TypeError) and "Decimal" in str(error):
+            # DynamoDB takes no floats.
+            return (yield replace(effect, ops=[_with_decimals(op) for op in effect.ops]))
+        if isinstance(effect, Ops) and effect.as_batch and _EQUAL_TEXTS in str(error):
+            # InMemoryStore stumbles over two equal texts in a batch, before anything is changed.
+            order = sorted(range(len(effect.ops)), key=lambda i: isinstance(effect.ops[i], PutOp))
+            results: list[Any] = [None] * len(order)
+            for i in order:
+                (results[i],) = yield Ops([effect.ops[i]], as_batch=True)
+            return results
+        raise error
+
     def _fetch(
         self,
         searches: Sequence[SearchOp],
@@ -506,6 +525,20 @@ class GenericBackend(Backend):
         with self._lock:
             known = self._indexes.items()
             return [index for prefix, index in known if namespace[: len(prefix)] == prefix]
+
+
+_EQUAL_TEXTS = "Number of embeddings"
+
+
+def _with_decimals(op: Any) -> Any:
+    def converted(part: Any) -> Any:
+        if isinstance(part, float):
+            return Decimal(repr(part))
+        if isinstance(part, Mapping):
+            return {name: converted(each) for name, each in part.items()}
+        return list(map(converted, part)) if isinstance(part, list | tuple) else part
+
+    return op._replace(value=converted(op.value)) if isinstance(op, PutOp) else op
 
 
 def _add_unlisted(
@@ -597,7 +630,9 @@ def _cosines(
         degraded.append("the embedder gave NaN; those memories have no dense evidence")
     if not finite or len(pools) > shape[0]:
         return None, None
-    if max(finite) > COSINE_LIMIT or min(finite) < -COSINE_LIMIT:
+    # What grows from the nearest on is a distance.
+    grows = any(page and _is_growing([item.score for item in page]) for page in pools)
+    if grows or max(finite) > COSINE_LIMIT or min(finite) < -COSINE_LIMIT:
         degraded.append("the store's scores are no cosines; lexical only")
         return None, None
     table = np.full(shape, np.nan)
@@ -606,3 +641,8 @@ def _cosines(
         table[part, places] = [np.nan if item.score is None else item.score for item in page]
     is_full = all(len(page) >= pool for page in pools)
     return table, min(finite) if is_full else None
+
+
+def _is_growing(scores: Sequence[float | None]) -> bool:
+    known = [score for score in scores if score is not None and score == score]
+    return len(known) > 1 and known[0] < known[-1] and known == sorted(known)

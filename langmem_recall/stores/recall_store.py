@@ -181,6 +181,12 @@ class RecallStore(BaseStore):
         stored_policies: bool = False,
     ) -> None:
         super().__init__()
+        if isinstance(inner, RecallStore) or not isinstance(inner, BaseStore):
+            raise ConfigurationError(
+                f"RecallStore wraps a LangGraph BaseStore, got {inner!r:.80}. Pass the store "
+                "itself, such as LocalStore() or PostgresStore(...); what is wrapped already is "
+                "used as it is, and a second policy goes to recall(policy=...)."
+            )
         self._inner = inner
         self._traces = traces
         self._clock = clock

@@ -9,6 +9,7 @@ import sqlite3
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -112,10 +113,12 @@ def import_jsonl(
     *,
     decisions: bool = True,
     progress: OnProgress | None = None,
+    reading: OnProgress | None = None,
 ) -> int:
     """Read what `export_jsonl` wrote; returns how many memories came in.
 
-    Every line is checked before the first is stored; a LocalStore takes all or nothing. A memory of
+    Every line is checked before the first is stored; a LocalStore takes all or nothing, and embeds
+    afterwards: stopped in that, the same import goes on with what still waits. A memory of
     the same namespace and key is replaced, unless the guard bars the new text: that one waits
     beside it. Vectors are taken over when their embedder is that of the LocalStore, and refused
     otherwise; without vectors the texts are embedded. Other stores set times of their own.
@@ -127,23 +130,26 @@ def import_jsonl(
             comes in quarantined, so that nothing is lost.
         decisions: Take over what was decided and approved where the file was written. False for a
             file that you do not trust as you trust the store: everything is judged anew.
-        progress: Called after each batch with how many are done, and of how many; not by a
-            LocalStore, which has one.
+        progress: Called after each batch with how many are stored, of a LocalStore embedded, and of
+            how many.
+        reading: The same while lines are read and judged.
     """
-    puts = _read_jsonl(store, source, guard, decisions)
+    puts = _read_jsonl(store, source, guard, decisions, reading)
     if (local := _local(store)) is not None:
-        local._writer.commit(list(puts.values()), [])
+        local._writer.commit(list(puts.values()), [], embed=False)
+        local._writer.embed_all_pending(progress)
     else:
         # Decisions before the memories that they are about.
         ordered = sorted(puts.values(), key=lambda put: put.namespace[0] != SIDECAR_ROOT)
         ops = [_put_op(put) for put in ordered]
-        _, host = opened(store)
+        backend, host = opened(store)
+        host = replace(host, store=store, recover=backend.recover)
         for start in range(0, len(ops), PUTS_PER_BATCH):
             some = ops[start : start + PUTS_PER_BATCH]
             own = [op for op in some if op.namespace[0] == SIDECAR_ROOT]
             if own:
                 host.perform(Ops(own, sidecar=True))
-            store.batch([op for op in some if op.namespace[0] != SIDECAR_ROOT])
+            host.perform(Ops([op for op in some if op not in own], as_batch=True))
             if progress is not None:
                 progress(min(start + PUTS_PER_BATCH, len(ops)), len(ops))
     return sum(home[:1] != (SIDECAR_ROOT,) for home, _ in puts)
@@ -183,7 +189,11 @@ def _put_op(put: Put) -> PutOp:
 
 
 def _read_jsonl(
-    store: BaseStore, source: PathOrFile, guard: Guard, decisions: bool
+    store: BaseStore,
+    source: PathOrFile,
+    guard: Guard,
+    decisions: bool,
+    reading: OnProgress | None,
 ) -> dict[MemoryId, Put]:
     """What an import would write; InputError for a line that cannot be read."""
     dims: int | None = None
@@ -200,7 +210,9 @@ def _read_jsonl(
                     records[tuple(record["namespace"]), record["key"]] = number, record
     puts: dict[MemoryId, Put] = {}
     taken = ChainMap[MemoryId, Any](puts, records)
-    for (home, key), (number, record) in records.items():
+    for place, ((home, key), (number, record)) in enumerate(records.items()):
+        if reading is not None and place % PUTS_PER_BATCH == 0:
+            reading(place, len(records))
         if home[: len(VERDICT)] == VERDICT:
             continue
         is_own = home[:1] == (SIDECAR_ROOT,)

@@ -21,7 +21,8 @@ from scripted import (
 )
 
 from langmem_recall import LocalStore, RecallPolicy, RecallStore
-from langmem_recall.agents.session import cited_memories, without_handles
+from langmem_recall.agents.session import cited_memories
+from langmem_recall.agents.streaming import without_handles
 
 ALL = RecallPolicy.default(trigger=0.0, floor=0.0)
 

@@ -10,6 +10,7 @@ from langchain.agents.middleware import (
     ContextEditingMiddleware,
     ModelFallbackMiddleware,
     ModelRetryMiddleware,
+    PIIMiddleware,
     SummarizationMiddleware,
     TodoListMiddleware,
 )
@@ -20,7 +21,9 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from scripted import (
     ADA,
     FLIGHT_WORDS,
+    MINE,
     OFF_TOPIC,
+    PATIENT,
     PEANUT_WORDS,
     PEANUTS,
     SEAT,
@@ -36,7 +39,8 @@ from scripted import (
     shape,
 )
 
-from langmem_recall import Recall
+from langmem_recall import Recall, RecallMiddleware, RecallPolicy
+from langmem_recall.rendering import Entry, render_block
 
 SYSTEM = "system: Be kind."
 M1, M2 = f"<m1 {SEAT}>", f"<m2 {PEANUTS}>"
@@ -245,3 +249,123 @@ def test_prompt_caching_finds_a_prefix_that_only_grows(
     assert "recalled-memories" in str(sent[0][0])
     for before, after in pairwise(sent):
         assert after[: len(before)] == before
+
+
+# --- two recalls in one agent ---
+
+TEAM = ("team", "shop")
+AGENCY = "Flights are booked through Acme Travel"
+BOTH_WORDS = "Which seat should I book for my flight, and who books flights?"
+
+
+def with_team(traces: list[Recall] | None = None) -> Any:
+    store = facts(traces)
+    store.remember(TEAM, AGENCY, key="acme", source="tool_verified")
+    return store
+
+
+def team_recall(**options: Any) -> RecallMiddleware:
+    policy = RecallPolicy.default(top_k=2)
+    return RecallMiddleware(TEAM, policy=policy, **{"name": "team", **PATIENT, **options})
+
+
+@pytest.mark.parametrize("name", [None, "team"])
+def test_two_recalls_in_one_agent_show_a_block_each_under_handles_of_their_own(
+    call: Call, name: str | None
+) -> None:
+    store = with_team()
+    answers = [calls("c1"), AIMessage("Aisle, by Acme [m2]."), AIMessage("No [m3].")]
+    model = model_of(*answers, AIMessage("Acme."))
+    chat = Chat(agent_of(model, store, middleware=[team_recall(name=name or "")]))
+    call(chat, "say", BOTH_WORDS)
+    call(chat, "say", PEANUT_WORDS)
+    acme = f"<m2 {AGENCY}>"
+    assert shape(model.seen[0]) == [SYSTEM, M1, acme, BOTH_WORDS]
+    assert shape(model.seen[2])[:4] == shape(model.seen[0])
+    assert shape(model.seen[2])[-2:] == [f"<m3 {PEANUTS}>", PEANUT_WORDS]
+    assert grows(model.seen)
+    shown = [
+        (one["memories"][0]["handle"], one.get("by")) for one in chat.records if one["memories"]
+    ]
+    assert sorted(shown) == [("m1", None), ("m2", name), ("m3", None)]
+    store.flush()
+    usages = store.inner.read_usage([(ADA, "seat"), (TEAM, "acme"), (ADA, "peanuts")])
+    assert [usage.merit for usage in usages] == [0, 1, 1]
+
+
+def test_two_recalls_of_one_namespace_do_not_repeat_each_other(call: Call) -> None:
+    model = model_of()
+    again = RecallMiddleware(MINE, policy=RecallPolicy.default(top_k=1), name="again", **PATIENT)
+    chat = Chat(agent_of(model, facts(), middleware=[again]))
+    for words in (FLIGHT_WORDS, PEANUT_WORDS, OFF_TOPIC):
+        call(chat, "say", words)
+    assert recalled(model.seen[-1]) == [SEAT, PEANUTS]
+    assert grows(model.seen)
+
+
+def test_two_recalls_of_one_namespace_need_a_name() -> None:
+    with pytest.raises(AssertionError, match="duplicate middleware"):
+        agent_of(model_of(), facts(), middleware=[RecallMiddleware(MINE)])
+    assert RecallMiddleware(MINE).name == "RecallMiddleware(memories/{user_id})"
+    assert team_recall().name == "team"
+
+
+# --- personal data ---
+
+MAIL = "My sister Mia lives in Bergen and reads mia@example.org"
+
+
+def redacting(entries: Any, nonce: str, at: Any) -> str:
+    def redacted(entry: Entry) -> Entry:
+        text = entry.memory.text if entry.text is None else entry.text
+        return entry._replace(text=text.replace("mia@example.org", "(e-mail)"))
+
+    return render_block([redacted(entry) for entry in entries], nonce, at)
+
+
+@either_order
+def test_langchain_s_pii_middleware_reads_the_state_and_a_renderer_reads_the_block(
+    call: Call, order: str
+) -> None:
+    """What is recalled is in no state, so only who makes or sends the block can redact it."""
+    words = "Where does my sister Mia live? Answer to ada@example.org."
+    seen = []
+    for options in ({}, {"renderer": redacting}):
+        store, model = facts(), model_of()
+        store.remember(ADA, MAIL, key="mia", source="user_stated")
+        other = around(order, PIIMiddleware("email", strategy="redact"))
+        chat = Chat(agent_of(model, store, **other, **options))
+        call(chat, "say", words)
+        seen.append(model.seen[0])
+    for messages in seen:
+        assert messages[-1].text == words.replace("ada@example.org", "[REDACTED_EMAIL]")
+    assert recalled(seen[0]) == [MAIL]
+    assert recalled(seen[1]) == [MAIL.replace("mia@example.org", "(e-mail)")]
+
+
+# --- chat templates in which user and assistant take turns ---
+
+
+def roles(messages: list[BaseMessage]) -> list[str]:
+    """As strict templates count them: tool calls and their results are no turn."""
+    counted = [said for said in messages if said.type in ("human", "ai")]
+    return [said.type for said in counted if not getattr(said, "tool_calls", None)]
+
+
+def test_in_turn_user_and_assistant_take_turns_through_tool_loops(call: Call) -> None:
+    model = model_of(calls("c1"), AIMessage("Aisle."), AIMessage("Yes."), calls("c2"))
+    # What the human asked for stays the same however many tools are called for it.
+    chat = Chat(
+        agent_of(model, facts(), placement="in_turn", cue=lambda s: latest_words(s["messages"]))
+    )
+    for words in (FLIGHT_WORDS, PEANUT_WORDS, OFF_TOPIC):
+        call(chat, "say", words)
+    assert len(model.seen) == 5
+    for messages in model.seen:
+        assert roles(messages) == [("human", "ai")[i % 2] for i in range(len(roles(messages)))]
+    assert recalled(model.seen[-1]) == [SEAT, PEANUTS]
+    assert grows(model.seen)
+
+
+def latest_words(messages: list[BaseMessage]) -> str:
+    return [said.text for said in messages if said.type == "human"][-1]

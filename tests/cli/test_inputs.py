@@ -18,7 +18,7 @@ from langmem_recall.cli.inputs import (
     told_namespace,
 )
 from langmem_recall.embeddings import LocalEmbeddings
-from langmem_recall.errors import InputError, PolicyError
+from langmem_recall.errors import InputError, PolicyError, RecallError
 from langmem_recall.observe.log import TraceLog
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
@@ -50,7 +50,7 @@ def test_an_embedder_in_a_script_of_the_current_folder(
     "name", ["nonsense", "no_such_module:x", "json:nothing", "json:loads", "json:JSONDecoder", ":"]
 )
 def test_what_is_no_embedder_is_refused(name: str) -> None:
-    with pytest.raises(InputError):
+    with pytest.raises(RecallError, match=r"cannot be had|no LangChain"):
         load_embedder(name)
 
 

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+from collections import Counter
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import ADA, fill, run, write
+from langgraph.store.base import PutOp
 
 from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.transfer import export_jsonl, import_jsonl
 
 
 @pytest.fixture
@@ -134,3 +142,105 @@ def test_memories_of_another_system_are_taken_over(tmp_path: Path) -> None:
             "Is allergic to peanuts",
             "agent_inferred",
         )
+
+
+# --- long imports ---
+
+
+class SlowEmbedder(ThreadingHTTPServer):
+    """An embedding service that stops answering after some requests until it is let go."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _SlowHandler)
+        self.embedded: list[str] = []
+        self.answered, self.reached = threading.Semaphore(2), threading.Event()
+
+
+class _SlowHandler(BaseHTTPRequestHandler):
+    server: SlowEmbedder
+
+    def do_POST(self) -> None:
+        texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+        if not self.server.answered.acquire(blocking=False):
+            self.server.reached.set()
+            self.server.answered.acquire()
+        self.server.embedded += texts
+        data = [
+            {"object": "embedding", "index": place, "embedding": [1.0, float(len(text)), 0.5]}
+            for place, text in enumerate(texts)
+        ]
+        usage = {"prompt_tokens": 1, "total_tokens": 1}
+        body = json.dumps({"object": "list", "data": data, "model": "m", "usage": usage}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with suppress(OSError):
+            self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_a_long_import_can_be_stopped_and_goes_on(tmp_path: Path) -> None:
+    count = 1_000
+    times = dict.fromkeys(("created_at", "updated_at"), "2026-03-04T12:00:00+00:00")
+    lines = [
+        {"namespace": ["memories", "ada"], "key": f"k{i}", "value": {"content": f"note {i}"}}
+        for i in range(count)
+    ]
+    write(tmp_path / "memories.jsonl", *(line | times for line in lines))
+    server = SlowEmbedder()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    proxies = {f"{name}_proxy": "" for name in ("http", "https", "all")}
+    env = {
+        **{name: value for name, value in os.environ.items() if name.lower() not in proxies},
+        "OPENAI_API_KEY": "none",
+        "OPENAI_BASE_URL": f"http://127.0.0.1:{server.server_address[1]}/v1",
+    }
+    words = ["import", "memories.jsonl", "memory.db", "--create", "-e", "openai:small"]
+    command = [sys.executable, "-m", "langmem_recall", *words]
+    options: Any = {"cwd": tmp_path, "env": env, "text": True}
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, **options, **pipes)
+    assert server.reached.wait(60), process.communicate(timeout=5)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    before = len(server.embedded)
+    assert (process.returncode, stdout) == (1, "")
+    assert "Stopped. All memories are stored; run the same command again to go on." in stderr
+    assert f"{count - before:,} texts wait for the embedder" in stderr
+    assert "Traceback" not in stderr
+    assert before == 512
+    for _ in range(100):
+        server.answered.release()
+    done = subprocess.run(command, capture_output=True, **options)
+    assert (done.returncode, done.stdout) == (0, "1,000 memories were imported into memory.db.\n")
+    # What the request that was given up asked for is asked for once more; nothing else is.
+    again = [text for text, times in Counter(server.embedded).items() if times > 1]
+    assert len(set(server.embedded)) == count
+    assert len(again) <= 256
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_progress_moves_while_an_import_reads_and_embeds(tmp_path: Path) -> None:
+    with LocalStore(tmp_path / "a.db") as store:
+        puts = [PutOp(("memories", "ada"), f"k{i}", {"content": f"note {i}"}) for i in range(600)]
+        store.batch(puts)
+        export_jsonl(store, tmp_path / "all.jsonl")
+    read, embedded = list[tuple[int, int]](), list[tuple[int, int]]()
+    with LocalStore(tmp_path / "b.db") as store:
+        count = import_jsonl(
+            store,
+            tmp_path / "all.jsonl",
+            reading=lambda *at: read.append(at),
+            progress=lambda *at: embedded.append(at),
+        )
+        assert (count, store.waiting) == (600, 0)
+    assert read == [(0, 600), (256, 600), (512, 600)]
+    assert embedded == [(256, 600), (512, 600), (600, 600)]

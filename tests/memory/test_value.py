@@ -58,7 +58,10 @@ def read(value: dict[str, Any], **times: datetime) -> Memory:
         ),
         ({"kind": "memory", "memory": "likes tea", "user": "ann"}, "likes tea"),
         ({"food": "pizza", "city": "Köln"}, '{"city": "Köln", "food": "pizza"}'),
-        ({"content": ["a", "b"]}, '{"content": ["a", "b"]}'),
+        ({"content": ["a", 1]}, '{"content": ["a", 1]}'),
+        ({"data": "likes tea"}, "likes tea"),
+        ({"data": {"food": "pizza", "times": 3}}, "food: pizza. times: 3"),
+        ({"content": ["# Style", "", "Be brief."], "encoding": "utf-8"}, "# Style\n\nBe brief."),
         ({}, "{}"),
     ],
     ids=[
@@ -73,6 +76,9 @@ def read(value: dict[str, Any], **times: datetime) -> Memory:
         "langgraph-memory",
         "no memory of ours",
         "content of another shape",
+        "data",
+        "fields below data",
+        "lines of a file",
         "nothing",
     ],
 )

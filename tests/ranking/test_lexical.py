@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Plus
 
-from langmem_recall.ranking.lexical import LexicalIndex
+from langmem_recall.ranking.lexical import LexicalIndex, PoolIndex
 
 DOCUMENTS = [
     ["cat", "sat", "mat"],
@@ -27,7 +27,7 @@ def int32(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.int32)
 
 
-@pytest.fixture(params=["bulk", "one by one"])
+@pytest.fixture(params=["bulk", "one by one", "pool"])
 def index(request) -> LexicalIndex:
     return built(DOCUMENTS, request.param)
 
@@ -35,6 +35,8 @@ def index(request) -> LexicalIndex:
 def built(texts: list[list[str]], how: str) -> LexicalIndex:
     if how == "bulk":
         return LexicalIndex.from_documents(texts)
+    if how == "pool":
+        return PoolIndex.from_documents(texts)
     grown = LexicalIndex()
     for terms in texts:
         grown.add(terms)
@@ -43,8 +45,7 @@ def built(texts: list[list[str]], how: str) -> LexicalIndex:
 
 def bm25(index: LexicalIndex, query: list[str]) -> np.ndarray:
     repeats = Counter(query)
-    weights = np.array([times * index.idf(term) for term, times in repeats.items()])
-    return index.bm25(index.scan(repeats), weights)
+    return index.bm25(repeats, index.scan(repeats))
 
 
 def matches(index: LexicalIndex, query: list[str]) -> list[bool]:
@@ -267,6 +268,17 @@ def test_any_history_of_changes_scores_like_rank_bm25(loaded, changes, query):
     np.testing.assert_allclose(scores, expected, rtol=1e-12)
     hits = [row in live and bool(set(live[row]) & set(query)) for row in range(changed.rows)]
     assert matches(changed, query) == hits
+
+
+@given(documents, st.lists(words, max_size=6), st.sets(st.integers(0, 11)))
+def test_a_pool_that_rank_bm25_scores_equals_the_index(texts, query, removed):
+    pool, kept = built(texts, "pool"), built(texts, "bulk")
+    for row in removed & set(range(len(texts))):
+        pool.remove(row)
+        kept.remove(row)
+    np.testing.assert_allclose(bm25(pool, query), bm25(kept, query), rtol=1e-12)
+    weights = dict.fromkeys(query, 1.0)
+    np.testing.assert_array_equal(pool.coverage(weights), kept.coverage(weights))
 
 
 @given(documents)

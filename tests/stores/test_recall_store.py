@@ -9,11 +9,13 @@ import pytest
 from conftest import START, Call, Clock, CountingEmbeddings
 from langgraph.store.base import SearchOp
 from langgraph.store.memory import InMemoryStore
+from rank_bm25 import BM25Plus
 
 from langmem_recall import Caching
 from langmem_recall.flows.usage import USAGE
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.recall_store import RecallStore
+from langmem_recall.text.tokens import tokens
 from langmem_recall.types import SIDECAR_ROOT
 
 NS = ("memories", "ada")
@@ -177,6 +179,23 @@ def test_without_an_index_the_dense_pool_is_ranked(
     assert recall.chosen[0].evidence.coverage > 0.9
     keys = [item.key for item in call(store, "search", NS, query="jazz", limit=100)]
     assert len(keys) == len(set(keys)) == 61
+
+
+def test_where_no_index_is_kept_rank_bm25_scores_the_pool(inner: InMemoryStore, call: Call) -> None:
+    texts = {"seat": "I prefer aisle seats on flights", "tea": "I prefer green tea", "cat": "Tom"}
+    scores = {}
+    for limit in (0, 100):
+        store = RecallStore(inner, caching=Caching(index_limit=limit))
+        for key, text in texts.items():
+            store.put(NS, key, {"content": text})
+        recall = call(store, "recall", NS, "prefer aisle seats", record=False)
+        found = [*recall.chosen, *(drop.scored for drop in recall.dropped)]
+        scores[limit] = {scored.memory.key: scored.evidence.bm25 for scored in found}
+    oracle = BM25Plus([tokens(text) for text in texts.values()])
+    expected = dict(zip(texts, oracle.get_scores(tokens("prefer aisle seats")), strict=True))
+    # No word in common is no evidence, though BM25+ gives every document the delta.
+    expected["cat"] = None
+    assert scores[0] == pytest.approx(expected) == scores[100]
 
 
 def test_a_store_without_vectors_recalls_by_words(clock: Clock, call: Call) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from http.client import BAD_REQUEST
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from langmem_recall.embeddings import LocalEmbeddings, embedder_identity, names_model
 from langmem_recall.errors import InputError, RecallError, StoreError, described
 from langmem_recall.memory.value import searched_text
+from langmem_recall.models import named_embeddings
 from langmem_recall.types import Memory
 
 logger = logging.getLogger(__name__)
@@ -35,7 +37,7 @@ SAME_COSINE = 0.98
 class Embedder:
     """A LangChain embedder whose answers are checked before they are believed."""
 
-    def __init__(self, embeddings: Embeddings | None, index: IndexConfig | None) -> None:
+    def __init__(self, embeddings: Embeddings | str | None, index: IndexConfig | None) -> None:
         if index is not None and not isinstance(index, Mapping):
             raise InputError(
                 f"index must be a LangGraph IndexConfig, False or None, got {index!r:.80}. "
@@ -43,6 +45,8 @@ class Embedder:
             )
         self.config: dict[str, Any] = dict(index or {})
         source = embeddings if embeddings is not None else self.config.get("embed")
+        if isinstance(source, str):
+            source = named_embeddings(source)
         self.embeddings = LocalEmbeddings() if source is None else ensure_embeddings(source)
         self.config["embed"] = self.embeddings
         if isinstance(self.embeddings, LocalEmbeddings):
@@ -158,6 +162,10 @@ class Embedder:
         except RecallError:
             raise
         except Exception as error:
+            if len(texts) > 1 and getattr(error, "status_code", None) == BAD_REQUEST:
+                # One text that is refused, for its length say, must not cost the others theirs.
+                middle = len(texts) // 2
+                return self._try(texts[:middle]) | self._try(texts[middle:])
             problem = described(error)
             logger.warning("The embedder failed; %d texts wait for it: %s", len(texts), problem)
             return {}

@@ -53,7 +53,8 @@ class LocalStore(BaseStore):
     Args:
         path: The file; made when it does not exist, and only read where it cannot be written.
             ":memory:" keeps nothing.
-        embeddings: What makes vectors; LocalEmbeddings when absent, loaded on first use.
+        embeddings: What makes vectors, or its name: "wordllama", "minilm", or provider and model
+            as "openai:text-embedding-3-small". LocalEmbeddings when absent, loaded on first use.
         index: LangGraph's index configuration (`embed`, `dims`, `fields`); False: no vectors.
         ttl: LangGraph's configuration of times to live.
         cache_mb: Memory that loaded namespaces may hold together before the oldest are let go.
@@ -69,7 +70,7 @@ class LocalStore(BaseStore):
         self,
         path: str | Path = MEMORY,
         *,
-        embeddings: Embeddings | None = None,
+        embeddings: Embeddings | str | None = None,
         index: IndexConfig | Literal[False] | None = None,
         ttl: TTLConfig | None = None,
         cache_mb: float = 1024,
@@ -94,6 +95,11 @@ class LocalStore(BaseStore):
     def path(self) -> str:
         """The file."""
         return self._file.path
+
+    @property
+    def waiting(self) -> int:
+        """How many texts wait for the embedder: found by their words until then."""
+        return self._writer.count_pending()
 
     def setup(self) -> None:
         """Nothing to do: the tables are made on opening. Here because other stores have it."""

@@ -105,8 +105,8 @@ class Writer:
         self._failed_batches = 0
         self._skips = 0
 
-    def commit(self, puts: Sequence[Put], deleted: Sequence[MemoryId]) -> None:
-        """Embed what is new, then write everything in one transaction."""
+    def commit(self, puts: Sequence[Put], deleted: Sequence[MemoryId], embed: bool = True) -> None:
+        """Embed what is new, or leave it to wait, then write everything in one transaction."""
         with self._file.reading() as connection:
             meta = tables.read_meta(connection)
             stored = [_find_stored(connection, put.id) for put in puts]
@@ -124,7 +124,10 @@ class Writer:
                 put.vectors = None
             if put.texts and put.vectors is None and put.digest != digest:
                 unknown.append(put)
-        if unknown and self._embedder:
+        if unknown and self._embedder and not embed:
+            self._embedder.check(meta)
+            self._has_pending = True
+        elif unknown and self._embedder:
             found = self._embedder.documents([put.texts for put in unknown], meta)
             for put, vectors in zip(unknown, found, strict=True):
                 put.vectors = vectors
@@ -188,6 +191,23 @@ class Writer:
                 self._embed_batch(self._embedder)
             finally:
                 self._pending_lock.release()
+
+    def embed_all_pending(self, progress: Callable[[int, int], None] | None) -> int:
+        """Embed all texts that wait, as far as the embedder goes; returns how many still do."""
+        with self._pending_lock:
+            total, done = self.count_pending(), 0
+            while self._embedder and (count := self._embed_batch(self._embedder)):
+                done += count
+                if progress is not None:
+                    progress(done, total)
+        return total - done
+
+    def count_pending(self) -> int:
+        """How many texts wait for the embedder."""
+        with self._file.reading() as connection:
+            pending = "SELECT count(*) FROM vectors WHERE vectors IS NULL"
+            (count,) = connection.execute(pending).fetchone()
+        return int(count)
 
     def reindex(self, progress: Callable[[int, int], None] | None) -> int:
         """Embed all texts anew, or go on with that; returns how many memories were embedded."""

@@ -1,0 +1,1 @@
+"""Ways in for other hosts: LangChain retrievers, Claude's memory tool, MCP."""
