@@ -99,6 +99,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         export_jsonl(store, folder / "memories.jsonl")
     for name in ("policy.toml", "tuned.toml"):
         RecallPolicy.default().save(folder / name)
+    mem0 = {"results": [{"id": "1", "memory": "Plays the cello", "user_id": "ada"}]}
+    (folder / "mem0.json").write_text(json.dumps(mem0))
+    (folder / "notes.jsonl").write_text(json.dumps({"text": "Prefers tea"}))
     return folder
 
 
@@ -165,7 +168,8 @@ def test_the_house_in_contributing_has_the_rooms_that_are_there() -> None:
         word for line in re.findall(r"^  (\w.*?)   ", tree, re.MULTILINE) for word in line.split()
     }
     package = ROOT / "langmem_recall"
-    folders = {*package.glob("*/__init__.py"), *package.glob("stores/*/__init__.py")}
+    inner = (*package.glob("stores/*/__init__.py"), *package.glob("agents/*/__init__.py"))
+    folders = {*package.glob("*/__init__.py"), *inner}
     assert rooms == {folder.parent.name for folder in folders}
     assert top - {f"{room}/" for room in rooms} == {
         module.stem for module in package.glob("[!_]*.py")

@@ -75,9 +75,9 @@ async def test_a_thread_begins_with_a_profile_that_stands_apart_from_what_is_rec
     assert blocks(model.seen[1])[:1] == blocks(model.seen[0])
     assert all("profile" not in later for later in chat.records[1:])
     assert [one["key"] for later in chat.records[1:] for one in later["memories"]] == []
+    # The profile itself, and a cue that it answers; "Thanks!" asks for nothing.
     report = monitor.report()
-    assert (report.injection_rate, report.blindness_rate) in [(0.0, 0.0), (0.0, 1.0)]
-    assert report.outcomes.get("recalled", 0) == 0
+    assert report.outcomes == {"already in the prompt": 2, "nothing cleared the floor": 1}
 
 
 @pytest.mark.parametrize("said", ["Tell me what you have on me", "So, where were we?"])

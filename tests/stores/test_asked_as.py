@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from conftest import CountingEmbeddings
@@ -431,7 +432,9 @@ def test_a_write_looks_for_a_stale_vector_only_where_there_may_be_one(call, embe
     # What is changed was read before; a correction looks for a free key as well.
     assert keys_read("confirm", "pills") == ["pills"]
     assert keys_read("correct", "pills", f"{TEXT} now") == ["pills", "pills@1"]
-    call(store, "remember", ANN, "Eve sings", key="eve", source="agent_inferred")
+    long_ago = datetime.now(UTC) - timedelta(days=8)
+    guess = {"source": "agent_inferred", "written_at": long_ago, "confidence": 1.0}
+    call(store, "remember", ANN, "Eve sings", key="eve", **guess)
     inner.read.clear()
     assert call(store, "sweep", ANN, apply=True, steps=("decay",)).rows[0].id == (ANN, "eve")
     assert inner.read == []
