@@ -157,7 +157,7 @@ def test_every_statement_of_a_turn_is_for_one_partition(
     recorder.forget()
     turns(store, call, clock)
     call(store, "close")
-    assert len(recorder.statements) >= 20
+    assert len(recorder.statements) >= 15
     assert recorder.fanning_out(postgres) == {}
 
 
