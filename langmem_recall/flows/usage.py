@@ -335,11 +335,11 @@ class Ledger:
 
     def _overlaid(self, memory_id: MemoryId) -> Usage:
         usage = self._known.get(memory_id, NEVER)
-        written = (batch.touches for batch in self._in_flight)
-        for deltas in (*written, self._pending):
-            delta = deltas.get(memory_id)
-            if delta is not None:
+        for batch in self._in_flight:
+            if (delta := batch.touches.get(memory_id)) is not None:
                 usage = reinforced(usage, delta, self._fade_per_day)
+        if (delta := self._pending.get(memory_id)) is not None:
+            usage = reinforced(usage, delta, self._fade_per_day)
         return usage
 
 
