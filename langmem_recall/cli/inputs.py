@@ -169,13 +169,16 @@ def all_memories(store: BaseStore, namespace: Namespace = ()) -> list[Memory]:
     """Everything at or below a namespace as recall reads it: what the guard bars is quarantined."""
     from langmem_recall.flows.candidates import memory_of
     from langmem_recall.flows.effects import Host, run
-    from langmem_recall.flows.quarantine import Quarantine, withheld
+    from langmem_recall.flows.quarantine import Quarantine, as_shown, withheld
     from langmem_recall.guard.judge import default_guard
 
     memories = [memory_of(item) for item in all_items(store, namespace)]
     barred = run(Quarantine(default_guard, 0.0).barred(memories, time()), Host(store, store))
+    bars = {memory_id for memory_id, decision in barred.items() if decision.bars}
     return [
-        withheld(memory) if memory.id in barred or memory.status == "quarantined" else memory
+        withheld(memory)
+        if memory.id in bars or memory.status == "quarantined"
+        else as_shown(memory, barred.get(memory.id))
         for memory in memories
     ]
 

@@ -41,7 +41,7 @@ from langmem_recall.flows.rerank import Reranker
 from langmem_recall.flows.sweep import Sweeper, SweepRequest
 from langmem_recall.flows.usage import Ledger
 from langmem_recall.flows.write import Writer, Writing
-from langmem_recall.guard.judge import Guard, default_guard
+from langmem_recall.guard.judge import AnyGuard, default_guard
 from langmem_recall.memory.upkeep import STEPS, Forgotten, Step, SweepReport
 from langmem_recall.memory.value import check_value
 from langmem_recall.policy import RecallPolicy
@@ -144,9 +144,10 @@ class RecallStore(BaseStore):
     Args:
         inner: The store that holds the memories. All it has stays reachable through this one.
         policy: How to rank; `RecallPolicy.default()` when absent.
-        guard: Judges every text given to `remember` and `correct`. About what is put as it is, or
-            written past this store, its decision is kept beside the item; every read but `get`,
-            `history`, `quarantined` and an export heeds it.
+        guard: Judges every text given to `remember` and `correct`, by rules unless you pass a
+            callable of your own: sync or async, called with the text and its source. About what is
+            put as it is, or written past this store, its decision is kept beside the item; every
+            read but `get`, `history`, `quarantined` and an export heeds it.
         traces: Called with every `Recall`.
         record: Whether reads count as uses.
         clock: Tells the time; for tests and simulations.
@@ -164,7 +165,7 @@ class RecallStore(BaseStore):
         inner: BaseStore,
         *,
         policy: RecallPolicy | None = None,
-        guard: Guard = default_guard,
+        guard: AnyGuard = default_guard,
         traces: Callable[[Recall], None] | None = None,
         reranker: BaseDocumentCompressor | Reranker | None = None,
         clock: Clock = utc_now,
@@ -504,8 +505,9 @@ class RecallStore(BaseStore):
             The memory as stored, with its key and status.
 
         Raises:
-            RecallError: The guard rejects the text, which is then in the error's `text`; or the
-                write policy rejects the observation.
+            RecallError: The guard objects to the text, which is then in the error's `text`, and
+                the store has `Writing(on_bad="reject")`; or the write policy rejects the
+                observation.
         """
         return self._writer.remember(namespace, text, key, ttl, observation, fields)
 
@@ -555,7 +557,7 @@ class RecallStore(BaseStore):
 
     @_sync
     def approve(self, namespace: Namespace, key: str, *, text: str | None = None) -> Plan[Memory]:
-        """Let a quarantined memory be recalled, in the place of the one it waited beside.
+        """Let a withheld memory be recalled whole, in the place of the one it waited beside.
 
         Args:
             namespace: Whose memory it is.
@@ -569,9 +571,10 @@ class RecallStore(BaseStore):
 
     @_sync
     def quarantined(self, namespace: Namespace) -> Plan[list[Memory]]:
-        """Memories at or below a namespace that wait for approval.
+        """Memories at or below a namespace that wait for approval, whole or in part (masked).
 
-        The guard's reasons are in `memory.value["quarantine"]["reasons"]`.
+        The guard's reasons are in `memory.value["quarantine"]["reasons"]`, what it objects to is in
+        `["spans"]`: start, end, rule and severity of each.
         """
         return self._writer.quarantined(namespace)
 
