@@ -141,6 +141,19 @@ class Memory:
         return self.trust < VERIFIED_TRUST and self.confirmed_at is None
 
 
+class GuardEvent(NamedTuple):
+    """What a guard said of a text, without its words; sinks of traces may take it as `verdict`."""
+
+    namespace: Namespace
+    key: str
+    source: Source
+    action: str
+    """allow, mask, quarantine or reject."""
+    rules: tuple[str, ...] = ()
+    withheld_chars: int = 0
+    has_failed: bool = False
+
+
 def read_spans(spans: Any) -> tuple[tuple[int, int], ...]:
     """Places in a text as JSON has them, in order; what is malformed is left out."""
     rows = spans if isinstance(spans, list | tuple) else ()

@@ -9,7 +9,7 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from operator import itemgetter
@@ -36,6 +36,7 @@ from langmem_recall.text.invisible import strip_hidden
 from langmem_recall.types import (
     QUARANTINE,
     SIDECAR_ROOT,
+    GuardEvent,
     Memory,
     MemoryId,
     Namespace,
@@ -119,13 +120,26 @@ class Quarantine:
         self._cache: dict[MemoryId, tuple[Decision, float, tuple[Any, ...]]] = {}
         """A decision, when it was read, and the words it is about: compared faster than digests."""
         self._reviewed: OrderedDict[MemoryId, str] = OrderedDict()
+        self.sink: Callable[[GuardEvent], None] | None = None
+        """Called with every verdict on a text that is written, or first seen and withheld."""
 
     def verdict_on(self, memory: Memory) -> Plan[Verdict]:
         """What the guard says of a new memory's text and of the labels that go with it."""
         if not self.is_on:
             return Verdict()
-        verdict, _ = yield from self._verdict(memory)
+        verdict, has_failed = yield from self._verdict(memory)
+        self._tell(memory, verdict, has_failed)
         return verdict
+
+    def _tell(self, memory: Memory, verdict: Verdict | Decision, has_failed: bool) -> None:
+        """Hand a verdict to the sink, without the words it is about."""
+        if self.sink is not None:
+            rules = (rule for span in verdict.spans for rule in span.rule.split("; "))
+            chars = sum(span.end - span.start for span in verdict.spans)
+            chars = chars if verdict.action == "mask" else len(memory.text)
+            chars = 0 if verdict.action in ("allow", "approve") else chars
+            about = memory.namespace, memory.key, memory.source, verdict.action
+            self.sink(GuardEvent(*about, tuple(dict.fromkeys(rules)), chars, has_failed))
 
     def _verdict(self, memory: Memory) -> Plan[tuple[Verdict, bool]]:
         """The verdict on a text and on what is said beside it, and whether the guard failed."""
@@ -197,7 +211,9 @@ class Quarantine:
         if not self.is_on or not memories:
             return {}, {}
         stored = yield from self.stored(memories)
-        decisions, _ = yield from self._judge(memories.values())
+        decisions, failed = yield from self._judge(memories.values())
+        for memory_id, decision in decisions.items():
+            self._tell(memories[memory_id], decision, memory_id in failed)
         for memory_id, before in stored.items():
             # A text that was approved stays so.
             if before.action == "approve" and before.digest == decisions[memory_id].digest:
@@ -284,6 +300,8 @@ class Quarantine:
         lasting: Decisions = {}
         for name in missing:
             decision, before = judged[name], stored.get(name)
+            if _withholds(decision):
+                self._tell(unknown[name], decision, name in failed)
             # A guard that failed has decided nothing: it is tried again at the next read.
             if name not in failed and self.is_lasting(decision, before):
                 lasting[name] = decision._replace(former=before and before.former)

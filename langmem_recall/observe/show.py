@@ -36,6 +36,7 @@ from langmem_recall.types import (
 VERSION = 1
 RECALL = "recall"
 FEEDBACK = "feedback"
+VERDICT = "verdict"
 """Kinds of records in a log."""
 
 UNRANKED_GATES = frozenset({"tenant", "status", "validity", "expired", "task", "time"})

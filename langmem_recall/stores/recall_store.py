@@ -51,6 +51,7 @@ from langmem_recall.types import (
     SIDECAR_ROOT,
     Cue,
     Explanation,
+    GuardEvent,
     Kind,
     Memory,
     MemoryId,
@@ -201,6 +202,7 @@ class RecallStore(BaseStore):
         adding = _adding_locks.setdefault(sidecar, threading.Lock())
         self._ledger = Ledger(beside.usage, self.policy.count_fade_per_day, adding)
         quarantine = Quarantine(guard, caching.max_age)
+        quarantine.sink = self._forward_verdict
         self._flusher = Flusher(self, caching.flush_interval)
         keeper = Bookkeeper(backend, beside, clock, self._ledger, quarantine)
         self._reader = Reader(
@@ -597,6 +599,17 @@ class RecallStore(BaseStore):
         except Exception as fault:
             # A fault of the sink stays there.
             logger.warning("An outcome could not be handed to traces: %s", described(fault))
+
+    def _forward_verdict(self, event: GuardEvent) -> None:
+        """Hand what the guard said to `traces`, where that takes it."""
+        forward = getattr(self._traces, "verdict", None)
+        if forward is None:
+            return
+        try:
+            forward(event)
+        except Exception as fault:
+            # A fault of the sink stays there.
+            logger.warning("A verdict could not be handed to traces: %s", described(fault))
 
     async def afeedback(
         self, namespace: Namespace, key: str | Sequence[str], good: bool = True
