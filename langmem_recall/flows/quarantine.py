@@ -131,6 +131,15 @@ class Quarantine:
         self._tell(memory, verdict, has_failed)
         return verdict
 
+    def keep(self, memory: Memory, verdict: Verdict) -> Plan[None]:
+        """Keep a verdict on what is about to be stored, where asking again is not for nothing."""
+        # Allowed with a reason is what a guard that failed lets pass: it has decided nothing.
+        if not self.is_on or not self._keeps_all or (verdict.action == "allow" and verdict.reasons):
+            return
+        before = (yield from self.stored([memory.id])).get(memory.id)
+        about = verdict.action, verdict.reasons, digest_of(memory), before and before.former
+        yield from self.write({memory.id: Decision(*about, verdict.spans)})
+
     def _tell(self, memory: Memory, verdict: Verdict | Decision, has_failed: bool) -> None:
         """Hand a verdict to the sink, without the words it is about."""
         if self.sink is not None:
@@ -392,7 +401,7 @@ def digest_of(memory: Memory) -> str:
     """What a decision is bound to: all words of a memory, however a store rewrites the value."""
     content, labels = content_of(memory.value), labels_of(memory)
     phrasings = memory.asked_as
-    if not memory.value:
+    if not memory.value.keys() - {QUARANTINE}:
         content = memory.text
     if not isinstance(content, str) or labels or phrasings:
         words = [_canonical(content, DEEPEST), labels, *phrasings]

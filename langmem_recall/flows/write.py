@@ -156,10 +156,11 @@ class Writer:
             reinforced = yield from self._reinforce_duplicate(memory, now)
             if reinforced is not None:
                 return reinforced
+        if key is not None and self._quarantine.is_on:
+            yield from self._settle(memory.id, now)
+        yield from self._quarantine.keep(memory, verdict)
         if key is None:
             return (yield from self._put(memory, now, stored=None))
-        if self._quarantine.is_on:
-            yield from self._settle(memory.id, now)
         return (yield from self._put(memory, now))
 
     def correct(
@@ -185,6 +186,7 @@ class Writer:
         if corrected.authority < current.authority:
             return (yield from self._put_aside(corrected, LESS_TRUSTED))
         yield from self._settle(current.id, now)
+        yield from self._quarantine.keep(corrected, verdict)
         return (yield from self._put(corrected, now, current, keeps_former=True))
 
     def phrase(self, namespace: Namespace, key: str, asked_as: Sequence[str]) -> Plan[Memory]:

@@ -118,19 +118,13 @@ JOINED_CHARS = 80
 """What stands between two withheld parts and is shorter than this is withheld with them."""
 PHRASE_CHARS = 60
 """Longest piece of the text quoted in a reason."""
-_CARRIED = {
-    "addressed_before": frozenset({"addressed"}),
-    "authority_before": frozenset({"i_authority"}),
-    "frame_before": frozenset(
-        {"system_line", "turn_token", "end_mark", "close_tag", "heading", "role_tag"}
-    ),
-}
-"""Signals of a sentence that the next ones have, too, and what makes them."""
-_ADDRESSING = frozenset({"addressed", "agent_colon", "agent_must", "you_agent"})
+_ADDRESSING = ("addressed", "agent_colon", "agent_must", "you_agent")
 _DISGUISED = (
-    {"send", "run", "harm", "reveal", "keep", "obey", "override", "override_weak", "recommend"},
-    {"dest", "private", "secret", "money", "user", "agent", "your", "you", "always", "hide"}
-    | {"noask", "override"},
+    ("send", "run", "harm", "reveal", "keep", "obey", "override", "override_weak", "recommend"),
+    (
+        *("dest", "private", "secret", "money", "user", "agent", "your", "you", "always"),
+        *("hide", "noask", "override"),
+    ),
 )
 """What is enough where it is encoded: a plain statement needs no disguise."""
 # A line that goes on in lower case is the same sentence; a new one begins otherwise.
@@ -227,72 +221,80 @@ def _found_in(chunk: str, is_own: bool) -> list[_Found]:
 
 
 class _Carried:
-    """Which sentence, counted from the first, last had the signals that the next ones have too."""
+    """Which sentence last had the signals that the next ones have, too."""
 
     def __init__(self) -> None:
-        self._last = dict.fromkeys(_CARRIED, -NEAR_SENTENCES - 1)
+        self._last = dict.fromkeys(matching.CARRIED, -NEAR_SENTENCES - 1)
         self._place = 0
 
-    def add(self, signals: set[str], place: int | None = None) -> set[str]:
+    def add(self, signals: int, place: int | None = None) -> int:
         """The signals of the next sentence with those carried over to it."""
         self._place = self._place + 1 if place is None else place
-        before = {name for name, last in self._last.items() if self._place - last <= NEAR_SENTENCES}
-        for name, makers in _CARRIED.items():
-            if signals & makers:
+        before = signals
+        for name, makers in matching.CARRIED.items():
+            if self._place - self._last[name] <= NEAR_SENTENCES:
+                before |= matching.signal_bits()[name]
+            if signals & matching.bits_of(makers):
                 self._last[name] = self._place
-        return signals | before
+        return before
 
 
 def _sentence_rules(text: str, is_own: bool, carried: _Carried) -> list[_Rule]:
-    signals, is_talk = _signals(matching.encode(matching.tokens_of(text)))
-    united: set[str] = set().union(*signals.values())
-    if not united:
-        if _LETTER.search(text):
-            carried.add(united)
+    signals = 0
+    for found in _signals(matching.encode(matching.tokens_of(text))).values():
+        signals |= found
+    if not signals and not _LETTER.search(text):
         return []
-    return [] if is_talk else _matching_rules(carried.add(united), is_own)
+    present = carried.add(signals)
+    return [] if present & matching.signal_bits()["talk"] else _matching_rules(present, is_own)
 
 
 def _rules_of(text: str, is_own: bool, run: Encoded | None = None) -> list[_Rule]:
     """The rules that some sentence of a folded text breaks."""
-    signals, _ = _signals(matching.encode(matching.tokens_of(text)))
-    carried, rules = _Carried(), dict[_Rule, None]()
+    signals = _signals(matching.encode(matching.tokens_of(text)))
+    carried, rules, talk = _Carried(), dict[_Rule, None](), matching.signal_bits()["talk"]
     for place in sorted(signals):
         present = carried.add(signals[place], place)
-        if "talk" in present and run is None:
+        if present & talk and run is None:
             continue
         rules |= dict.fromkeys(_matching_rules(present, is_own))
-        if run and not rules and not is_own and all(present & group for group in _DISGUISED):
+        is_order = all(present & matching.bits_of(group) for group in _DISGUISED)
+        if run and not rules and not is_own and is_order:
             rules[("order", "high")] = None
     return list(rules)
 
 
-def _matching_rules(present: set[str], is_own: bool) -> list[_Rule]:
-    return [
-        (finding.rule, finding.severity)
-        for finding in matching.findings()
-        if (finding.is_own or not is_own)
-        and all(present & group for group in finding.groups)
-        and not present & finding.excluded
-    ]
+def _matching_rules(present: int, is_own: bool) -> list[_Rule]:
+    rules = []
+    # No generators here: they would take most of the guard's time.
+    for rule, severity, is_own_too, groups, excluded in matching.findings():
+        if (is_own and not is_own_too) or present & excluded:
+            continue
+        for group in groups:
+            if not present & group:
+                break
+        else:
+            rules.append((rule, severity))
+    return rules
 
 
-def _signals(codes: str) -> tuple[dict[int, set[str]], bool]:
-    """The signals of each sentence, by its place, and whether all are only talked about."""
+def _signals(codes: str) -> dict[int, int]:
+    """The signals of each sentence, by its place."""
     ends = [place for place, code in enumerate(codes) if code == END]
-    found: dict[int, set[str]] = {}
+    found: dict[int, int] = {}
+    bits = matching.signal_bits()
     for signal in matching.possible_signals(codes):
         for count, match in enumerate(matching.compiled(signal.pattern).finditer(codes)):
             if count == MOST_MATCHES:
                 break
             if not (signal.name.startswith("over") and _is_quoted(match)):
-                found.setdefault(bisect_left(ends, match.start()), set()).add(signal.name)
+                place = bisect_left(ends, match.start())
+                found[place] = found.get(place, 0) | bits[signal.name]
     # A conversation names its speakers, and speaks to none of them by it.
-    if sum("dialogue" in signals for signals in found.values()) > 1:
-        for signals in found.values():
-            if "dialogue" in signals:
-                signals -= _ADDRESSING
-    return found, any("talk" in signals for signals in found.values())
+    spoken = [place for place, signals in found.items() if signals & bits["dialogue"]]
+    for place in spoken if len(spoken) > 1 else ():
+        found[place] &= ~matching.bits_of(_ADDRESSING)
+    return found
 
 
 def _is_quoted(match: re.Match[str]) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,6 +16,12 @@ from langmem_recall.guard.normalise import close_up, fold, unleet
 
 Severity = Literal["medium", "high"]
 
+CARRIED = {
+    "addressed_before": ("addressed",),
+    "authority_before": ("i_authority",),
+    "frame_before": ("system_line", "turn_token", "end_mark", "close_tag", "heading", "role_tag"),
+}
+"""Signals of a sentence that the next ones have too, and what makes them."""
 FILLER = "\u00b7"
 END, QUOTE = ".", '"'
 _SIGNS = {**dict.fromkeys(".!?\u3002", END), **dict.fromkeys("\"'`", QUOTE)}
@@ -56,6 +62,10 @@ def compiled(pattern: str) -> re.Pattern[str]:
 # --- Words and rules ---
 
 
+Phrase = tuple[str, str, str]
+"""A turn of phrase, the word it counts as, and where it is one."""
+
+
 class Vocabulary(NamedTuple):
     """Every known word and mark with its code; a code stands for one set of sorts."""
 
@@ -66,8 +76,8 @@ class Vocabulary(NamedTuple):
     """Words that can be found within others, by their first two letters, the longest first."""
     members: dict[str, str]
     """All codes of a sort."""
-    phrases: list[tuple[str, str]]
-    """Turns of phrase, each with the word it counts as."""
+    phrases: tuple[dict[str, list[Phrase]], list[Phrase]]
+    """Turns of phrase by their first word, and those of scripts without spaces."""
 
 
 @cache
@@ -95,8 +105,14 @@ def vocabulary() -> Vocabulary:
     names = sorted({name for group in sets for name in group})
     members = {name: "".join(code_of[group] for group in sets if name in group) for name in names}
     turns = tables("words")["phrases"].items()
-    phrases = [(phrase, word) for word, each in turns for phrase in each]
-    return Vocabulary(codes, stems, starts, members, phrases)
+    by_start: dict[str, list[Phrase]] = {}
+    unspaced: list[Phrase] = []
+    for word, phrase in ((word, phrase) for word, each in turns for phrase in each):
+        # Not within a longer word: "many more" has no "any more" in it.
+        pattern = rf"(?<![a-z]){re.escape(phrase)}(?![a-z])"
+        rows = by_start.setdefault(phrase.split(" ")[0], []) if phrase.isascii() else unspaced
+        rows.append((phrase, word, pattern))
+    return Vocabulary(codes, stems, starts, members, (by_start, unspaced))
 
 
 def _bits(codes: str) -> int:
@@ -167,9 +183,24 @@ class Finding(NamedTuple):
     severity: Severity
     is_own: bool
     """Whether it is looked for in the user's own words, too."""
-    groups: tuple[frozenset[str], ...]
-    """Of each group a sentence must have one signal."""
-    excluded: frozenset[str]
+    groups: tuple[int, ...]
+    """Of each group, the bits of its signals, a sentence must have one."""
+    excluded: int
+
+
+@cache
+def signal_bits() -> dict[str, int]:
+    """Every signal as a bit, and those that a sentence has from the ones before it."""
+    names = (*tables("rules")["signals"], *CARRIED)
+    return {name: 1 << place for place, name in enumerate(names)}
+
+
+def bits_of(names: Iterable[str]) -> int:
+    """The set of some signals as the bits of a number."""
+    bits = 0
+    for name in names:
+        bits |= signal_bits()[name]
+    return bits
 
 
 @cache
@@ -179,8 +210,8 @@ def findings() -> tuple[Finding, ...]:
     for rule, table in tables("rules")["findings"].items():
         for line in filter(None, table["when"].splitlines()):
             terms = [term.strip() for term in line.split("&")]
-            groups = tuple(frozenset(term.split("|")) for term in terms if term[0] != "!")
-            excluded = frozenset(term[1:] for term in terms if term[0] == "!")
+            groups = tuple(bits_of(term.split("|")) for term in terms if term[0] != "!")
+            excluded = bits_of(term[1:] for term in terms if term[0] == "!")
             is_own = table.get("own", False)
             rows.append(Finding(rule, table["severity"], is_own, groups, excluded))
     return tuple(rows)
@@ -266,10 +297,14 @@ def _tokens(text: str) -> list[str]:
         plain = _APOSTROPHE.sub(" ", plain.replace("n't", " not").replace("'re ", " are "))
     if "@" in plain or "$" in plain:
         plain = _AT_LETTERS.sub(lambda sign: "a" if sign.group() == "@" else "s", plain)
-    for phrase, word in vocabulary().phrases:
+    by_start, unspaced = vocabulary().phrases
+    # Only those whose first word is there: looking for each would take most of the guard's time.
+    phrases = [] if plain.isascii() else [*unspaced]
+    for start in by_start.keys() & set(plain.split(" ")):
+        phrases += by_start[start]
+    for phrase, word, pattern in sorted(phrases):
         if phrase in plain:
-            # Not within a longer word: "many more" has no "any more" in it.
-            plain = compiled(rf"(?<![a-z]){re.escape(phrase)}(?![a-z])").sub(word, plain)
+            plain = compiled(pattern).sub(word, plain)
     return _TOKEN.findall(plain)
 
 

@@ -38,7 +38,7 @@ def test_every_verdict_is_counted_and_what_is_withheld_is_logged(call: Any, tmp_
         ("verdict", "quarantine"),
         ("verdict", "mask"),
     ]
-    assert records[0]["rules"] == ["order to the agent", "exfiltration"] or records[0]["rules"]
+    assert "order to the agent" in records[0]["rules"]
     assert "mallory" not in json.dumps(records)
 
 
