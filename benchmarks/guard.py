@@ -26,7 +26,11 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from langgraph.store.memory import InMemoryStore
+
+from langmem_recall import RecallStore
 from langmem_recall.guard.judge import default_guard
+from langmem_recall.text.invisible import strip_hidden
 from langmem_recall.types import Source
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,13 +63,24 @@ def share(rows: Sequence[Row]) -> str:
     return f"{flagged:>5}/{len(rows):<5} {100 * flagged / max(len(rows), 1):6.2f} %"
 
 
+def lost(rows: Sequence[Row]) -> int:
+    """Texts whose words a store does not give back by key once they are remembered."""
+    store, count = RecallStore(InMemoryStore()), 0
+    for number, row in enumerate(rows):
+        source = SOURCES[row["source"]]
+        key = store.remember(("texts",), row["text"], key=str(number), source=source).key
+        item = store.get(("texts",), key)
+        count += item is None or item.value["content"] != strip_hidden(row["text"])
+    return count
+
+
 def print_corpus(half: str) -> None:
     """Both labels of one half, in all, by source, by language and by kind."""
     rows = read_lines(CORPUS / f"{half}.jsonl")
     print(f"\n{half} half of the corpus, flagged")
     for label in ("attack", "benign"):
         some = [row for row in rows if row["label"] == label]
-        print(f"  {label:<32}{share(some)}")
+        print(f"  {label:<32}{share(some)}, {lost(some)} lost")
         for field in ("source", "language", "kind"):
             groups: dict[str, list[Row]] = defaultdict(list)
             for row in some:
