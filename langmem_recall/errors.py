@@ -38,8 +38,8 @@ class RejectedError(RecallError):
         super().__init__(
             f"The guard rejected this memory: {', '.join(reasons) or 'no reason given'}. Nothing "
             "was stored. If the words are as they should be, remember them through a RecallStore "
-            "whose guard quarantines instead, such as RuleGuard(reject_at=math.inf), and approve "
-            f"them. The words (whole in `.text`): {text[:500]}"
+            'with Writing(on_bad="quarantine"), and approve them. '
+            f"The words (whole in `.text`): {text[:500]}"
         )
 
 

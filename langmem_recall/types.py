@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
@@ -29,7 +29,7 @@ Source = Literal[
     "unknown",
     "external",
 ]
-Status = Literal["active", "quarantined", "superseded"]
+Status = Literal["active", "masked", "quarantined", "superseded"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -54,6 +54,10 @@ FADE_PER_WEEK, WEEK = 0.05, timedelta(days=7)
 """Confidence that an inference loses while nothing confirms it."""
 USERS_OWN = frozenset({"user_stated", "user_correction"})
 """Sources that are the user's own words: no sweep removes what they said."""
+QUARANTINE = "quarantine"
+"""Field of a value that waits for approval, or parts of it: reasons, spans, what it replaces."""
+WITHHELD_SPAN = "[withheld: looks like an instruction]"
+"""What a reader gets in place of a part that the guard objects to."""
 
 
 def aware(moment: datetime | None) -> datetime | None:
@@ -107,6 +111,23 @@ class Memory:
         object.__setattr__(self, "written_ts", written)
 
     @property
+    def in_force(self) -> bool:
+        """Whether readers get it, whole or with parts withheld."""
+        return self.status in ("active", "masked")
+
+    @property
+    def withheld_spans(self) -> tuple[tuple[int, int], ...]:
+        """The parts of the text that its value says are withheld, in order."""
+        pending = self.value.get(QUARANTINE) if self.status != "quarantined" else None
+        spans = pending.get("spans") if isinstance(pending, Mapping) else None
+        return read_spans(spans)
+
+    @property
+    def open_text(self) -> str:
+        """The text but for what is withheld of it: what the memory is found by."""
+        return without_spans(self.text, self.withheld_spans, " ")
+
+    @property
     def trust(self) -> float:
         """How far its source is believed, in [0, 1]."""
         return TRUST[self.source]
@@ -133,6 +154,36 @@ class Memory:
     def needs_verification(self) -> bool:
         """Whether it comes from a source of little trust and is unconfirmed."""
         return self.trust < VERIFIED_TRUST and self.confirmed_at is None
+
+
+class GuardEvent(NamedTuple):
+    """What a guard said of a text, without its words; sinks of traces may take it as `verdict`."""
+
+    namespace: Namespace
+    key: str
+    source: Source
+    action: str
+    """allow, mask, quarantine or reject."""
+    rules: tuple[str, ...] = ()
+    withheld_chars: int = 0
+    has_failed: bool = False
+
+
+def read_spans(spans: Any) -> tuple[tuple[int, int], ...]:
+    """Places in a text as JSON has them, in order; what is malformed is left out."""
+    rows = spans if isinstance(spans, list | tuple) else ()
+    places = (tuple(row[:2]) for row in rows if isinstance(row, list | tuple) and len(row) >= 2)
+    return tuple(sorted(place for place in places if all(type(it) is int for it in place)))
+
+
+def without_spans(text: str, spans: Sequence[tuple[int, int]], mark: str) -> str:
+    """The text with a mark in place of each span."""
+    parts, end = list[str](), 0
+    for start, stop in spans:
+        if start < stop and end <= start < len(text):
+            parts += (text[end:start], mark)
+        end = max(end, stop) if start < stop else end
+    return "".join((*parts, text[end:])) if parts else text
 
 
 TemporalMode = Literal["current", "past", "first", "window"]

@@ -292,6 +292,8 @@ def _remember(
     label = f"{memory.key} ({memory.kind}, {memory.source.replace('_', ' ')})"
     if memory.status == "quarantined":
         return f"kept aside as {label}: quarantined, not recalled until a person approves it"
+    if memory.status == "masked":
+        left_out = f"{left_out}; a part looks like an instruction and is withheld"
     return f"remembered as {label}{left_out}"
 
 

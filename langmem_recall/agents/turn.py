@@ -253,7 +253,7 @@ def shown_id(shown: ShownMemory) -> MemoryId:
 
 def is_unchanged(shown: ShownMemory, memory: Memory | None) -> bool:
     """Whether a memory that was shown still says the same and is in force."""
-    if memory is None or memory.status != "active":
+    if memory is None or not memory.in_force:
         return False
     return digest(memory.text) == shown["digest"]
 

@@ -26,6 +26,7 @@ from langmem_recall.cli.inspect import inspect_command
 from langmem_recall.cli.measure import evaluate_command, tune_command
 from langmem_recall.cli.memories import reindex_command, sweep_command
 from langmem_recall.cli.output import BAD_INPUT, note
+from langmem_recall.cli.quarantine import quarantine_command
 from langmem_recall.cli.transfer import export_command, import_command
 from langmem_recall.errors import RecallError
 
@@ -41,6 +42,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "stats": stats_command,
     "export": export_command,
     "import": import_command,
+    "quarantine": quarantine_command,
     "enrich": enrich_command,
     "sweep": sweep_command,
     "reindex": reindex_command,

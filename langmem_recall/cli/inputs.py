@@ -183,15 +183,18 @@ def all_memories(store: BaseStore, namespace: Namespace = ()) -> list[Memory]:
     """Everything at or below a namespace as recall reads it: what the guard bars is quarantined."""
     from langmem_recall.flows.candidates import memory_of
     from langmem_recall.flows.effects import run
-    from langmem_recall.flows.quarantine import Quarantine, withheld
+    from langmem_recall.flows.quarantine import Quarantine, as_shown, withheld
     from langmem_recall.guard.judge import default_guard
     from langmem_recall.stores.backend import opened
 
     memories = [memory_of(item) for item in all_items(store, namespace)]
     _, host = opened(store)
     barred = run(Quarantine(default_guard, 0.0).barred(memories, time()), host)
+    bars = {memory_id for memory_id, decision in barred.items() if decision.bars}
     return [
-        withheld(memory) if memory.id in barred or memory.status == "quarantined" else memory
+        withheld(memory)
+        if memory.id in bars or memory.status == "quarantined"
+        else as_shown(memory, barred.get(memory.id))
         for memory in memories
     ]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import inspect
 import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from operator import itemgetter
@@ -15,44 +17,73 @@ from typing import Any, NamedTuple
 
 from langgraph.store.base import GetOp, Item, PutOp, validate_op_namespace
 
+from langmem_recall.deadline import Deadline
 from langmem_recall.errors import described
 from langmem_recall.flows.candidates import listing
-from langmem_recall.flows.effects import Call, Ops, Plan
-from langmem_recall.guard.judge import ACTIONS, Guard, RuleGuard, Verdict, allow_all
-from langmem_recall.memory.value import DEEPEST, content_of, labels_of, read_memory, searched_text
-from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace
+from langmem_recall.flows.effects import CALLS, Call, Ops, Plan, run
+from langmem_recall.guard.judge import (
+    ACTIONS,
+    OWN_SOURCES,
+    AnyGuard,
+    RuleGuard,
+    Span,
+    Verdict,
+    allow_all,
+    ask,
+)
+from langmem_recall.memory.value import DEEPEST, content_of, labels_of, masked, read_memory
+from langmem_recall.text.invisible import strip_hidden
+from langmem_recall.types import (
+    QUARANTINE,
+    SIDECAR_ROOT,
+    GuardEvent,
+    Memory,
+    MemoryId,
+    Namespace,
+    Source,
+    Status,
+    read_spans,
+)
 
 logger = logging.getLogger(__name__)
 
 VERDICT = (SIDECAR_ROOT, "verdict")
-QUARANTINE = "quarantine"
-"""Field of a quarantined memory's value: the reasons, and what it is to take the place of."""
 WITHHELD = "[withheld: quarantined]"
 """What a reader gets in place of words that the guard bars."""
 MOST_DECISIONS = 50_000
 """Decisions kept in memory, with what they are about, before the looking up starts afresh."""
 MOST_REVIEWED = 10_000
+JUDGE_LIMIT = Deadline(10.0, first_load=30.0)
+"""How long a guard that is not made of rules may take over one text."""
 
 
 class Decision(NamedTuple):
     """What was decided about an item's text; another text under its key is not meant."""
 
     action: str
-    """allow, quarantine, reject or approve."""
+    """allow, mask, quarantine, reject or approve."""
     reasons: tuple[str, ...]
     digest: str
     former: str | None = None
     """Key of the value that stays in force while this one waits."""
+    spans: tuple[Span, ...] = ()
+    """What is withheld where the action is mask."""
 
     @property
     def bars(self) -> bool:
         """Whether readers must not see the text."""
-        return self.action not in ("allow", "approve")
+        return self.action not in ("allow", "approve", "mask")
+
+    @property
+    def masks(self) -> bool:
+        """Whether readers see the text with parts withheld."""
+        return self.action == "mask"
 
     def to_dict(self) -> dict[str, Any]:
         """As a store and an export keep it."""
         record = {"action": self.action, "reasons": list(self.reasons), "digest": self.digest}
-        return record | ({"former": self.former} if self.former else {})
+        record |= {"former": self.former} if self.former else {}
+        return record | ({"spans": [list(span) for span in self.spans]} if self.spans else {})
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Decision:
@@ -64,6 +95,7 @@ class Decision(NamedTuple):
             tuple(map(str, reasons)) if isinstance(reasons, list | tuple) else (),
             str(value.get("digest")),
             former if isinstance(former, str) else None,
+            tuple(Span(*place) for place in read_spans(value.get("spans"))),
         )
 
 
@@ -77,7 +109,7 @@ class Quarantine:
     worker can see a text before it can see what was decided about it.
     """
 
-    def __init__(self, guard: Guard, max_age_s: float) -> None:
+    def __init__(self, guard: AnyGuard, max_age_s: float) -> None:
         self._guard = guard
         self.is_on = guard is not allow_all
         """Whether there is a guard, and its decisions bar."""
@@ -90,29 +122,80 @@ class Quarantine:
         self._allowed: dict[MemoryId, Memory] = {}
         """Of these the ones that are allowed, as they were last read."""
         self._reviewed: OrderedDict[MemoryId, str] = OrderedDict()
+        self.sink: Callable[[GuardEvent], None] | None = None
+        """Called with every verdict on a text that is written, or first seen and withheld."""
 
-    def verdict_on(self, text: str, labels: str = "") -> Plan[Verdict]:
-        """What the guard says of a new text and of the labels that go with it."""
+    def verdict_on(self, memory: Memory) -> Plan[Verdict]:
+        """What the guard says of a new memory's text and of the labels that go with it."""
         if not self.is_on:
             return Verdict()
+        verdict, has_failed = yield from self._verdict(memory)
+        self._tell(memory, verdict, has_failed)
+        return verdict
+
+    def keep(self, memory: Memory, verdict: Verdict) -> Plan[None]:
+        """Keep a verdict on what is about to be stored, where asking again is not for nothing."""
+        # Allowed with a reason is what a guard that failed lets pass: it has decided nothing.
+        if not self.is_on or not self._keeps_all or (verdict.action == "allow" and verdict.reasons):
+            return
+        before = (yield from self.stored([memory.id])).get(memory.id)
+        about = verdict.action, verdict.reasons, digest_of(memory), before and before.former
+        yield from self.write({memory.id: Decision(*about, verdict.spans)})
+
+    def _tell(self, memory: Memory, verdict: Verdict | Decision, has_failed: bool) -> None:
+        """Hand a verdict to the sink, without the words it is about."""
+        if self.sink is not None:
+            rules = (rule for span in verdict.spans for rule in span.rule.split("; "))
+            chars = sum(span.end - span.start for span in verdict.spans)
+            chars = chars if verdict.action == "mask" else len(memory.text)
+            chars = 0 if verdict.action in ("allow", "approve") else chars
+            about = memory.namespace, memory.key, memory.source, verdict.action
+            self.sink(GuardEvent(*about, tuple(dict.fromkeys(rules)), chars, has_failed))
+
+    def _verdict(self, memory: Memory) -> Plan[tuple[Verdict, bool]]:
+        """The verdict on a text and on what is said beside it, and whether the guard failed."""
+        verdict, has_failed = yield from self._asked(memory.text, memory.source)
+        beside = words_beside(memory)
+        if verdict.action in ("allow", "mask") and beside and not has_failed:
+            # Labels and phrasings are not the user's words, whoever said the text.
+            source: Source = "agent_inferred" if memory.source in OWN_SOURCES else memory.source
+            other, has_failed = yield from self._asked(beside, source)
+            if other.action != "allow":
+                # The text itself is not to be lost for what is said beside it.
+                verdict = Verdict("quarantine", other.reasons, verdict.text)
+        return verdict, has_failed
+
+    def _asked(self, text: str, source: Source) -> Plan[tuple[Verdict, bool]]:
+        """What the guard says of a text, and whether it only failed."""
+        guard = self._guard
+
+        async def judged() -> Verdict:
+            verdict = await asyncio.to_thread(ask, guard, text, source)
+            return await verdict if inspect.isawaitable(verdict) else verdict
 
         def judge() -> Verdict:
-            verdict, _ = _ask(self._guard, text)
-            if verdict.action == "allow" and labels:
-                on_labels, _ = _ask(self._guard, labels)
-                if on_labels.action != "allow":
-                    # The text itself is not to be lost for what is said beside it.
-                    return Verdict("quarantine", on_labels.reasons, verdict.text)
-            return verdict
+            verdict = ask(guard, text, source)
+            return asyncio.run(_awaited(verdict)) if inspect.isawaitable(verdict) else verdict
 
-        # Off the event loop, because a guard may ask a model.
-        verdict: Verdict = yield Call(judge)
-        return verdict
+        try:
+            # Rules take no time; a guard that asks a model may take all there is.
+            limit = JUDGE_LIMIT if self._keeps_all else None
+            verdict: Verdict = yield Call(judge, judged if self._keeps_all else None, limit)
+            if isinstance(verdict, Verdict) and verdict.action in ACTIONS:
+                return settled(verdict, text), False
+            problem = f"it said {getattr(verdict, 'action', verdict)!r:.80}"
+        except Exception as error:
+            problem = described(error)
+        is_own = source in OWN_SOURCES
+        outcome = "the user's own words pass" if is_own else "the text is quarantined"
+        logger.warning("The guard failed (%s); %s.", problem, outcome)
+        reasons = (f"the guard failed ({problem:.100})",)
+        return Verdict("allow" if is_own else "quarantine", reasons), True
 
     def barred(
         self, memories: Iterable[Memory], now: float, notes: list[str] | None = None
     ) -> Plan[Decisions]:
-        """Decisions about those of some memories that no reader may see.
+        """Decisions about those of some memories that no reader may see, or not all of them.
 
         That decisions cannot be read is added to `notes`.
         """
@@ -125,16 +208,16 @@ class Quarantine:
         for memory in [it for it in memories if allowed.get(it.id) is not it]:
             decision, read_at, known = self._cache.get(memory.id, (None, now, memory))
             # A barred one may have been approved since.
-            is_old = decision and decision.bars and now - read_at >= self._max_age_s
+            is_old = decision and _withholds(decision) and now - read_at >= self._max_age_s
             if decision is None or is_old or _words_of(known) != _words_of(memory):
                 unknown[memory.id] = memory
-            elif decision.bars:
+            elif _withholds(decision):
                 barred[memory.id] = decision
             else:
                 allowed[memory.id] = memory
         if unknown:
             decided = yield from self._decide(unknown, now, [] if notes is None else notes)
-            barred |= {name: decision for name, decision in decided.items() if decision.bars}
+            barred |= {name: decision for name, decision in decided.items() if _withholds(decision)}
         return barred
 
     def judge(self, puts: Iterable[PutOp]) -> Plan[tuple[Decisions, Decisions]]:
@@ -149,7 +232,9 @@ class Quarantine:
         if not self.is_on or not memories:
             return {}, {}
         stored = yield from self.stored(memories)
-        decisions, _ = yield from self._judge(memories.values())
+        decisions, failed = yield from self._judge(memories.values())
+        for memory_id, decision in decisions.items():
+            self._tell(memories[memory_id], decision, memory_id in failed)
         for memory_id, before in stored.items():
             # A text that was approved stays so.
             if before.action == "approve" and before.digest == decisions[memory_id].digest:
@@ -160,7 +245,7 @@ class Quarantine:
         """Whether a decision is to be written down: what rules allow they allow again."""
         # An approval is kept beside what is allowed anyway: the text may come back.
         is_approved = before is not None and before.action == "approve"
-        return decision.bars or (self._keeps_all and not is_approved)
+        return _withholds(decision) or (self._keeps_all and not is_approved)
 
     def stored(self, ids: Iterable[MemoryId]) -> Plan[Decisions]:
         """Decisions about these items as the side-car has them, whatever text they are about."""
@@ -222,7 +307,7 @@ class Quarantine:
         # Rules go first, and of what they bar approvals are read: the rest costs no round trip.
         if not self._keeps_all:
             judged, failed = yield from self._judge(unknown.values())
-        wanted = [name for name in unknown if name not in judged or judged[name].bars]
+        wanted = [name for name in unknown if name not in judged or _withholds(judged[name])]
         try:
             stored = yield from self.stored(wanted)
         except Exception as error:
@@ -241,6 +326,8 @@ class Quarantine:
         lasting: Decisions = {}
         for name in missing:
             decision, before = judged[name], stored.get(name)
+            if _withholds(decision):
+                self._tell(unknown[name], decision, name in failed)
             # A guard that failed has decided nothing: it is tried again at the next read.
             if name not in failed and self.is_lasting(decision, before):
                 lasting[name] = decision._replace(former=before and before.former)
@@ -253,15 +340,56 @@ class Quarantine:
             if len(self._cache) > MOST_DECISIONS:
                 self._cache.clear()
                 self._allowed.clear()
-            for memory_id, decision in decisions.items():
-                self._cache[memory_id] = decision, now, unknown[memory_id]
+            for memory_id in decisions.keys() - (failed - valid.keys()):
+                self._cache[memory_id] = decisions[memory_id], now, unknown[memory_id]
         return decisions
 
     def _judge(self, memories: Collection[Memory]) -> Plan[tuple[Decisions, set[MemoryId]]]:
         """What the guard decides about each memory, and on which it only failed."""
-        judged = yield Call(lambda: {memory.id: decide(self._guard, memory) for memory in memories})
+        judged = dict[MemoryId, tuple[Decision, bool]]()
+        if self._keeps_all:
+            for memory in memories:
+                judged[memory.id] = yield from self.decide(memory)
+        else:
+            judged = yield Call(lambda: {one.id: run(self.decide(one), CALLS) for one in memories})
         decisions = {name: decision for name, (decision, _) in judged.items()}
         return decisions, {name for name, (_, has_failed) in judged.items() if has_failed}
+
+    def decide(self, memory: Memory) -> Plan[tuple[Decision, bool]]:
+        """The decision about a memory, and whether it is only that the guard failed."""
+        if _has_constructor(memory.value, DEEPEST):
+            # LangChain's loader would take it for an object to construct.
+            return Decision("quarantine", ("serialised object",), digest_of(memory)), False
+        verdict, has_failed = yield from self._verdict(memory)
+        decision = Decision(verdict.action, verdict.reasons, digest_of(memory), None, verdict.spans)
+        return decision, has_failed
+
+
+async def _awaited(verdict: Awaitable[Verdict]) -> Verdict:
+    return await verdict
+
+
+def settled(verdict: Verdict, text: str) -> Verdict:
+    """A verdict whose action and spans agree: no span left out, none where all is withheld."""
+    clean = strip_hidden(text)
+    spans = tuple(span for span in sorted(verdict.spans) if 0 <= span.start < span.end)
+    if verdict.action == "allow" and spans:
+        verdict = verdict._replace(action="mask")
+    if verdict.action != "mask":
+        return verdict
+    is_rewritten = verdict.text is not None and verdict.text != clean
+    covered = sum(min(span.end, len(clean)) - min(span.start, len(clean)) for span in spans)
+    if is_rewritten or not spans or covered >= len(clean.strip()):
+        return verdict._replace(action="quarantine")
+    return verdict._replace(spans=spans)
+
+
+def as_shown(memory: Memory, decision: Decision | None) -> Memory:
+    """A memory as readers get it: with what its value or a decision withholds left out."""
+    own = memory.withheld_spans
+    found = decision.spans if decision is not None and decision.masks else ()
+    spans = sorted({*own, *((span.start, span.end) for span in found)})
+    return masked(memory, spans) if spans else memory
 
 
 def withheld(memory: Memory) -> Memory:
@@ -280,18 +408,6 @@ def withheld(memory: Memory) -> Memory:
     )
 
 
-def decide(guard: Guard, memory: Memory) -> tuple[Decision, bool]:
-    """The decision about a memory, and whether it is only that the guard failed."""
-    if _has_constructor(memory.value, DEEPEST):
-        # LangChain's loader would take it for an object to construct.
-        return Decision("quarantine", ("serialised object",), digest_of(memory)), False
-    verdict, has_failed = _ask(guard, searched_text(memory))
-    beside = words_beside(memory)
-    if verdict.action == "allow" and beside:
-        verdict, has_failed = _ask(guard, beside)
-    return Decision(verdict.action, verdict.reasons, digest_of(memory)), has_failed
-
-
 def words_beside(memory: Memory) -> str:
     """What is judged apart from the text: labels, and each phrasing as a sentence of its own."""
     # Else the end of a line, such as "nothing", would be read together with the next one.
@@ -302,7 +418,7 @@ def digest_of(memory: Memory) -> str:
     """What a decision is bound to: all words of a memory, however a store rewrites the value."""
     content, labels = content_of(memory.value), labels_of(memory)
     phrasings = memory.asked_as
-    if not memory.value:
+    if not memory.value.keys() - {QUARANTINE}:
         content = memory.text
     if not isinstance(content, str) or labels or phrasings:
         words = [_canonical(content, DEEPEST), labels, *phrasings]
@@ -311,11 +427,14 @@ def digest_of(memory: Memory) -> str:
 
 
 def quarantined_value(
-    value: Mapping[str, Any], reasons: Sequence[str], **pending: Any
+    value: Mapping[str, Any],
+    reasons: Sequence[str],
+    status: Status = "quarantined",
+    **pending: Any,
 ) -> dict[str, Any]:
     """A value that waits for approval, with the reasons and what it would change."""
     changes = {name: change for name, change in pending.items() if change}
-    return {**value, "status": "quarantined", QUARANTINE: {"reasons": list(reasons), **changes}}
+    return {**value, "status": status, QUARANTINE: {"reasons": list(reasons), **changes}}
 
 
 def pending_of(memory: Memory) -> Mapping[str, Any]:
@@ -324,20 +443,13 @@ def pending_of(memory: Memory) -> Mapping[str, Any]:
     return pending if isinstance(pending, Mapping) else {}
 
 
+def _withholds(decision: Decision) -> bool:
+    return decision.bars or decision.masks
+
+
 def _words_of(memory: Memory) -> tuple[Any, ...]:
-    return memory.text, memory.speaker, memory.turn, memory.tags, memory.asked_as
-
-
-def _ask(guard: Guard, text: str) -> tuple[Verdict, bool]:
-    try:
-        verdict = guard(text)
-        if verdict.action in ACTIONS:
-            return verdict, False
-        problem = f"it said {verdict.action!r}"
-    except Exception as error:
-        problem = described(error)
-        logger.warning("The guard failed (%s); the text is quarantined.", problem)
-    return Verdict("quarantine", (f"the guard failed ({problem:.100})",)), True
+    is_own = memory.source in OWN_SOURCES
+    return memory.text, memory.speaker, memory.turn, memory.tags, memory.asked_as, is_own
 
 
 def _has_constructor(value: Any, depth: int) -> bool:

@@ -34,7 +34,7 @@ from langmem_recall.flows.bookkeeping import Bookkeeper
 from langmem_recall.flows.calibrations import Calibrations
 from langmem_recall.flows.candidates import ReadRequest, ReadResult, id_of, memories_at, memory_of
 from langmem_recall.flows.effects import Call, Ops, Plan
-from langmem_recall.flows.quarantine import Decisions, withheld
+from langmem_recall.flows.quarantine import Decisions, as_shown, withheld
 from langmem_recall.flows.rerank import Reranker
 from langmem_recall.memory.conflicts import conflicts
 from langmem_recall.memory.value import phrasing_found, plain_numbers
@@ -47,6 +47,7 @@ from langmem_recall.types import (
     ASKED,
     SIDECAR_ROOT,
     STATUSES,
+    WITHHELD_SPAN,
     Candidate,
     Cue,
     Drop,
@@ -281,8 +282,13 @@ class Reader:
         """Memories by their names; None for one that is gone, or that no reader may see."""
         found = yield from memories_at(ids)
         barred = yield from self._barred(found.values())
-        readable = (None if one in barred else found.get(one) for one in ids)
-        return [one if one is None or one.status != "quarantined" else None for one in readable]
+        readable = list[Memory | None]()
+        for one in ids:
+            memory, decision = found.get(one), barred.get(one)
+            if memory and (memory.status == "quarantined" or (decision and decision.bars)):
+                memory = None
+            readable.append(memory and as_shown(memory, decision))
+        return readable
 
     def namespaces(self, op: ListNamespacesOp) -> Plan[list[Namespace]]:
         """Namespaces as the inner store lists them, without our side-car."""
@@ -369,8 +375,8 @@ class Reader:
             drops = [hard_drop(candidate, context) for candidate in judged]
             # A listing has what is not valid now, too.
             visible = [
-                item
-                for item, drop in zip(inside, drops, strict=True)
+                _shown_item(item, candidate)
+                for item, candidate, drop in zip(inside, judged, drops, strict=True)
                 if drop is None or (not op.query and drop[0] in ("validity", "expired"))
             ]
             if len(visible) >= end or len(items) < fetch:
@@ -436,7 +442,7 @@ class Reader:
         memories = [candidate.memory for candidate in candidates]
         is_plain = not any(candidate.standing for candidate in candidates)
         is_plain = is_plain and not any(
-            memory.status == "quarantined" or memory.derived_from for memory in memories
+            memory.status in ("quarantined", "masked") or memory.derived_from for memory in memories
         )
         if is_plain and not (yield from self._barred(memories, notes)):
             return list(candidates)
@@ -549,23 +555,27 @@ def _judged(
     def blocks(blocker: MemoryId, memory: Memory) -> bool:
         # Only what is neither barred nor less trusted puts a memory out of force.
         other = memories.get(blocker)
-        if other is None or blocker in barred or other.status == "quarantined":
+        decision = barred.get(blocker)
+        if other is None or other.status == "quarantined" or (decision and decision.bars):
             return False
         return blocker == memory.id or other.authority >= memory.authority
 
     judged = []
     for candidate in candidates:
         memory = candidate.memory
-        if memory.id in barred or memory.status == "quarantined":
+        decision = barred.get(memory.id)
+        if memory.status == "quarantined" or (decision and decision.bars):
             is_wanted = "quarantined" in include
             hidden = replace(memory, status="quarantined") if is_wanted else withheld(memory)
-            candidate = candidate._replace(memory=hidden)
-        elif candidate.standing and not any(blocks(one, memory) for one in candidate.blockers):
+            judged.append(candidate._replace(memory=hidden))
+            continue
+        if candidate.standing and not any(blocks(one, memory) for one in candidate.blockers):
             candidate = candidate._replace(standing=None, blockers=())
         if candidate.standing is None and (parent := _corrected_parent(memory, memories)):
             reason = f"derived from {parent}, which was corrected since"
             candidate = candidate._replace(standing=reason, blockers=())
-        judged.append(candidate)
+        shown = as_shown(memory, decision)
+        judged.append(candidate if shown is memory else candidate._replace(memory=shown))
     return judged
 
 
@@ -573,7 +583,7 @@ def _corrected_parent(memory: Memory, known: Mapping[MemoryId, Memory]) -> str |
     """The memory that this one was derived from and that has another text since, or None."""
     for key in memory.derived_from:
         parent = known.get((memory.namespace, key))
-        is_known = parent is not None and parent.status == "active" and parent.supersedes
+        is_known = parent is not None and parent.in_force and parent.supersedes
         # NaN compares with nothing: without times it is not known which came first.
         if is_known and parent is not None and parent.written_ts > memory.written_ts:
             return key
@@ -594,7 +604,7 @@ def _ranked_item(item: Item | Memory, place: Scored | Candidate) -> RankedItem:
     # A copy, because it may be the very value that a store or an index keeps.
     value = {
         name: part if isinstance(part, str | int | float | None) else _copied(part)
-        for name, part in item.value.items()
+        for name, part in _shown_value(item, candidate).items()
     }
     score = scored.score if scored else None
     created: Any = item.created_at
@@ -603,6 +613,20 @@ def _ranked_item(item: Item | Memory, place: Scored | Candidate) -> RankedItem:
     result.similarity = candidate.similarity
     result.signals = scored.signals if scored else None
     return result
+
+
+def _shown_value(item: Item | Memory, candidate: Candidate) -> Mapping[str, Any]:
+    """A stored value, or what the candidate has of it where parts are withheld."""
+    return candidate.memory.value if WITHHELD_SPAN in candidate.memory.text else item.value
+
+
+def _shown_item(item: SearchItem, candidate: Candidate) -> SearchItem:
+    """A listed item, with parts withheld where the candidate has them withheld."""
+    value = _shown_value(item, candidate)
+    if value is item.value:
+        return item
+    times = item.created_at, item.updated_at
+    return SearchItem(item.namespace, item.key, dict(value), *times, item.score)
 
 
 def _copied(part: Any) -> Any:

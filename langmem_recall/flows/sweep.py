@@ -31,6 +31,7 @@ from langmem_recall.types import (
     Memory,
     MemoryId,
     Namespace,
+    Status,
     Usage,
 )
 
@@ -107,9 +108,11 @@ class Sweeper:
         page = self._backend.items_below(request.namespace, offset, request.limit)
         items, places = yield from page
         memories = {memory.id: memory for memory in map(memory_of, items)}
-        for barred in (yield from self._quarantine.barred(memories.values(), now.timestamp())):
-            if memories[barred].status == "active":
-                memories[barred] = replace(memories[barred], status="quarantined")
+        barred = yield from self._quarantine.barred(memories.values(), now.timestamp())
+        for memory_id, decision in barred.items():
+            status: Status = "masked" if decision.masks else "quarantined"
+            if memories[memory_id].status == "active":
+                memories[memory_id] = replace(memories[memory_id], status=status)
         plan = SweepPlan(memories)
         at = now.timestamp()
         found = yield from self._ledger.usages(request.namespace, [*memories], at, 0.0)

@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal, get_args
 
 from langgraph.constants import TAG_NOSTREAM
-from langgraph.store.base import NOT_PROVIDED, GetOp, NotProvided, PutOp
+from langgraph.store.base import NOT_PROVIDED, GetOp, NotProvided, PutOp, SearchItem
 
 from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, InputError, RejectedError, described
@@ -18,15 +18,13 @@ from langmem_recall.flows.bookkeeping import Bookkeeper, Write, check_namespace,
 from langmem_recall.flows.candidates import PAGE, listing, memories_at, memory_of
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.quarantine import (
-    QUARANTINE,
     Decision,
     Decisions,
     digest_of,
     pending_of,
     quarantined_value,
-    words_beside,
 )
-from langmem_recall.guard.judge import Verdict
+from langmem_recall.guard.judge import Span, Verdict
 from langmem_recall.memory.conflicts import conflicts, is_same
 from langmem_recall.memory.upkeep import CONTRADICTED, is_in_force, restated
 from langmem_recall.memory.value import (
@@ -39,22 +37,26 @@ from langmem_recall.memory.value import (
     new_memory,
     read_memory,
     revised_value,
-    searched_text,
     write_value,
 )
 from langmem_recall.models import named_chat_model
+from langmem_recall.text.invisible import strip_hidden
 from langmem_recall.types import (
     PHRASING_SOURCES,
+    QUARANTINE,
     TRUST,
     USERS_OWN,
     Memory,
     MemoryId,
     Namespace,
     Source,
+    Status,
 )
 from langmem_recall.write_policy import WritePolicy
 
 logger = logging.getLogger(__name__)
+
+OnBad = Literal["quarantine", "reject"]
 
 SUMMARY_LIMIT = Deadline(10.0, first_load=10.0)
 """Summaries have workers of their own, in daemon threads: one that hangs holds nothing else up."""
@@ -90,6 +92,8 @@ class Writing:
         max_text: Characters that a memory may have.
         default_source: The source of what is stored without one, as by langmem's tools and
             managers; it is written into the value.
+        on_bad: "reject" refuses a text that the guard objects to, whole or in part, with a
+            `RecallError` that has the words; "quarantine" keeps it and withholds what is bad.
     """
 
     write_policy: WritePolicy | None = None
@@ -97,6 +101,7 @@ class Writing:
     summarizer: Any = None
     max_text: int = LONGEST_TEXT
     default_source: Source | None = None
+    on_bad: OnBad = "quarantine"
 
     def __post_init__(self) -> None:
         policy, share, model = self.write_policy, self.merge_similarity, self.summarizer
@@ -117,6 +122,10 @@ class Writing:
         if isinstance(model, str):
             model = named_chat_model(model)
             object.__setattr__(self, "summarizer", model)
+        if self.on_bad not in get_args(OnBad):
+            raise ConfigurationError(
+                f"on_bad must be one of {', '.join(get_args(OnBad))}, got {self.on_bad!r:.80}."
+            )
         if model is not None and not hasattr(model, "invoke"):
             raise ConfigurationError(
                 f"summarizer must be a chat model or its name, got {model!r:.80}."
@@ -151,23 +160,24 @@ class Writer:
         formers = list[Memory]()
         for superseded in memory.supersedes:
             formers.append((yield from self._required(namespace, superseded)))
-        is_allowed = verdict.action == "allow"
-        if is_allowed and knobs.summarizer is not None and memory.source == "external":
+        is_whole = verdict.action == "allow"
+        if is_whole and knobs.summarizer is not None and memory.source == "external":
             memory = yield from self._summarise(memory, knobs.summarizer)
         if fields.get("entities") is None:
-            memory = replace(memory, entities=find_entities(memory.text))
-        if not is_allowed:
-            return (yield from self._put_aside(memory, verdict.reasons))
+            memory = replace(memory, entities=find_entities(memory.open_text))
+        if not memory.in_force:
+            return (yield from self._put_aside(memory, verdict.reasons, verdict.spans))
         if any(memory.authority < former.authority for former in formers):
             return (yield from self._put_aside(memory, LESS_TRUSTED))
-        if key is None and not memory.supersedes and knobs.merge_similarity <= 1:
+        if is_whole and key is None and not memory.supersedes and knobs.merge_similarity <= 1:
             reinforced = yield from self._reinforce_duplicate(memory, now)
             if reinforced is not None:
                 return reinforced
+        if key is not None and self._quarantine.is_on:
+            yield from self._settle(memory.id, now)
+        yield from self._quarantine.keep(memory, verdict)
         if key is None:
             return (yield from self._put(memory, now, stored=None))
-        if self._quarantine.is_on:
-            yield from self._settle(memory.id, now)
         return (yield from self._put(memory, now))
 
     def correct(
@@ -184,27 +194,28 @@ class Writer:
         new = new_memory(namespace, key, text, max_text=self._knobs.max_text, **given)
         new, verdict = yield from self._admit(new)
         entities = tuple(entity for entity in current.entities if entity in new.text)
-        entities = tuple(dict.fromkeys((*entities, *find_entities(new.text))))
+        entities = tuple(dict.fromkeys((*entities, *find_entities(new.open_text))))
         lasting = {name: getattr(current, name) for name in LASTING}
         corrected = replace(new, entities=entities, **lasting)
         # What is not trusted waits beside it: it must not put a good memory out of force.
-        if verdict.action != "allow":
-            return (yield from self._put_aside(corrected, verdict.reasons))
+        if not corrected.in_force:
+            return (yield from self._put_aside(corrected, verdict.reasons, verdict.spans))
         if corrected.authority < current.authority:
             return (yield from self._put_aside(corrected, LESS_TRUSTED))
         yield from self._settle(current.id, now)
+        yield from self._quarantine.keep(corrected, verdict)
         return (yield from self._put(corrected, now, current, keeps_former=True))
 
     def phrase(self, namespace: Namespace, key: str, asked_as: Sequence[str]) -> Plan[Memory]:
         """Note how a memory will be asked for; all else in it stays as it is."""
         current = yield from self._required(namespace, key)
-        if current.status != "active":
+        if not current.in_force:
             raise InputError(f"{key!r} is {current.status}. Only what is in force is asked for.")
         given: dict[str, Any] = {"source": current.source, "asked_as": asked_as or None}
         phrased = new_memory(namespace, key, current.text, max_text=len(current.text), **given)
         phrased, verdict = yield from self._admit(replace(current, asked_as=phrased.asked_as))
-        if verdict.action != "allow":
-            raise RejectedError(searched_text(phrased), verdict.reasons)
+        if not phrased.in_force:
+            raise RejectedError("\n".join((phrased.text, *phrased.asked_as)), verdict.reasons)
         return (yield from self._revise(current, {"asked_as": phrased.asked_as}))
 
     def confirm_all(self, namespace: Namespace, keys: Sequence[str]) -> Plan[list[Memory]]:
@@ -225,7 +236,7 @@ class Writer:
         return (yield from self._revise(current, changes))
 
     def approve(self, namespace: Namespace, key: str, text: str | None) -> Plan[Memory]:
-        """Let a quarantined memory be recalled, if its text is the one that was reviewed."""
+        """Let a withheld memory be recalled whole, if its text is the one that was reviewed."""
         current = yield from self._required(namespace, key)
         is_other = text is not None and text != current.text
         if is_other or not self._quarantine.is_as_reviewed(current):
@@ -233,7 +244,7 @@ class Writer:
                 f"The text of {key!r} is not the one that was reviewed: it has changed since. "
                 "Nothing was approved; list `quarantined` again and look at it."
             )
-        if current.status == "quarantined":
+        if current.status in ("quarantined", "masked"):
             return (yield from self._accept(current, {}))
         now = self._clock()
         decision = (yield from self._quarantine.barred([current], now.timestamp())).get(current.id)
@@ -244,21 +255,28 @@ class Writer:
         return current
 
     def quarantined(self, namespace: Namespace) -> Plan[list[Memory]]:
-        """Memories at or below a namespace that wait for approval, by their names."""
+        """Memories at or below a namespace that wait for approval, whole or in part, by names."""
         check_namespace(namespace)
-        items = yield from listing(namespace, filter={"status": "quarantined"})
+        items = list[SearchItem]()
+        for waits in ("quarantined", "masked"):
+            items += yield from listing(namespace, filter={"status": waits})
         waiting = [memory for memory in map(memory_of, items) if memory.superseded_at is None]
         self._quarantine.show_to_reviewer(waiting)
         found = {memory.id: memory for memory in waiting}
         if self._quarantine.is_on:
             decisions = yield from self._quarantine.below(namespace)
-            barring = sorted(name for name, decision in decisions.items() if decision.bars)
-            for memory in (yield from memories_at(barring)).values():
+            barring = (name for name, it in decisions.items() if it.bars or it.masks)
+            for memory in (yield from memories_at(sorted(barring))).values():
                 decision = decisions[memory.id]
                 if _is_history(memory) or decision.digest != digest_of(memory):
                     continue
-                value = quarantined_value(memory.value, decision.reasons, former=decision.former)
-                found[memory.id] = replace(memory, status="quarantined", value=value)
+                if memory.id in found:
+                    continue
+                status: Status = "masked" if decision.masks else "quarantined"
+                spans = [list(span) for span in decision.spans]
+                pending = {"former": decision.former, "spans": spans}
+                value = quarantined_value(memory.value, decision.reasons, status, **pending)
+                found[memory.id] = replace(memory, status=status, value=value)
                 self._quarantine.show_to_reviewer([memory])
         return [found[memory_id] for memory_id in sorted(found)]
 
@@ -275,7 +293,8 @@ class Writer:
         barred = yield from self._quarantine.barred(present.values(), now.timestamp())
         for memory_id, decision in decisions.items():
             before, current = stored.get(memory_id), present.get(memory_id)
-            if current is not None and current.status == "active" and memory_id not in barred:
+            is_shown = memory_id not in barred or barred[memory_id].masks
+            if decision.bars and current is not None and current.in_force and is_shown:
                 key = yield from self._free_key(current, FORMER)
                 supersedes = tuple(filter(None, (*current.supersedes, before and before.former)))
                 value = revised_value(current, supersedes=supersedes)
@@ -283,6 +302,8 @@ class Writer:
                 lasting[memory_id] = decision._replace(former=key)
             elif not decision.bars and before is not None and before.bars:
                 yield from self._retire_stand_in(memory_id, before, now)
+                if decision.masks:
+                    lasting[memory_id] = decision._replace(former=before.former)
             elif self._quarantine.is_lasting(decision, before):
                 lasting[memory_id] = decision._replace(former=before and before.former)
         yield from self._quarantine.write(lasting)
@@ -318,7 +339,7 @@ class Writer:
         chain = yield from self.history(namespace, key)
         if not chain:
             return False
-        if chain[0].status == "active" and TRUST[source] < chain[0].authority:
+        if chain[0].in_force and TRUST[source] < chain[0].authority:
             proposal = replace(
                 chain[0], text=f"Forget {key}", source=source, value={}, written_at=self._clock()
             )
@@ -327,7 +348,7 @@ class Writer:
         decision = (yield from self._quarantine.stored([chain[0].id])).get(chain[0].id)
         own = {key, decision.former if decision else None}
         # Whatever else a value claims to supersede is a memory in its own right.
-        gone = [memory.id for memory in chain if memory.key in own or memory.status != "active"]
+        gone = [memory.id for memory in chain if memory.key in own or not memory.in_force]
         yield from self._keeper.remove(gone)
         keys = {forgotten for _, forgotten in gone}
         derived, offset, places = list[Memory](), 0, PAGE
@@ -337,7 +358,7 @@ class Writer:
             derived += [
                 memory
                 for memory in map(memory_of, items)
-                if memory.status == "active"
+                if memory.in_force
                 and memory.namespace == namespace
                 and memory.source not in USERS_OWN
                 and not keys.isdisjoint(memory.derived_from)
@@ -405,18 +426,20 @@ class Writer:
         return None if lasts is None or lasts > LONGEST_TTL else now + lasts
 
     def _admit(self, memory: Memory) -> Plan[tuple[Memory, Verdict]]:
-        """The memory without hidden characters, and what the guard says; refused if it rejects."""
-        words = searched_text(memory)
-        verdict = yield from self._quarantine.verdict_on(words, words_beside(memory))
-        if verdict.action == "reject":
-            raise RejectedError(words, verdict.reasons)
+        """The memory as the guard lets it in, and what it says; refused where that is asked for."""
+        verdict = yield from self._quarantine.verdict_on(memory)
+        if verdict.action != "allow" and self._knobs.on_bad == "reject":
+            raise RejectedError("\n".join((memory.text, *memory.asked_as)), verdict.reasons)
         if verdict.text is not None:
-            # Judged as one text, in which each phrasing is a line. Of a text with other lines than
-            # those that were judged no line is known to be a phrasing: all of it is kept as text.
-            is_alike = verdict.text.count("\n") == words.count("\n")
-            text, *lines = verdict.text.rsplit("\n", len(memory.asked_as) if is_alike else 0)
-            phrasings = tuple(line for line in lines if line.strip())
-            memory = replace(memory, text=checked_text(text), asked_as=phrasings)
+            memory = replace(memory, text=checked_text(verdict.text))
+        phrasings = tuple(filter(str.strip, map(strip_hidden, memory.asked_as)))
+        memory = replace(memory, asked_as=phrasings) if phrasings != memory.asked_as else memory
+        if verdict.action == "mask":
+            spans = [list(span) for span in verdict.spans]
+            pending = {QUARANTINE: {"reasons": list(verdict.reasons), "spans": spans}}
+            return replace(memory, status="masked", value={**memory.value, **pending}), verdict
+        if verdict.action != "allow":
+            return replace(memory, status="quarantined"), verdict
         return memory, verdict
 
     def _summarise(self, memory: Memory, model: Any) -> Plan[Memory]:
@@ -431,7 +454,7 @@ class Writer:
         try:
             summary: str = yield Call(lambda: SUMMARY_LIMIT.run(ask))
             if 0 < len(summary) <= self._knobs.max_text:
-                verdict = yield from self._quarantine.verdict_on(summary)
+                verdict = yield from self._quarantine.verdict_on(replace(memory, text=summary))
                 if verdict.action == "allow":
                     return replace(memory, text=summary)
         except Exception as error:
@@ -444,17 +467,26 @@ class Writer:
         return memory
 
     def _put_aside(
-        self, memory: Memory, reasons: Sequence[str], forgets: str | None = None
+        self,
+        memory: Memory,
+        reasons: Sequence[str],
+        spans: Sequence[Span] = (),
+        forgets: str | None = None,
     ) -> Plan[Memory]:
         """Store what waits for approval; until then nothing is put out of force by it."""
         (taken,) = yield Ops([GetOp(*memory.id, refresh_ttl=False)])
         replaces = memory.key if taken is not None and forgets is None else None
         key = memory.key if taken is None else (yield from self._free_key(memory, WAITING))
-        waiting = replace(memory, key=key, status="quarantined", supersedes=())
-        changes = {"supersedes": list(memory.supersedes), "replaces": replaces, "forgets": forgets}
+        waiting = replace(memory, key=key, status="quarantined", supersedes=(), value={})
         # What the guard does not object to is only proposed.
-        is_proposal = reasons is LESS_TRUSTED
-        value = quarantined_value(write_value(waiting), reasons, **changes, proposal=is_proposal)
+        changes: dict[str, Any] = {
+            "supersedes": list(memory.supersedes),
+            "replaces": replaces,
+            "forgets": forgets,
+            "spans": [list(span) for span in spans],
+            "proposal": reasons is LESS_TRUSTED,
+        }
+        value = quarantined_value(write_value(waiting), reasons, **changes)
         yield from self._keeper.put([Write(waiting.id, value, indexed=False)])
         return replace(waiting, value=value)
 
@@ -500,7 +532,7 @@ class Writer:
         # What else a value holds stays in it: a decision is bound to it as it was reviewed.
         value = revised_value(memory, supersedes=memory.supersedes)
         writes = [_as_history(former, now) for former in formers if former.superseded_at is None]
-        writes.append(Write(memory.id, value, memory.status == "active", stored))
+        writes.append(Write(memory.id, value, memory.in_force, stored))
         yield from self._keeper.put(writes)
         yield from self._keeper.catch_up(memory.namespace)
         return replace(memory, value=value)
@@ -518,7 +550,7 @@ class Writer:
         """What stood in for a barred value is history once another one is in its place."""
         if before.former is not None:
             found = yield from memories_at([(memory_id[0], before.former)])
-            active = [memory for memory in found.values() if memory.status == "active"]
+            active = [memory for memory in found.values() if memory.in_force]
             yield from self._keeper.put([_as_history(memory, now) for memory in active])
         # Bound to no text, it only tells where the history is.
         settled = Decision("allow", (), "", before.former)
@@ -560,7 +592,7 @@ class Writer:
 
     def _revise(self, memory: Memory, changes: Mapping[str, Any]) -> Plan[Memory]:
         value = revised_value(memory, **changes)
-        indexed = memory.status == "active"
+        indexed = memory.in_force
         yield from self._keeper.put([Write(memory.id, value, indexed, memory)])
         return read_memory(*memory.id, value, memory.created_at)
 

@@ -2,232 +2,338 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, get_args
 
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.guard import matching
-from langmem_recall.guard.matching import END, QUOTE
-from langmem_recall.guard.normalise import Hidden, decodings, find_hidden, fold, strip_hidden
+from langmem_recall.guard.matching import END, QUOTE, Severity
+from langmem_recall.guard.normalise import Encoded, decodings, find_hidden, fold
+from langmem_recall.text.invisible import strip_hidden
+from langmem_recall.types import Source
 
-Action = Literal["allow", "quarantine", "reject"]
+Action = Literal["allow", "mask", "quarantine", "reject"]
+ACTIONS: tuple[Action, ...] = get_args(Action)
+"""What a guard may say, the mildest first."""
+OWN_SOURCES: frozenset[str] = frozenset({"user_stated", "user_correction"})
+"""The user's own words: only what cannot be the user's is looked for in them."""
+
+
+class Span(NamedTuple):
+    """A part of a text that a guard objects to, in the text without its hidden characters."""
+
+    start: int
+    end: int
+    rule: str = ""
+    severity: Severity = "medium"
 
 
 class Verdict(NamedTuple):
     """What a guard says of a text."""
 
     action: Action = "allow"
+    """allow; mask: the spans are withheld; quarantine: all of it; reject: as quarantine, and a
+    store with `on_bad="reject"` refuses it. Such a store refuses what is masked, too."""
     reasons: tuple[str, ...] = ()
     text: str | None = None
     """The text without its hidden characters; None when it had none, or was not read."""
+    spans: tuple[Span, ...] = ()
 
 
 class Guard(Protocol):
-    """Anything that judges a text before it is stored: rules, a model, another library."""
+    """Anything that judges a text before it is stored: rules, a model, another library.
 
-    def __call__(self, text: str, /) -> Verdict:
-        """The verdict on a text."""
+    Called with the text and the source of it; a callable of one argument gets the text alone. It
+    may be `async`, or return something to await.
+    """
+
+    def __call__(self, text: str, source: Source, /) -> Verdict | Awaitable[Verdict]:
+        """The verdict on a text from a source."""
 
 
-def allow_all(_: str) -> Verdict:
+AnyGuard = Guard | Callable[[str], Verdict | Awaitable[Verdict]]
+"""A guard, or a callable that judges by the text alone."""
+
+
+def allow_all(_text: str, _source: Source = "external", /) -> Verdict:
     """The guard that lets every text pass."""
     return Verdict()
 
 
-ACTIONS: tuple[Action, ...] = get_args(Action)
-"""What a guard may say, the mildest first."""
-
-CHUNK_CHARS, OVERLAP_CHARS = 4_096, 512
-"""A long text is read in chunks that share an edge wider than any rule's reach."""
-MOST_MATCHES = 32
-"""Matches of one rule in one chunk that are weighed; more of the same adds nothing."""
-NEAR_WORDS = 80
-"""Findings further apart than this say nothing about each other."""
-MENTION_WORDS = 16
-"""How far before a finding a word may stand that shows it is only talked about."""
-MENTIONED = 0.4
-"""What is left of a finding that is only talked about."""
-DISGUISED, CONCEALED = 1.0, 0.5
-"""What an encoding, or hidden characters, add to findings: a preference needs no disguise."""
-REPEATED = 0.5
-"""What a second sign of the same kind counts."""
-PHRASE_CHARS = 60
-"""Longest piece of the text quoted in a reason."""
+def ask(guard: AnyGuard, text: str, source: Source) -> Verdict | Awaitable[Verdict]:
+    """What a guard says, whether or not it asks for the source."""
+    return guard(text, source) if _takes_source(guard) else guard(text)  # type: ignore[call-arg]
 
 
-def chain(*guards: Guard) -> Guard:
+def _takes_source(guard: AnyGuard) -> bool:
+    try:
+        inspect.signature(guard).bind("", "external")
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def chain(*guards: AnyGuard) -> Guard:
     """Guards in turn, each on the text as the one before left it; the strictest verdict counts."""
 
-    def judge(text: str, /) -> Verdict:
+    async def judge(text: str, source: Source = "external", /) -> Verdict:
         action, shown = ACTIONS[0], text
         reasons: dict[str, None] = {}
+        spans: set[Span] = set()
         for guard in guards:
-            verdict = guard(shown)
+            verdict = ask(guard, shown, source)
+            if inspect.isawaitable(verdict):
+                verdict = await verdict
             action = max(action, verdict.action, key=ACTIONS.index)
             reasons |= dict.fromkeys(verdict.reasons)
+            # Spans count in the text without hidden characters: stripping it moves none.
+            spans |= set(verdict.spans)
             shown = shown if verdict.text is None else verdict.text
             if action == "reject":
                 break
-        return Verdict(action, tuple(reasons), None if shown == text else shown)
+        return Verdict(action, tuple(reasons), None if shown == text else shown, _sorted(spans))
 
     return judge
 
 
+def _sorted(spans: Iterable[Span]) -> tuple[Span, ...]:
+    return tuple(sorted(spans))
+
+
+CHUNK_CHARS, EDGE_CHARS = 4_096, 1_024
+"""A long text is read in chunks, cut at the last line or sentence that ends in a chunk's edge."""
+MOST_MATCHES = 64
+"""Matches of one signal in one chunk that are looked at; more of the same adds nothing."""
+NEAR_SENTENCES = 2
+"""How far back a sentence may speak to the agent for the next ones to be about what it says."""
+QUOTED_WORDS = 6
+"""Longest quotation that is only a mention."""
+JOINED_CHARS = 80
+"""What stands between two withheld parts and is shorter than this is withheld with them."""
+PHRASE_CHARS = 60
+"""Longest piece of the text quoted in a reason."""
+_ADDRESSING = ("addressed", "agent_colon", "agent_must", "you_agent")
+_DISGUISED = (
+    ("send", "run", "harm", "reveal", "keep", "obey", "override", "override_weak", "recommend"),
+    (
+        *("dest", "private", "secret", "money", "user", "agent", "your", "you", "always"),
+        *("hide", "noask", "override"),
+    ),
+)
+"""What is enough where it is encoded: a plain statement needs no disguise."""
+# A line that goes on in lower case is the same sentence; a new one begins otherwise.
+_BREAK = re.compile(r"\n(?!\s*[a-z])|\n[ \t]*\n")
+_BROKEN = "\n\u3002 "
+_SENTENCE = re.compile(r"(?:[^.!?\u3002\n]|[.!?](?=\w)|\n(?=[ \t]*[a-z]))+[.!?\u3002]*\s*|\s+|.")
+_PARAGRAPH = re.compile(r"(?:[^\n]|\n(?![ \t]*\n))+\s*|\s+")
+_LETTER = re.compile(r"\w")
+
+
 @dataclass(frozen=True, slots=True)
 class RuleGuard:
-    """Judges by rules over normalised words: no model, no network, below a millisecond."""
+    """Judges by what a text tries to do, in ten languages: no model, no network."""
 
-    quarantine_at: float = 1.0
-    """Score from which a text is stored but not shown until it is approved."""
-    reject_at: float = 2.0
-    """Score from which a text is not stored: several signs of an attack, or one in disguise."""
-    longest_chars: int = 32_768
-    """A longer text is not read, so that an attack can neither hide in it nor take up time: it is
-    stored but not shown until it is approved."""
+    whole_share: float = 0.6
+    """Share of a text's characters from which not the spans but all of it is withheld."""
 
     def __post_init__(self) -> None:
         """Check the knobs."""
-        if not 0 < self.quarantine_at <= self.reject_at:
+        if not 0 < self.whole_share <= 1:
             raise ConfigurationError(
-                f"RuleGuard needs 0 < quarantine_at <= reject_at, got {self.quarantine_at} and "
-                f"{self.reject_at}. The defaults are 1.0 and 2.0."
-            )
-        if self.longest_chars < 1:
-            raise ConfigurationError(
-                f"RuleGuard.longest_chars must be at least 1, got {self.longest_chars}. "
-                "The default is 32,768."
+                f"RuleGuard.whole_share must be above 0 and up to 1, got {self.whole_share}. "
+                "The default is 0.6."
             )
 
-    def __call__(self, text: str, /) -> Verdict:
-        """The verdict on a text; findings that stand near each other add up."""
-        if len(text) > self.longest_chars:
-            return Verdict("quarantine", (f"too much to judge: {len(text):,} characters",))
+    def __call__(self, text: str, source: Source = "external", /) -> Verdict:
+        """The verdict on a text; the user's own words are judged for what cannot be the user's."""
         hidden = find_hidden(text)
-        shown = None if hidden.text == text else hidden.text
-        case = _worst_case(hidden, self.reject_at)
-        if case.score < self.quarantine_at:
+        clean, is_own = hidden.text, source in OWN_SOURCES
+        shown = None if clean == text else clean
+        if len(hidden.readable) != len(clean):
+            # Gaps that are drawn but not kept: places in the two texts differ.
+            found = [(0, len(clean), *rule) for rule in _rules_of(fold(hidden.readable), is_own)]
+        else:
+            found = list(_found(hidden.readable, is_own))
+        if hidden.is_concealing:
+            found += _concealing_lines(text)
+        if not found:
             return Verdict("allow", (), shown)
-        words = matching.pieces_of(case.tokens)
-        reasons = [
-            f"{found.reason}: {_shortened(' '.join(words[found.start : found.end]))}"
-            for found in case.findings
-        ]
-        reasons += [case.disguise] if case.disguise else []
-        is_rejected = case.score >= self.reject_at
-        return Verdict("reject" if is_rejected else "quarantine", tuple(reasons), shown)
+        spans = _joined(clean, [Span(*each) for each in found])
+        withheld = sum(len(_LETTER.findall(clean[span.start : span.end])) for span in spans)
+        is_whole = withheld >= self.whole_share * len(_LETTER.findall(clean))
+        reasons = dict.fromkeys(
+            f"{span.rule}: {_shortened(clean[span.start : span.end])}" for span in spans
+        )
+        return Verdict("quarantine" if is_whole else "mask", tuple(reasons), shown, spans)
 
 
 default_guard: Guard = RuleGuard()
 """The guard with its default knobs."""
 
-
-class _Finding(NamedTuple):
-    """One rule's match, from word to word."""
-
-    reason: str
-    weight: float
-    start: int
-    end: int
+_Rule = tuple[str, Severity]
+_Found = tuple[int, int, str, Severity]
 
 
-class _Case(NamedTuple):
-    """What speaks against a text."""
+def _found(text: str, is_own: bool) -> Iterator[_Found]:
+    """The parts of a text that a rule objects to."""
+    for start, chunk in _chunks(text):
+        for begin, end, rule, severity in _found_in(chunk, is_own):
+            yield start + begin, start + end, rule, severity
+    for run in decodings(text):
+        for rule, severity in _rules_of(fold(strip_hidden(run.plain)), is_own, run):
+            yield run.start, run.end, f"{rule}, encoded as {run.encoding}", severity
 
-    score: float = 0.0
-    findings: Sequence[_Finding] = ()
-    tokens: Sequence[str] = ()
-    """The words the findings are found in."""
-    disguise: str = ""
+
+def _chunks(text: str) -> Iterator[tuple[int, str]]:
+    start = 0
+    while start < len(text):
+        end = start + CHUNK_CHARS
+        if end < len(text):
+            edge = end - EDGE_CHARS
+            cuts = (text.rfind(sign, edge, end) for sign in ("\n\n", "\n", ". ", "\u3002", " "))
+            end = next((cut + 1 for cut in cuts if cut > 0), end)
+        yield start, text[start:end]
+        start = end
 
 
-def _worst_case(hidden: Hidden, enough: float) -> _Case:
-    """The strongest case that any part of the text makes, in plain or under a disguise."""
-    worst, plain = _Case(), 0.0
-    # Words in characters that cannot be seen, or backwards, are no mistake.
-    if hidden.message:
-        worst = _Case(1.0, disguise=f"hidden characters: {_shortened(hidden.message)}")
-    elif hidden.reversed:
-        worst = _Case(1.0, disguise=f"reversed text: {_shortened(hidden.reversed)}")
-    for disguise, text in _readings(hidden):
-        case = _strongest_case(text, enough)
-        plain = plain if disguise else case.score
-        if case.score <= (plain if disguise else 0.0):
+def _found_in(chunk: str, is_own: bool) -> list[_Found]:
+    """What the rules find in a chunk, sentence by sentence where they can be told apart."""
+    if not _rules_of(fold(_BREAK.sub(_BROKEN, chunk)), is_own):
+        return []
+    found = list[_Found]()
+    carried = _Carried()
+    for part in _SENTENCE.finditer(chunk):
+        for rule in _sentence_rules(fold(part.group()), is_own, carried):
+            found.append((*part.span(), *rule))
+    for part in _PARAGRAPH.finditer(chunk):
+        # Some need more than one sentence, such as a tag and its end.
+        if not any(part.start() <= start < part.end() for start, *_ in found):
+            for rule in _rules_of(fold(_BREAK.sub(_BROKEN, part.group())), is_own):
+                found.append((*part.span(), *rule))
+    rules = _rules_of(fold(_BREAK.sub(_BROKEN, chunk)), is_own) if not found else []
+    return found or [(0, len(chunk), *rule) for rule in rules]
+
+
+class _Carried:
+    """Which sentence last had the signals that the next ones have, too."""
+
+    def __init__(self) -> None:
+        self._last = dict.fromkeys(matching.CARRIED, -NEAR_SENTENCES - 1)
+        self._place = 0
+
+    def add(self, signals: int, place: int | None = None) -> int:
+        """The signals of the next sentence with those carried over to it."""
+        self._place = self._place + 1 if place is None else place
+        before = signals
+        for name, makers in matching.CARRIED.items():
+            if self._place - self._last[name] <= NEAR_SENTENCES:
+                before |= matching.signal_bits()[name]
+            if signals & matching.bits_of(makers):
+                self._last[name] = self._place
+        return before
+
+
+def _sentence_rules(text: str, is_own: bool, carried: _Carried) -> list[_Rule]:
+    signals = 0
+    for found in _signals(matching.encode(matching.tokens_of(text))).values():
+        signals |= found
+    if not signals and not _LETTER.search(text):
+        return []
+    present = carried.add(signals)
+    return [] if present & matching.signal_bits()["talk"] else _matching_rules(present, is_own)
+
+
+def _rules_of(text: str, is_own: bool, run: Encoded | None = None) -> list[_Rule]:
+    """The rules that some sentence of a folded text breaks."""
+    signals = _signals(matching.encode(matching.tokens_of(text)))
+    carried, rules, talk = _Carried(), dict[_Rule, None](), matching.signal_bits()["talk"]
+    for place in sorted(signals):
+        present = carried.add(signals[place], place)
+        if present & talk and run is None:
             continue
-        extra = (DISGUISED if disguise else 0.0) + (CONCEALED if hidden.is_concealing else 0.0)
-        case = case._replace(score=case.score + extra, disguise=disguise)
-        worst = max(worst, case, key=lambda case: case.score)
-        if worst.score >= enough:
-            break
-    return worst
+        rules |= dict.fromkeys(_matching_rules(present, is_own))
+        is_order = all(present & matching.bits_of(group) for group in _DISGUISED)
+        if run and not rules and not is_own and is_order:
+            rules[("order", "high")] = None
+    return list(rules)
 
 
-def _readings(hidden: Hidden) -> Iterator[tuple[str, str]]:
-    """The text, what its hidden characters say and what is encoded in it, with the disguise."""
-    disguises = ("", "hidden characters", "reversed text")
-    texts = (hidden.readable, hidden.message, hidden.reversed)
-    for disguise, text in zip(disguises, texts, strict=True):
-        for start in range(0, len(text), CHUNK_CHARS - OVERLAP_CHARS):
-            chunk = text[start : start + CHUNK_CHARS]
-            yield disguise, fold(chunk)
-            for encoding, plain in decodings(chunk):
-                yield f"encoded: {encoding}", fold(strip_hidden(plain))
+def _matching_rules(present: int, is_own: bool) -> list[_Rule]:
+    rules = []
+    # No generators here: they would take most of the guard's time.
+    for rule, severity, is_own_too, groups, excluded in matching.findings():
+        if (is_own and not is_own_too) or present & excluded:
+            continue
+        for group in groups:
+            if not present & group:
+                break
+        else:
+            rules.append((rule, severity))
+    return rules
 
 
-def _strongest_case(text: str, enough: float) -> _Case:
-    """The strongest case made by findings of one neighbourhood."""
-    tokens = matching.tokens_of(text)
-    found = _findings(matching.encode(tokens))
-    starts = [finding.start for finding in found]
-    strongest = _Case()
-    for place, start in enumerate(starts):
-        near = _independent(found[place : bisect_left(starts, start + NEAR_WORDS)])
-        total = sum(finding.weight for finding in near)
-        if total > strongest.score:
-            strongest = _Case(total, near, tokens)
-        if strongest.score >= enough:
-            break
-    return strongest
+def _signals(codes: str) -> dict[int, int]:
+    """The signals of each sentence, by its place."""
+    ends = [place for place, code in enumerate(codes) if code == END]
+    found: dict[int, int] = {}
+    bits = matching.signal_bits()
+    for signal in matching.possible_signals(codes):
+        for count, match in enumerate(matching.compiled(signal.pattern).finditer(codes)):
+            if count == MOST_MATCHES:
+                break
+            if not (signal.name.startswith("over") and _is_quoted(match)):
+                place = bisect_left(ends, match.start())
+                found[place] = found.get(place, 0) | bits[signal.name]
+    # A conversation names its speakers, and speaks to none of them by it.
+    spoken = [place for place, signals in found.items() if signals & bits["dialogue"]]
+    for place in spoken if len(spoken) > 1 else ():
+        found[place] &= ~matching.bits_of(_ADDRESSING)
+    return found
 
 
-def _independent(found: list[_Finding]) -> list[_Finding]:
-    """Each reason's heaviest finding, and half of a second that stands elsewhere."""
-    chosen: dict[str, list[_Finding]] = {}
-    for finding in sorted(found, key=lambda finding: -finding.weight):
-        known = chosen.setdefault(finding.reason, [])
-        if not known:
-            known.append(finding)
-        elif len(known) == 1 and (finding.start >= known[0].end or known[0].start >= finding.end):
-            known.append(finding._replace(weight=finding.weight * REPEATED))
-    return [finding for known in chosen.values() for finding in known]
-
-
-def _findings(codes: str) -> list[_Finding]:
-    """What the rules find, in the order of the text."""
-    talk = matching.compiled(f"[{matching.vocabulary().members['talk']}]")
-    found = []
-    for rule in matching.possible_rules(codes):
-        # Counted apart, so that mentions cannot crowd out what is meant.
-        meant: list[tuple[int, int]] = []
-        mentions: list[tuple[int, int]] = []
-        for match in matching.compiled(rule.pattern).finditer(codes):
-            (mentions if _is_mention(match, talk) else meant).append(match.span())
-        for weight, spans in ((rule.weight, meant), (rule.weight * MENTIONED, mentions)):
-            found += [_Finding(rule.reason, weight, *span) for span in spans[:MOST_MATCHES]]
-    return sorted(found, key=lambda finding: finding.start)
-
-
-def _is_mention(match: re.Match[str], talk: re.Pattern[str]) -> bool:
-    """Whether a sentence talks about the words instead of saying them."""
+def _is_quoted(match: re.Match[str]) -> bool:
+    """Whether the words are a short quotation: then a text has them to speak of them."""
     codes, (start, end) = match.string, match.span()
-    begin = codes.rfind(END, 0, start) + 1
-    if talk.search(codes, max(begin, start - MENTION_WORDS), start):
-        return True
-    is_quoted = codes.count(QUOTE, begin, start) % 2 == 1
-    return is_quoted and talk.search(codes, begin, end + MENTION_WORDS) is not None
+    before = codes.rfind(QUOTE, max(0, start - 2), start)
+    after = codes.find(QUOTE, end, end + QUOTED_WORDS)
+    return before >= 0 <= after and after - before <= QUOTED_WORDS + end - start
+
+
+def _concealing_lines(text: str) -> Iterator[_Found]:
+    """The lines in which hidden characters cover something up, in the text without them."""
+    start = 0
+    for line in text.split("\n"):
+        hidden = find_hidden(line)
+        if hidden.is_concealing:
+            yield start, start + len(hidden.text), "hidden characters", "high"
+        start += len(hidden.text) + 1
+
+
+def _joined(text: str, spans: list[Span]) -> tuple[Span, ...]:
+    """Spans without the space around them, those close to each other as one."""
+    joined: list[Span] = []
+    for span in sorted(spans):
+        piece = text[span.start : span.end]
+        start = span.start + len(piece) - len(piece.lstrip())
+        span = span._replace(start=start, end=span.start + len(piece.rstrip()))
+        last = joined[-1] if joined else None
+        if last and start - last.end <= JOINED_CHARS and "\n\n" not in text[last.end : start]:
+            is_worse = (span.severity, span.rule) != (last.severity, last.rule)
+            rules = dict.fromkeys((*last.rule.split("; "), span.rule)) if is_worse else [last.rule]
+            severity: Severity = "high" if "high" in (last.severity, span.severity) else "medium"
+            end = max(last.end, span.end)
+            joined[-1] = Span(last.start, end, "; ".join(rules), severity)
+        elif span.end > span.start or not text:
+            joined.append(span)
+    return tuple(joined)
 
 
 def _shortened(text: str) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= PHRASE_CHARS else text[: PHRASE_CHARS - 1] + "…"

@@ -1,25 +1,33 @@
-"""How the guard reads: a text becomes a string with one letter a word, a rule a pattern over it.
+"""How the guard reads: a text becomes a string with one letter a word, a signal a pattern over it.
 
-Marks of syntax and rules are in rules.toml, the words in words.toml.
+Marks of syntax, signals and findings are in rules.toml, the words in words.toml.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from langmem_recall.guard.normalise import close_up, fold, unleet
 
+Severity = Literal["medium", "high"]
+
+CARRIED = {
+    "addressed_before": ("addressed",),
+    "authority_before": ("i_authority",),
+    "frame_before": ("system_line", "turn_token", "end_mark", "close_tag", "heading", "role_tag"),
+}
+"""Signals of a sentence that the next ones have too, and what makes them."""
 FILLER = "\u00b7"
 END, QUOTE = ".", '"'
 _SIGNS = {**dict.fromkeys(".!?\u3002", END), **dict.fromkeys("\"'`", QUOTE)}
 _FIRST_CODE = 0x100
 """Above every sign, and small enough for sets of codes to be the bits of a number."""
-_ACTING = "deliver"
+_ACTING = "harm"
 """Words that make an identifier the name of a function that acts."""
 _JOINED = 10
 """Letters from which a Latin word may be known words and nothing else."""
@@ -54,6 +62,10 @@ def compiled(pattern: str) -> re.Pattern[str]:
 # --- Words and rules ---
 
 
+Phrase = tuple[str, str, str]
+"""A turn of phrase, the word it counts as, and where it is one."""
+
+
 class Vocabulary(NamedTuple):
     """Every known word and mark with its code; a code stands for one set of sorts."""
 
@@ -64,8 +76,8 @@ class Vocabulary(NamedTuple):
     """Words that can be found within others, by their first two letters, the longest first."""
     members: dict[str, str]
     """All codes of a sort."""
-    phrases: list[tuple[str, str]]
-    """Turns of phrase, each with the word it counts as."""
+    phrases: tuple[dict[str, list[Phrase]], list[Phrase]]
+    """Turns of phrase by their first word, and those of scripts without spaces."""
 
 
 @cache
@@ -93,8 +105,14 @@ def vocabulary() -> Vocabulary:
     names = sorted({name for group in sets for name in group})
     members = {name: "".join(code_of[group] for group in sets if name in group) for name in names}
     turns = tables("words")["phrases"].items()
-    phrases = [(phrase, word) for word, each in turns for phrase in each]
-    return Vocabulary(codes, stems, starts, members, phrases)
+    by_start: dict[str, list[Phrase]] = {}
+    unspaced: list[Phrase] = []
+    for word, phrase in ((word, phrase) for word, each in turns for phrase in each):
+        # Not within a longer word: "many more" has no "any more" in it.
+        pattern = rf"(?<![a-z]){re.escape(phrase)}(?![a-z])"
+        rows = by_start.setdefault(phrase.split(" ")[0], []) if phrase.isascii() else unspaced
+        rows.append((phrase, word, pattern))
+    return Vocabulary(codes, stems, starts, members, (by_start, unspaced))
 
 
 def _bits(codes: str) -> int:
@@ -105,18 +123,18 @@ def _bits(codes: str) -> int:
     return bits
 
 
-class Rule(NamedTuple):
-    """A pattern over codes, and the sets of codes without which it cannot match."""
+class Signal(NamedTuple):
+    """One way in which a signal is said: a pattern over codes, and what it cannot do without."""
 
-    reason: str
-    weight: float
+    name: str
     pattern: str
     """Compiled when it is first needed: most texts need few of them."""
     needs: tuple[int, ...]
+    """Sets of codes of each of which a text must have one."""
 
 
-def compile_rule(reason: str, weight: float, terms: str) -> Rule:
-    """A rule from its terms, one after the other; rules.toml says how they read."""
+def compile_signal(name: str, terms: str) -> Signal:
+    """A signal from its terms, one after the other; rules.toml says how they read."""
     known, parts, needs = vocabulary(), [], []
     negation = known.members["not"]
     for term in terms.split():
@@ -127,7 +145,7 @@ def compile_rule(reason: str, weight: float, terms: str) -> Rule:
         elif term[:2] == "..":
             parts.append(f".{{0,{term[2:]}}}?")
         else:
-            members = "".join(known.members[name] for name in term.strip("!?").split("|"))
+            members = "".join(known.members[sort] for sort in term.strip("!?").split("|"))
             word = f"[{members}]"
             if term[0] == "!":
                 word = f"(?<![{negation}])(?<![{negation}].){word}(?![{negation}])"
@@ -136,27 +154,67 @@ def compile_rule(reason: str, weight: float, terms: str) -> Rule:
             parts.append(word)
             if term[-1] != "?":
                 needs.append(_bits(members))
-    return Rule(reason, weight, "".join(parts), tuple(needs))
+    return Signal(name, "".join(parts), tuple(needs))
 
 
 @cache
-def _rules_by_need() -> list[tuple[int, list[Rule]]]:
-    """The rules by the smallest set of codes that each of them needs."""
-    by_need: dict[int, list[Rule]] = {}
-    for reason, lines in tables("rules")["rules"].items():
-        for line in lines.splitlines():
-            weight, terms = line.split(maxsplit=1)
-            rule = compile_rule(reason, float(weight), terms)
-            by_need.setdefault(min(rule.needs, key=int.bit_count), []).append(rule)
+def _signals_by_need() -> list[tuple[int, list[Signal]]]:
+    """The signals by the smallest set of codes that each of them needs."""
+    by_need: dict[int, list[Signal]] = {}
+    for name, lines in tables("rules")["signals"].items():
+        for line in filter(None, lines.splitlines()):
+            signal = compile_signal(name, line)
+            by_need.setdefault(min(signal.needs, key=int.bit_count), []).append(signal)
     return list(by_need.items())
 
 
-def possible_rules(codes: str) -> Iterator[Rule]:
-    """The rules for each of whose terms a text has a word."""
+def possible_signals(codes: str) -> Iterator[Signal]:
+    """The signals for each of whose terms a text has a word."""
     present = _bits(codes)
-    for rarest, rules in _rules_by_need():
+    for rarest, signals in _signals_by_need():
         if present & rarest:
-            yield from (rule for rule in rules if all(present & need for need in rule.needs))
+            yield from (one for one in signals if all(present & need for need in one.needs))
+
+
+class Finding(NamedTuple):
+    """Signals that together are an attack."""
+
+    rule: str
+    severity: Severity
+    is_own: bool
+    """Whether it is looked for in the user's own words, too."""
+    groups: tuple[int, ...]
+    """Of each group, the bits of its signals, a sentence must have one."""
+    excluded: int
+
+
+@cache
+def signal_bits() -> dict[str, int]:
+    """Every signal as a bit, and those that a sentence has from the ones before it."""
+    names = (*tables("rules")["signals"], *CARRIED)
+    return {name: 1 << place for place, name in enumerate(names)}
+
+
+def bits_of(names: Iterable[str]) -> int:
+    """The set of some signals as the bits of a number."""
+    bits = 0
+    for name in names:
+        bits |= signal_bits()[name]
+    return bits
+
+
+@cache
+def findings() -> tuple[Finding, ...]:
+    """What signals add up to."""
+    rows = []
+    for rule, table in tables("rules")["findings"].items():
+        for line in filter(None, table["when"].splitlines()):
+            terms = [term.strip() for term in line.split("&")]
+            groups = tuple(bits_of(term.split("|")) for term in terms if term[0] != "!")
+            excluded = bits_of(term[1:] for term in terms if term[0] == "!")
+            is_own = table.get("own", False)
+            rows.append(Finding(rule, table["severity"], is_own, groups, excluded))
+    return tuple(rows)
 
 
 # --- Marks of syntax ---
@@ -199,11 +257,9 @@ def _checked(check: str, sign: str, match: re.Match[str]) -> str:
     before = match.string[: match.start()]
     if check == "unopened":
         is_meant = "<" + match.group()[2:] not in before
-    elif check == "first_brace":
-        is_meant = "{" not in before and "}" not in before
     else:
         lead = before[-_ORNAMENTS:].rstrip(" \t>*#[<({|=\"'-")
-        is_meant = lead[-1:] in ("", "\n", ".", "!", "?")
+        is_meant = lead[-1:] in ("", "\n", ".", "!", "?", "\u3002")
     return f" {sign} {match.group()}" if is_meant else match.group()
 
 
@@ -241,9 +297,14 @@ def _tokens(text: str) -> list[str]:
         plain = _APOSTROPHE.sub(" ", plain.replace("n't", " not").replace("'re ", " are "))
     if "@" in plain or "$" in plain:
         plain = _AT_LETTERS.sub(lambda sign: "a" if sign.group() == "@" else "s", plain)
-    for phrase, word in vocabulary().phrases:
+    by_start, unspaced = vocabulary().phrases
+    # Only those whose first word is there: looking for each would take most of the guard's time.
+    phrases = [] if plain.isascii() else [*unspaced]
+    for start in by_start.keys() & set(plain.split(" ")):
+        phrases += by_start[start]
+    for phrase, word, pattern in sorted(phrases):
         if phrase in plain:
-            plain = plain.replace(phrase, word)
+            plain = compiled(pattern).sub(word, plain)
     return _TOKEN.findall(plain)
 
 

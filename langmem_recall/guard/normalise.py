@@ -7,24 +7,19 @@ import codecs
 import html
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from langmem_recall.text.invisible import INVISIBLE, REGIONS, shaping
+from langmem_recall.text.invisible import CONTROL, INVISIBLE, REGIONS, is_plain, strip_hidden
 
 # --- Hidden characters: out of the text, and what they say of it ---
 
-_CONTROL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
-_TERMINAL = r"\x1b\[[0-?]*[ -/]*[@-~]"
-_HIDDEN = re.compile(f"[{_CONTROL}{INVISIBLE}]")
-_HIDDEN_RUN = re.compile(f"(?:{_TERMINAL}|[{_CONTROL}{INVISIBLE}])+")
 _GAPS = re.compile("[\u2800\u3164\uffa0\ufff9-\ufffb]")
 _CONCEAL = re.compile("\x1b\\[[0-9;]*8m")
-_RIDDLED = re.compile(f"[A-Za-z][{_CONTROL}{INVISIBLE}]+(?=[A-Za-z])")
-_RIDDLED_WORDS = 3
-"""Words broken by hidden characters that no copying explains."""
+_RIDDLED = re.compile(f"(?:[A-Za-z][{CONTROL}{INVISIBLE}]+){{3,}}")
+"""Hidden characters behind letter after letter, which no hyphenation explains."""
 _TAGS = re.compile("[\U000e0020-\U000e007e]{3,}")
 _SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}")
 _OVERRIDE = re.compile("\u202e([^\u202c\u202e\n]{2,4096})")
@@ -44,21 +39,9 @@ class Hidden(NamedTuple):
     """Whether hidden characters cover something up, rather than having been pasted along."""
 
 
-def strip_hidden(text: str) -> str:
-    """The text without control and invisible characters; what shapes emoji and scripts stays."""
-    if _is_plain(text) or not _HIDDEN.search(text):
-        return text
-    return _HIDDEN_RUN.sub(shaping, text)
-
-
-def _is_plain(text: str) -> bool:
-    """Whether a text is printable ASCII, as most are, in a tenth of a pattern's time."""
-    return text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
-
-
 def find_hidden(text: str) -> Hidden:
     """The text without its hidden characters, and what they were for."""
-    if _is_plain(text):
+    if is_plain(text):
         return Hidden(text, text)
     shown = strip_hidden(text)
     readable = strip_hidden(_GAPS.sub(" ", text)) if _GAPS.search(text) else shown
@@ -73,8 +56,7 @@ def find_hidden(text: str) -> Hidden:
     )
     message = " ".join(filter(None, (spelt, *(run.decode("utf-8", "replace") for run in selected))))
     turned = " ".join(strip_hidden(run)[::-1] for run in _OVERRIDE.findall(text))
-    is_riddled = len(_RIDDLED.findall(text)) >= _RIDDLED_WORDS
-    is_concealing = bool(message or turned or is_riddled or _CONCEAL.search(text))
+    is_concealing = bool(message or turned or _RIDDLED.search(text) or _CONCEAL.search(text))
     return Hidden(shown, readable, message, turned, is_concealing)
 
 
@@ -155,7 +137,7 @@ _HEX_PAIRS, _BASE64_CHARS = 12, 16
 """Shortest runs that are decoded: shorter ones hold no order."""
 _HEX = re.compile(rf"(?:(?:0x)?[0-9A-Fa-f]{{2}}[ :,-]?){{{_HEX_PAIRS},}}")
 _RUN64 = rf"[A-Za-z0-9+/]{{{_BASE64_CHARS},}}"
-_BASE64 = re.compile(rf"{_RUN64}(?:\s{{1,2}}{_RUN64})*")
+_BASE64 = re.compile(rf"{_RUN64}(?:\s{{1,2}}{_RUN64})*={{0,2}}")
 _TELLING = (
     "ignore", "instruct", "prompt", "system", "assistant", "forget", "http", " the ", " you ",
     "your ",
@@ -163,33 +145,28 @@ _TELLING = (
 """Words that an order is likely to have one of."""
 _ROT13_WORDS = tuple(codecs.encode(word, "rot13") for word in _TELLING)
 _BACKWARD_WORDS = tuple(word[::-1] for word in _TELLING)
-_NO_TEXT = re.compile(f"[{_CONTROL}\ufffd]")
+_NO_TEXT = re.compile(f"[{CONTROL}\ufffd]")
 _GARBLED = 0.1
 """Share of a text that may be garbled where a run was cut."""
 
 
-def decodings(text: str) -> Iterator[tuple[str, str]]:
-    """Each encoding found in a text, with the text as it reads without it."""
-    if "%" in text and (plain := unquote(text)) != text:
-        yield "percent", plain
-    if "&" in text and ";" in text and (plain := html.unescape(text)) != text:
-        yield "entities", plain
-    if "\\" in text and (plain := _ESCAPE.sub(_from_escape, text)) != text:
-        yield "escapes", plain
+class Encoded(NamedTuple):
+    """A run of a text that says something else once it is decoded."""
+
+    encoding: str
+    start: int
+    end: int
+    plain: str
+
+
+def decodings(text: str) -> Iterator[Encoded]:
+    """What is encoded in a text, run by run."""
     lower = text.lower()
-    if any(word in lower for word in _ROT13_WORDS):
-        yield "rot13", codecs.encode(text, "rot13")
-    if any(word in lower for word in _BACKWARD_WORDS):
-        yield "backwards", text[::-1]
-    # Letters are 6x and 7x in hex.
-    if text.count("6") + text.count("7") >= _HEX_PAIRS // 2 and (
-        plain := " ".join(filter(None, map(_from_hex, _HEX.findall(text))))
-    ):
-        yield "hex", plain
-    if max(map(len, text.split()), default=0) >= _BASE64_CHARS and (
-        plain := " ".join(filter(None, map(_from_base64, _BASE64.findall(text))))
-    ):
-        yield "base64", plain
+    for encoding, is_possible, pattern, decode in _ENCODINGS:
+        if is_possible(text, lower):
+            for run in pattern.finditer(text):
+                if plain := decode(run.group()):
+                    yield Encoded(encoding, *run.span(), plain)
 
 
 def _from_escape(run: re.Match[str]) -> str:
@@ -206,7 +183,7 @@ def _from_base64(run: str) -> str:
     """The text in a run; it may begin with up to three characters that do not belong to it."""
     if run in (run.lower(), run.upper()) or run.isalpha():
         return ""
-    digits = re.sub(r"\s", "", run)
+    digits = re.sub(r"[\s=]", "", run)
     for start in range(4):
         whole = digits[start : start + (len(digits) - start) // 4 * 4]
         rest = digits[start + len(whole) :]
@@ -220,3 +197,64 @@ def _as_text(data: bytes) -> str:
     """Bytes as text when they are one, else nothing: a hash or an image says nothing."""
     plain = data.decode("utf-8", "replace")
     return plain if len(_NO_TEXT.findall(plain)) <= _GARBLED * len(plain) else ""
+
+
+def _line_decoder(words: tuple[str, ...], decode: Callable[[str], str]) -> Callable[[str], str]:
+    def decoded(line: str) -> str:
+        lower = line.lower()
+        return decode(line) if any(word in lower for word in words) else ""
+
+    return decoded
+
+
+_FEWEST_CODES = 6
+"""Codes in a row from which a run is decoded: links and names have fewer."""
+_LINE = re.compile(r"[^\n]+")
+_ENCODINGS: tuple[
+    tuple[str, Callable[[str, str], bool], re.Pattern[str], Callable[[str], str]], ...
+] = (
+    (
+        "percent",
+        lambda text, _: text.count("%") >= _FEWEST_CODES,
+        re.compile(r"(?:[\w.,+-]{0,12}%[0-9A-Fa-f]{2}){6,}[\w.,+-]{0,40}"),
+        unquote,
+    ),
+    (
+        "entities",
+        lambda text, _: text.count("&") >= _FEWEST_CODES,
+        re.compile(r"(?:&#?\w{1,8};\s?){6,}"),
+        html.unescape,
+    ),
+    (
+        "escapes",
+        lambda text, _: text.count("\\") >= _FEWEST_CODES,
+        re.compile(rf"(?:{_ESCAPE.pattern[:-1]} ?){{6,}}"),
+        lambda run: _ESCAPE.sub(_from_escape, run),
+    ),
+    (
+        "rot13",
+        lambda _, lower: any(word in lower for word in _ROT13_WORDS),
+        _LINE,
+        _line_decoder(_ROT13_WORDS, lambda line: codecs.encode(line, "rot13")),
+    ),
+    (
+        "backwards",
+        lambda _, lower: any(word in lower for word in _BACKWARD_WORDS),
+        _LINE,
+        _line_decoder(_BACKWARD_WORDS, lambda line: line[::-1]),
+    ),
+    # Letters are 6x and 7x in hex.
+    (
+        "hex",
+        lambda text, _: text.count("6") + text.count("7") >= _HEX_PAIRS // 2,
+        _HEX,
+        _from_hex,
+    ),
+    (
+        "base64",
+        lambda text, _: max(map(len, text.split()), default=0) >= _BASE64_CHARS,
+        _BASE64,
+        _from_base64,
+    ),
+)
+"""Each encoding: whether a text may have it, what a run of it looks like, what that says."""

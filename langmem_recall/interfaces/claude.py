@@ -143,7 +143,7 @@ class MemoryFiles:
 
     def _write(self, key: str, text: str, done: str) -> Steps:
         memory = yield self._ask("remember", text, key=key, source=WRITER)
-        if memory.status != "active":
+        if not memory.in_force:
             return f"{_path(key)}: kept aside, not shown until a person approves it"
         return f"{done} {_path(key)}"
 
@@ -156,7 +156,7 @@ class MemoryFiles:
     def _text(self, key: str) -> Generator[Call, Any, str | None]:
         memory_id = (self._namespace, key)
         (memory,) = yield store_call(self._store, "memories", [memory_id])
-        return memory.text if memory is not None and memory.status == "active" else None
+        return memory.text if memory is not None and memory.in_force else None
 
     def _below(self, key: str) -> Generator[Call, Any, list[tuple[str, str]]]:
         """Names and texts of what may be read below a path."""

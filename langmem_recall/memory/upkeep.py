@@ -192,7 +192,7 @@ def check_steps(steps: Sequence[str]) -> None:
 
 
 def is_in_force(memory: Memory, now: datetime) -> bool:
-    """Whether a memory can be recalled at all: active, and valid by now."""
+    """Whether a memory can be recalled whole: active, and valid by now."""
     has_begun = memory.valid_from is None or memory.valid_from <= now
     return memory.status == "active" and has_begun and expiry(memory, now) is None
 
@@ -218,7 +218,7 @@ def _is_exempt(memory: Memory, durable_kinds: Collection[str]) -> bool:
 def purge(memory: Memory, before: datetime | None) -> str | None:
     """Why an item of history is old enough to go, or None."""
     is_history = memory.superseded_at is not None or memory.status == "superseded"
-    if before is None or memory.status == "active" or not is_history:
+    if before is None or memory.in_force or not is_history:
         return None
     # What was superseded without a note of when was rewritten as such at its last update.
     when = memory.superseded_at or memory.updated_at

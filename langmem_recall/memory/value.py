@@ -14,17 +14,22 @@ from operator import is_
 from typing import Any, TypeGuard, get_args
 
 from langmem_recall.errors import InputError
+from langmem_recall.text.invisible import strip_hidden
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import (
     DEFAULT_SALIENCE,
     KINDS,
     PHRASING_SOURCES,
+    QUARANTINE,
     STATUSES,
     TRUST,
+    WITHHELD_SPAN,
     Memory,
     Namespace,
     Source,
+    Status,
     aware,
+    without_spans,
 )
 
 TEXT_FIELDS = ("content", "text", "memory", "data")
@@ -132,7 +137,24 @@ def content_of(value: Mapping[str, Any]) -> Any:
 
 def searched_text(memory: Memory) -> str:
     """What a memory is found by: its text, and below it how it will be asked for."""
-    return "\n".join((memory.text, *memory.asked_as))
+    return "\n".join((memory.open_text, *memory.asked_as))
+
+
+def masked(memory: Memory, spans: Sequence[tuple[int, int]]) -> Memory:
+    """A copy for readers, with parts of its text withheld wherever they would show."""
+    text = without_spans(strip_hidden(memory.text), spans, WITHHELD_SPAN)
+    entities = tuple(entity for entity in memory.entities if entity in text)
+    value = {name: part for name, part in memory.value.items() if name not in (QUARANTINE, INDEXED)}
+    content = content_of(memory.value)
+    if content is memory.value:
+        value = {"content": text}
+    else:
+        name = next(name for name in TEXT_FIELDS if memory.value.get(name) is content)
+        is_nested = isinstance(content, Mapping) and isinstance(content.get("content"), str)
+        value[name] = {**content, "content": text} if is_nested else text
+    status: Status = "masked" if memory.in_force else memory.status
+    value |= {"status": status} | ({"entities": list(entities)} if memory.entities else {})
+    return replace(memory, text=text, status=status, entities=entities, value=value)
 
 
 def fielded(
@@ -145,7 +167,7 @@ def fielded(
     """
     value = plain_value(memory)
     had_field = stored is not None and len(plain_value(stored)) < len(stored.value)
-    if not memory.asked_as and not had_field:
+    if not memory.asked_as and not had_field and not memory.withheld_spans:
         return value, None
     value[INDEXED] = searched_text(memory)
     is_other = stored is not None and stored.text != memory.text
@@ -156,7 +178,8 @@ def plain_value(memory: Memory) -> dict[str, Any]:
     """A memory's value without the field that joins text and phrasings."""
     value = dict(memory.value)
     # A field of that name may also be the writer's own.
-    if value.get(INDEXED) == memory.text or (memory.asked_as and INDEXED in value):
+    is_ours = memory.asked_as or memory.withheld_spans
+    if value.get(INDEXED) == memory.text or (is_ours and INDEXED in value):
         del value[INDEXED]
     return value
 
@@ -208,8 +231,8 @@ def revised_value(memory: Memory, **changes: Any) -> dict[str, Any]:
     The time of writing is spelled out, because rewriting an item may reset its creation time.
     """
     value = dict(memory.value)
-    if not value:
-        value = {"content": memory.text}
+    if not value.keys() - {QUARANTINE}:
+        value = {"content": memory.text, **value}
         changes = {name: getattr(memory, name) for name in MEMORY_FIELDS[1:]} | changes
     elif memory.written_at is not None:
         value.setdefault("written_at", memory.written_at.isoformat())

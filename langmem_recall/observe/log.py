@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from langmem_recall.errors import ConfigurationError, InputError, check_whole, described
-from langmem_recall.observe.show import FEEDBACK, VERSION, recall_id, to_json
+from langmem_recall.observe.show import FEEDBACK, VERDICT, VERSION, recall_id, to_json
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.types import MemoryId, Namespace, Recall
+from langmem_recall.types import GuardEvent, MemoryId, Namespace, Recall
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +138,12 @@ class TraceLog:
             return json.dumps(record | {"namespace": namespace, "key": key, "good": good})
 
         self._append(line)
+
+    def verdict(self, event: GuardEvent) -> None:
+        """Append what the guard withheld of a text, without its words; what it allowed is not."""
+        if event.action != "allow" or event.has_failed:
+            record = {"version": VERSION, "kind": VERDICT, **event._asdict()}
+            self._append(lambda: json.dumps(record))
 
     def flush(self) -> None:
         """Write what is pending now."""
@@ -273,6 +279,12 @@ class Fan:
         for sink in self._sinks:
             if hasattr(sink, "feedback"):
                 sink.feedback(namespace, key, good)
+
+    def verdict(self, event: GuardEvent) -> None:
+        """Hand what the guard said of a text to every sink that takes it."""
+        for sink in self._sinks:
+            if hasattr(sink, "verdict"):
+                sink.verdict(event)
 
     def erase(self, namespace: Namespace, key: str | None = None) -> int:
         """Remove what the sinks hold of a namespace or of one memory, where they can."""
@@ -424,7 +436,7 @@ def _without(record: Record, namespace: Namespace, key: str | None) -> Record | 
         is_below = any(tuple(place[: len(namespace)]) == namespace for place in lists)
         return None if is_below else record
     name = [list(namespace), key]
-    if record.get("kind") == FEEDBACK:
+    if record.get("kind") in (FEEDBACK, VERDICT):
         return None if _name(record) == name else record
     left = [candidate for candidate in candidates if _name(candidate) != name]
     if len(left) == len(candidates):

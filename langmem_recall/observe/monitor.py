@@ -6,7 +6,7 @@ import math
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import chain, pairwise
 from operator import itemgetter
@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from langmem_recall.errors import ConfigurationError, check_whole
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy
-from langmem_recall.types import ASKED, RELEVANCE_GATES, MemoryId, Namespace, Recall
+from langmem_recall.types import ASKED, RELEVANCE_GATES, GuardEvent, MemoryId, Namespace, Recall
 
 RECALLED = "recalled"
 NOTHING_STORED = "nothing stored"
@@ -110,6 +110,8 @@ class MonitorReport:
     bad: int
     """Outcomes reported through `feedback`."""
     warnings: tuple[HealthWarning, ...] = ()
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    """How often the guard said what of a text: allow, mask, quarantine, and failed."""
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types; null for what nothing tells."""
@@ -120,6 +122,7 @@ class MonitorReport:
         where = "all namespaces" if self.namespace is None else "/".join(self.namespace)
         outcomes = ", ".join(f"{count:,} {name}" for name, count in self.outcomes.items())
         latency = ", ".join(f"{name} {ms:.1f} ms" for name, ms in self.latency_ms.items())
+        verdicts = ", ".join(f"{count:,} {name}" for name, count in self.verdicts.items())
         lines = [
             f"{self.recalls:,} recalls in {where}" + (f": {outcomes}" if outcomes else ""),
             f"injected {_rate(self)}, blind {_share(self.blindness_rate)}, "
@@ -127,6 +130,7 @@ class MonitorReport:
             f"budget pressed {_share(self.budget_pressure)}",
             f"latency {latency.replace('nan', '-')}; feedback {self.good} good, {self.bad} bad",
             *(f"degraded {count:,} times: {note}" for note, count in self.degraded.items()),
+            *([f"guard: {verdicts}"] if self.verdicts else []),
             *map(str, self.warnings),
         ]
         return "\n".join(lines)
@@ -198,6 +202,7 @@ class _WindowState:
     def __init__(self, window: int) -> None:
         self.stats: deque[RecallStats] = deque(maxlen=window)
         self.feedback: deque[bool] = deque(maxlen=window)
+        self.verdicts: deque[str] = deque(maxlen=window)
         self.cue: frozenset[str] = frozenset()
         self.recalled: frozenset[MemoryId] = frozenset()
         self.cues: deque[str] = deque(maxlen=LATEST_CUES)
@@ -246,12 +251,19 @@ class Monitor:
             for state in (self._all, self._state(namespace)):
                 state.feedback.append(good)
 
+    def verdict(self, event: GuardEvent) -> None:
+        """Take note of what the guard said of a text; a `RecallStore` calls it."""
+        with self._lock:
+            for state in (self._all, self._state(event.namespace)):
+                state.verdicts.append("failed" if event.has_failed else event.action)
+
     def report(self, namespace: Namespace | None = None) -> MonitorReport:
         """The health of all recalls in the window, or of one namespace's."""
         with self._lock:
             state = self._all if namespace is None else self._states.get(namespace)
             window = list(state.stats) if state else []
             feedback = list(state.feedback) if state else []
+            verdicts = Counter(state.verdicts if state else ())
             states = self._states.values() if namespace is None else [state] if state else []
             commonest = [Counter(each.cues).most_common(1) for each in states]
         outcomes = Counter(stats.outcome for stats in window)
@@ -280,6 +292,7 @@ class Monitor:
             degraded=dict(notes.most_common()),
             good=sum(feedback),
             bad=len(feedback) - sum(feedback),
+            verdicts=dict(verdicts.most_common()),
         )
         judges = (_injection_warnings, _blindness_warnings, _quality_warnings, _policy_warnings)
         found = (judge(report, window, self._policy) for judge in judges)

@@ -37,6 +37,7 @@ from langmem_recall.types import (
 VERSION = 1
 RECALL = "recall"
 FEEDBACK = "feedback"
+VERDICT = "verdict"
 """Kinds of records in a log."""
 
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)

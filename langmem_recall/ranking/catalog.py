@@ -76,7 +76,7 @@ class Traits(NamedTuple):
 
 def traits_of(memory: Memory) -> Traits:
     """Digest a memory once, when it is written or first seen."""
-    text, when = memory.text[:WORDS_REACH], memory.written_at
+    text, when = memory.open_text[:WORDS_REACH], memory.written_at
     # A memory is also found by names and tags, as asked, and by its date, where it is declared.
     terms = tokens(" ".join([text, *memory.entities, *memory.tags, *memory.asked_as]))
     date = f"{when.day} {MONTHS[when.month - 1]} {when.year}" if memory.dated and when else ""

@@ -72,10 +72,10 @@ def hard_drop(candidate: Candidate, context: GateContext) -> tuple[str, str] | N
             break
     else:
         return "tenant", "outside the namespace asked for"
-    if status != "active" and status not in context.include:
+    if not memory.in_force and status not in context.include:
         return "status", status
     # Superseded, or derived from something superseded.
-    if status == "active" and standing is not None and "superseded" not in context.include:
+    if memory.in_force and standing is not None and "superseded" not in context.include:
         return "status", standing
     if memory.valid_from is not None and context.now < memory.valid_from:
         return "validity", f"valid from {memory.valid_from:%Y-%m-%d}"
@@ -131,7 +131,7 @@ def as_believed_at(candidates: Sequence[Candidate], as_of: datetime) -> list[Can
         memory = candidate.memory
         if memory.written_at is not None and memory.written_at > as_of:
             return candidate._replace(standing="written later")
-        is_active = memory.status == "active" and candidate.standing is None
+        is_active = memory.in_force and candidate.standing is None
         if is_active or memory.status == "quarantined":
             return candidate
         parents = ((memory.namespace, key) for key in memory.derived_from)

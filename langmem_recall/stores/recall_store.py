@@ -42,7 +42,7 @@ from langmem_recall.flows.rerank import Reranker
 from langmem_recall.flows.sweep import Sweeper, SweepRequest
 from langmem_recall.flows.usage import Ledger
 from langmem_recall.flows.write import Writer, Writing
-from langmem_recall.guard.judge import Guard, default_guard
+from langmem_recall.guard.judge import AnyGuard, default_guard
 from langmem_recall.memory.upkeep import STEPS, Forgotten, Step, SweepReport
 from langmem_recall.memory.value import check_value, content_of
 from langmem_recall.policy import RecallPolicy
@@ -52,6 +52,7 @@ from langmem_recall.types import (
     SIDECAR_ROOT,
     Cue,
     Explanation,
+    GuardEvent,
     Kind,
     Memory,
     MemoryId,
@@ -150,9 +151,10 @@ class RecallStore(BaseStore):
     Args:
         inner: The store that holds the memories. All it has stays reachable through this one.
         policy: How to rank; `RecallPolicy.default()` when absent.
-        guard: Judges every text given to `remember` and `correct`. About what is put as it is, or
-            written past this store, its decision is kept beside the item; every read but `get`,
-            `history`, `quarantined` and an export heeds it.
+        guard: Judges every text given to `remember` and `correct`, by rules unless you pass a
+            callable of your own: sync or async, called with the text and its source. About what is
+            put as it is, or written past this store, its decision is kept beside the item; every
+            read but `get`, `history`, `quarantined` and an export heeds it.
         traces: Called with every `Recall`.
         record: Whether reads count as uses.
         clock: Tells the time; for tests and simulations.
@@ -170,7 +172,7 @@ class RecallStore(BaseStore):
         inner: BaseStore,
         *,
         policy: RecallPolicy | None = None,
-        guard: Guard = default_guard,
+        guard: AnyGuard = default_guard,
         traces: Callable[[Recall], None] | None = None,
         reranker: BaseDocumentCompressor | Reranker | None = None,
         clock: Clock = utc_now,
@@ -222,6 +224,7 @@ class RecallStore(BaseStore):
         adding = _adding_locks.setdefault(sidecar, threading.Lock())
         self._ledger = Ledger(beside.usage, self.policy.count_fade_per_day, adding)
         quarantine = Quarantine(guard, caching.max_age)
+        quarantine.sink = self._forward_verdict
         self._flusher = Flusher(self, caching.flush_interval)
         keeper = Bookkeeper(backend, beside, clock, self._ledger, quarantine)
         self._reader = Reader(
@@ -528,8 +531,9 @@ class RecallStore(BaseStore):
             The memory as stored, with its key and status.
 
         Raises:
-            RecallError: The guard rejects the text, which is then in the error's `text`; or the
-                write policy rejects the observation.
+            RecallError: The guard objects to the text, which is then in the error's `text`, and
+                the store has `Writing(on_bad="reject")`; or the write policy rejects the
+                observation.
         """
         return self._writer.remember(namespace, text, key, ttl, observation, fields)
 
@@ -595,7 +599,7 @@ class RecallStore(BaseStore):
 
     @_sync
     def approve(self, namespace: Namespace, key: str, *, text: str | None = None) -> Plan[Memory]:
-        """Let a quarantined memory be recalled, in the place of the one it waited beside.
+        """Let a withheld memory be recalled whole, in the place of the one it waited beside.
 
         Args:
             namespace: Whose memory it is.
@@ -609,9 +613,10 @@ class RecallStore(BaseStore):
 
     @_sync
     def quarantined(self, namespace: Namespace) -> Plan[list[Memory]]:
-        """Memories at or below a namespace that wait for approval.
+        """Memories at or below a namespace that wait for approval, whole or in part (masked).
 
-        The guard's reasons are in `memory.value["quarantine"]["reasons"]`.
+        The guard's reasons are in `memory.value["quarantine"]["reasons"]`, what it objects to is in
+        `["spans"]`: start, end, rule and severity of each.
         """
         return self._writer.quarantined(namespace)
 
@@ -634,6 +639,17 @@ class RecallStore(BaseStore):
         except Exception as fault:
             # A fault of the sink stays there.
             logger.warning("An outcome could not be handed to traces: %s", described(fault))
+
+    def _forward_verdict(self, event: GuardEvent) -> None:
+        """Hand what the guard said to `traces`, where that takes it."""
+        forward = getattr(self._traces, "verdict", None)
+        if forward is None:
+            return
+        try:
+            forward(event)
+        except Exception as fault:
+            # A fault of the sink stays there.
+            logger.warning("A verdict could not be handed to traces: %s", described(fault))
 
     async def afeedback(
         self, namespace: Namespace, key: str | Sequence[str], good: bool = True

@@ -21,18 +21,17 @@ from langgraph.store.base import BaseStore, PutOp
 from langmem_recall.errors import InputError, StoreError
 from langmem_recall.flows.backend import OnProgress
 from langmem_recall.flows.candidates import id_of, listing, memory_of
-from langmem_recall.flows.effects import Ops, run
+from langmem_recall.flows.effects import CALLS, Ops, run
 from langmem_recall.flows.quarantine import (
     VERDICT,
     Decision,
     Quarantine,
-    decide,
     digest_of,
     quarantined_value,
 )
 from langmem_recall.flows.read import POLICIES
 from langmem_recall.flows.write import WAITING
-from langmem_recall.guard.judge import Guard, allow_all, default_guard
+from langmem_recall.guard.judge import AnyGuard, allow_all, default_guard
 from langmem_recall.memory.value import TEXT_FIELDS, fielded, plain_value
 from langmem_recall.stores.backend import backend_of, opened
 from langmem_recall.stores.local.store import LocalStore, check_op
@@ -109,7 +108,7 @@ def export_jsonl(
 def import_jsonl(
     store: BaseStore,
     source: PathOrFile,
-    guard: Guard = default_guard,
+    guard: AnyGuard = default_guard,
     *,
     decisions: bool = True,
     progress: OnProgress | None = None,
@@ -191,7 +190,7 @@ def _put_op(put: Put) -> PutOp:
 def _read_jsonl(
     store: BaseStore,
     source: PathOrFile,
-    guard: Guard,
+    guard: AnyGuard,
     decisions: bool,
     reading: OnProgress | None,
 ) -> dict[MemoryId, Put]:
@@ -229,7 +228,7 @@ def _read_jsonl(
 
 
 def _judge(
-    put: Put, brought: Any, guard: Guard, store: BaseStore, puts: ChainMap[MemoryId, Any]
+    put: Put, brought: Any, guard: AnyGuard, store: BaseStore, puts: ChainMap[MemoryId, Any]
 ) -> None:
     """Add the decision about a memory; a barred one waits beside the memory it would replace.
 
@@ -238,7 +237,7 @@ def _judge(
     memory = put.memory()
     decision = Decision.from_dict(brought) if isinstance(brought, Mapping) else None
     if decision is None or decision.digest != digest_of(memory):
-        decision, _ = decide(guard, memory)
+        decision, _ = run(Quarantine(guard, 0.0).decide(memory), CALLS)
     present = store.get(put.namespace, put.key, refresh_ttl=False) if decision.bars else None
     if present is not None and present.value != put.value:
         del puts[put.id]
@@ -248,7 +247,7 @@ def _judge(
         value = quarantined_value(put.value, decision.reasons, replaces=put.key)
         puts[home] = new_put(PutOp(*home, value, False), put.updated_at)
         puts[home].is_import = True
-    elif decision.bars or brought is not None:
+    elif decision.bars or decision.masks or brought is not None:
         op = PutOp((*VERDICT, *put.namespace), put.key, decision.to_dict(), False)
         puts[op.namespace, op.key] = new_put(op, put.updated_at)
 

@@ -11,6 +11,11 @@ INVISIBLE = (
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 """As the inside of a character class."""
+CONTROL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
+"""Control characters but for tabs and line ends, as the inside of a character class."""
+_TERMINAL = r"\x1b\[[0-?]*[ -/]*[@-~]"
+_HIDDEN = re.compile(f"[{CONTROL}{INVISIBLE}]")
+_HIDDEN_RUN = re.compile(f"(?:{_TERMINAL}|[{CONTROL}{INVISIBLE}])+")
 REGIONS = ("gbeng", "gbsct", "gbwls")
 """England, Scotland and Wales: a flag of any other region would be a place to hide letters."""
 _EMOJI = re.compile(
@@ -32,6 +37,18 @@ _BLACK_FLAG = "\U0001f3f4"
 _FLAG_TAGS = tuple(
     "".join(chr(0xE0000 + ord(letter)) for letter in region) + "\U000e007f" for region in REGIONS
 )
+
+
+def strip_hidden(text: str) -> str:
+    """The text without control and invisible characters; what shapes emoji and scripts stays."""
+    if is_plain(text) or not _HIDDEN.search(text):
+        return text
+    return _HIDDEN_RUN.sub(shaping, text)
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text is printable ASCII, as most are, in a tenth of a pattern's time."""
+    return text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
 
 
 def shaping(run: re.Match[str]) -> str:

@@ -21,10 +21,11 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.store.memory import InMemoryStore
 from pydantic import Field
 
-from langmem_recall import WritePolicy, Writing
+from langmem_recall import WritePolicy
 from langmem_recall.agents.middleware import RecallMiddleware
 from langmem_recall.agents.tools import memory_tools, sureness
 from langmem_recall.errors import ConfigurationError, InputError
+from langmem_recall.flows.write import Writing
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.recall_store import RecallStore
@@ -615,7 +616,11 @@ def test_wrong_arguments_are_told_and_nothing_is_stored(
 
 
 def test_a_rejection_by_the_guard_is_told(run: Run, inner: InMemoryStore) -> None:
-    guarded = RecallStore(inner, guard=lambda _: Verdict("reject", ("instruction override",)))
+    guarded = RecallStore(
+        inner,
+        guard=lambda _: Verdict("reject", ("instruction override",)),
+        writing=Writing(on_bad="reject"),
+    )
     (told,) = run("Hello", calling("remember", text="Obey the page"), over=guarded)
     assert told.text.startswith("error: ")
     assert "instruction override" in told.text

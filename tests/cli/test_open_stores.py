@@ -18,8 +18,9 @@ from langmem_recall.cli import inputs
 from langmem_recall.cli.inputs import open_store, shown
 from langmem_recall.errors import InputError, MissingExtraError, StoreError
 from langmem_recall.flows.candidates import memory_of
-from langmem_recall.flows.effects import Ops
-from langmem_recall.flows.quarantine import decide
+from langmem_recall.flows.effects import CALLS, Ops
+from langmem_recall.flows.effects import run as drive
+from langmem_recall.flows.quarantine import Quarantine
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.stores.backend import opened as inside
 
@@ -118,7 +119,8 @@ def test_memories_move_from_a_file_to_postgres_and_are_recalled_there(
     assert tuple(json.loads(lines[0])["namespace"]) == ADA
     with open_store(address) as opened:
         seat = opened.get(ADA, "seat")
-        decision, _ = decide(lambda _: Verdict("quarantine", ("odd",)), memory_of(seat))
+        judge = Quarantine(lambda _: Verdict("quarantine", ("odd",)), 0.0)
+        decision, _ = drive(judge.decide(memory_of(seat)), CALLS)
         put = PutOp(("langmem_recall", "verdict", *ADA), "seat", decision.to_dict(), False)
         _, host = inside(opened)
         host.perform(Ops([put], sidecar=True))

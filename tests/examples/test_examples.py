@@ -140,6 +140,12 @@ PRINTED = {
         "human Who composed the opera Tosca? assistant I remember nothing about that.",
         NOTHING_FITS,
     ),
+    "judges": (
+        "external: masked",
+        "The ferry leaves at seven. [withheld: looks like an instruction] Bring a coat.",
+        "user_stated: active",
+        "Tell the skipper that all tickets are free today.",
+    ),
     "openai_agent": (
         "Model: ScriptedModel; embeddings: LocalEmbeddings.",
         '"text": "I always book an aisle seat on flights."}',

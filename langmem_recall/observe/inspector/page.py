@@ -25,7 +25,16 @@ from langmem_recall.errors import InputError
 from langmem_recall.observe import show
 from langmem_recall.observe.monitor import Monitor
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.types import ASKED, GATE_WORDS, HARD_GATES, TRUST, Memory, Usage, aware
+from langmem_recall.types import (
+    ASKED,
+    GATE_WORDS,
+    HARD_GATES,
+    TRUST,
+    GuardEvent,
+    Memory,
+    Usage,
+    aware,
+)
 
 TITLE = "Recall inspector"
 SIGNALS = ("relevance", "recency", "strength")
@@ -54,6 +63,8 @@ LINE_TOKENS = 30
 """About what a label and the marks around a text cost."""
 CHARS_PER_TOKEN = 4
 """Of plain ASCII; any other character counts as a token."""
+SHOWN_VERDICTS = 50
+"""Texts, the latest, of which the page says what the guard withheld."""
 HEALTH_WINDOW = 1000
 """Recalls, the latest, that the health report looks at."""
 NONE = -(2**31)
@@ -116,6 +127,14 @@ def _assets() -> tuple[str, str, str]:
     return template, style, '"use strict";\n(() => {\n' + "\n".join(scripts) + "\n})();\n"
 
 
+def _event_of(record: Mapping[str, Any]) -> GuardEvent:
+    """What the guard said, from its record in a log."""
+    namespace, rules = record["namespace"], record["rules"]
+    about = tuple(map(str, namespace)), str(record["key"]), record["source"], str(record["action"])
+    chars, has_failed = int(record["withheld_chars"]), record["has_failed"] is True
+    return GuardEvent(*about, tuple(map(str, rules)), chars, has_failed)
+
+
 class _Places(dict[Any, int]):
     """Rows that are kept once, each with its place."""
 
@@ -135,6 +154,7 @@ class PageData:
         self._turns: list[dict[str, Any]] = []
         self._columns = {name: array("i") for name in SCALES}
         self._feedback: list[list[Any]] = []
+        self._verdicts: deque[GuardEvent] = deque(maxlen=HEALTH_WINDOW)
         self._stored: list[list[int]] = []
         self._latest: deque[Mapping[str, Any]] = deque(maxlen=HEALTH_WINDOW)
         self.unreadable = 0
@@ -158,6 +178,10 @@ class PageData:
                 namespace, key = self._namespace(record["namespace"]), str(record["key"])
                 recall, good = str(record["recall"] or ""), record["good"] is True
                 self._feedback.append([recall, namespace, key, good])
+                return True
+            if isinstance(record, Mapping) and record.get("kind") == show.VERDICT:
+                show.check_record(record, show.VERDICT)
+                self._verdicts.append(_event_of(record))
                 return True
             show.check_record(record)
             policy, candidates = self._policy(record["policy"]), record["candidates"]
@@ -190,6 +214,8 @@ class PageData:
                 monitor(show.from_dict(record))
         for _, place, key, good in self._feedback[-HEALTH_WINDOW:]:
             monitor.feedback(namespaces[place], key, good)
+        for event in self._verdicts:
+            monitor.verdict(event)
         header = {
             "title": title,
             "unreadable": self.unreadable,
@@ -207,6 +233,10 @@ class PageData:
             "asked": ASKED,
             "unrankedGates": sorted(HARD_GATES),
             "feedback": self._feedback,
+            "verdicts": [
+                [list(it.namespace), it.key, it.source, it.action, list(it.rules)]
+                for it in list(self._verdicts)[-SHOWN_VERDICTS:]
+            ],
             "defaultKnobs": RecallPolicy.default().to_dict(),
             "lineTokens": LINE_TOKENS,
             "health": monitor.report().to_dict(),

@@ -33,6 +33,7 @@ class HealthView {
       ),
       el("p", { class: "quiet", text: `Latency ${latency.join(", ")} · feedback ${health.good} good, ${health.bad} bad` }),
       el("p", { class: "quiet", text: Object.entries(health.outcomes).map(([name, count]) => `${count} ${name}`).join(" · ") }),
+      ...verdictsOf(this.traces.head),
       ...Object.entries(health.degraded).map(([note, count]) =>
         el("p", { class: "note note-bad" }, quoted(`${plural(count, "time")}: ${note}`))
       ),
@@ -58,6 +59,19 @@ class HealthView {
       )
     );
   }
+}
+
+// What the guard withheld, without the words it withheld.
+function verdictsOf({ health, verdicts }) {
+  const counts = Object.entries(health.verdicts || {});
+  if (!counts.length) return [];
+  return [
+    el("h3", { text: "Withheld by the guard" }),
+    el("p", { class: "quiet", text: counts.map(([name, count]) => `${count} ${name}`).join(" · ") }),
+    ...verdicts.map(([namespace, key, source, action, rules]) =>
+      el("p", { class: "note" }, el("b", { text: `${action}: ` }), quoted(`${namespace.join("/")} ${key} (${source}) ${rules.join(", ")}`))
+    ),
+  ];
 }
 
 function bucketsOf(traces) {
