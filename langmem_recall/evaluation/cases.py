@@ -15,7 +15,7 @@ from typing import Any
 
 from langmem_recall.errors import InputError
 from langmem_recall.memory.value import TEXT_FIELDS, write_value
-from langmem_recall.observe.show import FEEDBACK, check_record, from_dict
+from langmem_recall.observe.show import ANSWER, FEEDBACK, check_record, from_dict
 from langmem_recall.types import Cue, Memory, MemoryId, Namespace, aware
 
 ANSWERABLE = "answerable"
@@ -241,7 +241,10 @@ def cases_from_traces(
     seen: dict[tuple[Namespace, ...], dict[MemoryId, Memory]] = {}
     without_text = 0
     for record in records:
-        if isinstance(record, Mapping) and record.get("kind") == FEEDBACK:
+        kind = record.get("kind") if isinstance(record, Mapping) else None
+        if kind == ANSWER:
+            continue
+        if kind == FEEDBACK:
             check_record(record, FEEDBACK)
             recall_id, key = record.get("recall"), record.get("key")
             if record.get("good") is True and isinstance(recall_id, str) and isinstance(key, str):

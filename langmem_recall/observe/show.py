@@ -36,6 +36,7 @@ from langmem_recall.types import (
 VERSION = 1
 RECALL = "recall"
 FEEDBACK = "feedback"
+ANSWER = "answer"
 """Kinds of records in a log."""
 
 UNRANKED_GATES = frozenset({"tenant", "status", "validity", "expired", "task", "time"})
@@ -114,6 +115,8 @@ def to_json(
         "at": trace.at,
         "cue": cue_fields,
         "namespaces": trace.namespaces,
+        **({"thread_id": trace.thread_id} if trace.thread_id and with_text else {}),
+        **({"turn": trace.turn} if trace.turn and with_text else {}),
         "searched": trace.searched,
         "channels": dict(trace.channels),
         "policy": {"name": name, "fingerprint": fingerprint, **recorded},
@@ -235,6 +238,7 @@ def from_dict(record: Mapping[str, Any]) -> Recall:
             "timings": {stage: ms / 1e3 for stage, ms in record["timings"].items()},
             "budget_tokens": record["budget"],
             "gave_way": record.get("gave_way", 0),
+            **{name: record.get(name) for name in ("thread_id", "turn")},
         }
         dropped, places = [], {}
         for candidate in record["candidates"]:
