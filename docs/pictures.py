@@ -140,6 +140,9 @@ def photograph(browser: Browser, source: Path, folder: Path, views: Sequence[Vie
         # A turn that brought memories; `turn-N` opens it on a phone too.
         sheet.goto(f"{source.as_uri()}#{'turn-68' if tab == 'turns' else tab}")
         sheet.wait_for_selector("html[data-ready]")
+        if tab == "turns":
+            sheet.click(".gate > summary")
+            sheet.wait_for_selector(".gate .row")
         sheet.screenshot(path=folder / name)
         sheet.close()
 
