@@ -21,7 +21,7 @@ from langmem_recall.cli import inputs
 from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
 from langmem_recall.errors import InputError
 from langmem_recall.observe.inspector.page import TITLE, PageData, render_page
-from langmem_recall.observe.log import files, is_whole, read_log
+from langmem_recall.observe.log import Progress, files, is_whole, read_log
 from langmem_recall.observe.show import printable
 from langmem_recall.types import Namespace
 
@@ -133,7 +133,7 @@ class Inspection:
 
     def _read_all(self, tick: Tick = _no_tick) -> None:
         self.data, self._started = PageData(), time.time_ns()
-        self._read: dict[str, dict[int, int]] = {log: {} for log in self._logs}
+        self._read: dict[str, Progress] = {log: {} for log in self._logs}
         for target in self._stores:
             with inputs.open_store(target) as store:
                 found = inputs.all_memories(store, self._namespace)
@@ -159,7 +159,7 @@ def _is_store(source: str) -> bool:
 
 
 def _read_traces(
-    log: str, read: dict[int, int], namespace: Namespace, data: PageData, tick: Tick
+    log: str, read: Progress, namespace: Namespace, data: PageData, tick: Tick
 ) -> None:
     """Take the records that looked into a namespace; a file without any trace is no log."""
     is_log = bool(read)

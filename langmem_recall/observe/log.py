@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from langmem_recall.errors import ConfigurationError, InputError, described
 from langmem_recall.observe.show import ANSWER, FEEDBACK, VERSION, recall_id, to_json
@@ -36,6 +36,8 @@ except ImportError:  # Windows has no such locks: let one process at a time writ
 
 Sink = Callable[[Recall], None]
 Record = dict[str, Any]
+Progress = dict[tuple[int, bytes], int]
+"""How many bytes of each file of a log have been read."""
 
 FORGOTTEN = "a forgotten memory"
 """Stands in a reason where the key of an erased memory stood."""
@@ -49,6 +51,8 @@ MOST_PENDING = 1024
 """Beyond so many traces the disk does not keep up, and what comes is lost."""
 MOST_BROUGHT = 10_000
 """Memories whose latest recall is known to feedback."""
+IDENTITY_BYTES = 128
+"""The beginning of a file that tells it from others: its first record's id."""
 LONGEST_ANSWER = 8_000
 """Characters of an answer that are recorded."""
 IDLE_TICKS = 240
@@ -305,7 +309,7 @@ class Fan:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def read_log(path: str | Path, read: dict[int, int] | None = None) -> Iterator[dict[str, Any]]:
+def read_log(path: str | Path, read: Progress | None = None) -> Iterator[dict[str, Any]]:
     """The records of a log and of what was rotated out, the oldest first.
 
     Lines that cannot be read are left out, and a warning says how many.
@@ -325,25 +329,31 @@ def read_log(path: str | Path, read: dict[int, int] | None = None) -> Iterator[d
     return _records(source, {} if read is None else read, is_growing=read is not None)
 
 
-def is_whole(path: str | Path, read: Mapping[int, int]) -> bool:
+def is_whole(path: str | Path, read: Progress) -> bool:
     """Whether all that has been read of a log is still there: nothing was erased or let go."""
-    found = [file.stat() for file in files(Path(path).absolute())]
-    sizes = {file.st_ino: file.st_size for file in found}
-    return all(sizes.get(number, -1) >= end for number, end in read.items())
+    sizes = {}
+    for file in files(Path(path).absolute()):
+        with open(file, "rb") as lines:
+            sizes[_identity(lines)] = os.fstat(lines.fileno()).st_size
+    return all(sizes.get(name, -1) >= end for name, end in read.items())
 
 
-def _records(path: Path, read: dict[int, int], is_growing: bool) -> Iterator[Record]:
+def _identity(file: BinaryIO) -> tuple[int, bytes]:
+    """What a rotated file keeps; the number alone may be given to a new file."""
+    return os.fstat(file.fileno()).st_ino, file.read(IDENTITY_BYTES)
+
+
+def _records(path: Path, read: Progress, is_growing: bool) -> Iterator[Record]:
     bad = 0
     for file in files(path):
         with open(file, "rb") as lines:
-            # Of a file that is rotated out the name changes, and not its number.
-            number = os.fstat(lines.fileno()).st_ino
-            lines.seek(read.get(number, 0))
+            name = _identity(lines)
+            lines.seek(read.get(name, 0))
             for line in lines:
                 record = _parsed(line.decode("utf-8", "replace"))
                 if record is None and is_growing and not line.endswith(b"\n"):
                     break  # It is still being written.
-                read[number] = read.get(number, 0) + len(line)
+                read[name] = read.get(name, 0) + len(line)
                 bad += record is None and bool(line.strip())
                 if record is not None:
                     yield record
