@@ -409,6 +409,10 @@ class Trace:
     policy: str
     """Name and fingerprint of the policy in force."""
     at: datetime
+    thread_id: str | None = None
+    """The conversation that asked, where an agent did."""
+    turn: str | None = None
+    """Key of the human message that began the turn of it."""
     searched: int = 0
     """Memories the namespaces hold, as far as known."""
     channels: Mapping[str, int] = field(default_factory=dict)
@@ -433,6 +437,18 @@ class Trace:
     """All knobs of the policy in force."""
     block: str = field(default="", repr=False, compare=False)
     """What the model was shown, where an agent showed it."""
+
+
+class Answer(NamedTuple):
+    """What a model answered at the end of a turn."""
+
+    text: str
+    thread_id: str | None
+    turn: str
+    """As in the traces of the turn's recalls."""
+    namespaces: tuple[Namespace, ...]
+    memories: tuple[MemoryId, ...]
+    """What it had been shown, and may have repeated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ from langmem_recall.flows.effects import CALLS, Call, arun, run
 from langmem_recall.observe.show import recall_id
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.rendering import Entry, make_nonce, render_block
-from langmem_recall.types import Cue, Memory, MemoryId, Recall, Trace, View
+from langmem_recall.types import Answer, Cue, Memory, MemoryId, Recall, Trace, View
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +154,12 @@ class Session:
         if recall is not None:
             tokens, gave_way = sum(block.tokens for block in blocks), call.gave_way
             trace = replace(
-                recall.trace, tokens=tokens, budget_tokens=call.budget, gave_way=gave_way
+                recall.trace,
+                thread_id=call.thread_id,
+                turn=call.turn,
+                tokens=tokens,
+                budget_tokens=call.budget,
+                gave_way=gave_way,
             )
             yield from self._report(call, replace(recall, trace=trace), new[0])
         placed = yield off_loop(place, messages, blocks, self.options.placement)
@@ -169,7 +174,7 @@ class Session:
             update=[record for record in (*call.shown, *new) if record["id"] not in saved],
             handles=[*call.readable, *new],
             unverified=unverified,
-            store=call.store,
+            call=call,
             has_failed=any(record["cue"] == "" for record in new),
         )
 
@@ -201,18 +206,23 @@ class Session:
         self, prepared: PreparedCall, response: Sequence[BaseMessage], feedback: bool
     ) -> Generator[Call, Any, None]:
         """Feedback from citations, and usage written at the end of the run."""
-        answers = [message for message in response if isinstance(message, AIMessage)]
+        answers, call = [one for one in response if isinstance(one, AIMessage)], prepared.call
         try:
             if feedback:
                 for namespace, key in cited_memories(answers, prepared.handles):
-                    prepared.store.feedback(namespace, key)
+                    call.store.feedback(namespace, key)
             is_over = not any(answer.tool_calls for answer in answers)
-            writing = self._breaker("writing", id(prepared.store.inner))
+            writing = self._breaker("writing", id(call.store.inner))
+            text = "\n".join(answer.text for answer in answers if answer.text)
+            if is_over and text:
+                shown = tuple(map(shown_id, memories_in(prepared.handles)))
+                answer = Answer(text, call.thread_id, call.turn, tuple(call.namespaces), shown)
+                call.store.record_answer(answer)
             # Not to a store that has just failed: it tries again later by itself.
             if not is_over or prepared.has_failed or not writing.allows():
                 return
             try:
-                yield store_call(prepared.store, "flush", limit=self._deadline)
+                yield store_call(call.store, "flush", limit=self._deadline)
             except Exception as fault:
                 _note_fault(writing, fault)
                 raise

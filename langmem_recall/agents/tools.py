@@ -247,7 +247,8 @@ class _ToolCall:
         self.store = recall_store(store, getattr(runtime, "store", None))
         self.ask = partial(store_call, self.store)
         self.namespaces = template.resolve(getattr(runtime, "context", None), config)
-        self.thread_id = (config.get("configurable") or {}).get("thread_id")
+        thread_id = (config.get("configurable") or {}).get("thread_id")
+        self.thread_id = None if thread_id is None else str(thread_id)
         self.conversation = Conversation(messages_of(state), read_records(state)[0], trusted)
         self.task = task_of(state)
         self.recall: Recall | None = None
@@ -278,7 +279,7 @@ def _remember(
     fields = {
         "source": source,
         "kind": kind,
-        "thread_id": None if call.thread_id is None else str(call.thread_id),
+        "thread_id": call.thread_id,
         "turn": call.conversation.turn,
         # The task at hand, so that a policy with `task_filter` finds what was noted for it.
         "tags": None if call.task is None else (call.task,),
@@ -329,6 +330,7 @@ def _recall(call: _ToolCall, query: str, limit: int | None) -> _Steps:
         recall,
         chosen=(*recall.chosen, *(drop.scored for drop in answers)),
         dropped=tuple(drop for drop in recall.dropped if not any(drop is one for one in answers)),
+        trace=replace(recall.trace, thread_id=call.thread_id),
     )
     call.recall = recall
     lines = [EVIDENCE] if recall.chosen else []

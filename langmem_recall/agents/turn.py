@@ -19,7 +19,6 @@ from langmem_recall.agents.options import Options, budget_tokens, context_window
 from langmem_recall.agents.placement import message_keys
 from langmem_recall.cue import CueState, latest_human
 from langmem_recall.deadline import Pending
-from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import TRUST, VERIFIED_TRUST, Cue, Memory, MemoryId, Namespace
 
 DENIED = "the user has said otherwise in this conversation which wins"
@@ -224,7 +223,8 @@ class PreparedCall(NamedTuple):
     """All records that an answer may cite."""
     unverified: list[str]
     """Unverified memories in the blocks and tool results of these messages."""
-    store: RecallStore
+    call: ModelCall
+    """What they were made from."""
     has_failed: bool
 
 

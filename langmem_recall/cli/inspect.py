@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from http import HTTPStatus
 from http.client import HTTP_PORT
@@ -19,11 +21,15 @@ from langmem_recall.cli import inputs
 from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
 from langmem_recall.errors import InputError
 from langmem_recall.observe.inspector.page import TITLE, PageData, render_page
-from langmem_recall.observe.log import files, read_log
+from langmem_recall.observe.log import Progress, files, is_whole, read_log
 from langmem_recall.observe.show import printable
-from langmem_recall.types import Memory, Namespace, Usage
+from langmem_recall.types import Namespace
 
 SQLITE = b"SQLite format 3\x00"
+
+
+def _no_tick(done: int, of: int | None) -> None:
+    """Nobody waits."""
 
 
 def inspect_command(
@@ -65,8 +71,9 @@ def inspect_command(
     read = {file.resolve() for path in paths for file in (path, *files(path))}
     if output and output.resolve() in read:
         raise InputError(f"{output} is what is inspected. Name another file for the page.")
-    data = _read_sources(sources, inputs.parse_namespace(namespace))
-    made = render_page(data, printable(title)).encode()
+    with progress("reading") as tick:
+        shown = Inspection(sources, inputs.parse_namespace(namespace), printable(title), tick)
+    data, made = shown.data, render_page(shown.data, shown.title).encode()
     if data.unreadable:
         note(f"{data.unreadable:,} records could not be read and are left out.")
     if output:
@@ -80,10 +87,10 @@ def inspect_command(
     }
     counts = f"{data.turns:,} turns and {data.memories:,} memories ({len(made) / 1e6:,.1f} MB) are"
     where = f"in {output}."
-    with PageServer(made, port or 0) if serve else nullcontext() as server:
+    with PageServer(shown.page, port or 0) if serve else nullcontext() as server:
         if server:
             record["address"] = server.address
-            where = f"at {server.address} until you press Ctrl-C."
+            where = f"at {server.address} until you press Ctrl-C; it follows the log."
         line = printable(f"{counts} {where}")
         deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json)
         if server:
@@ -96,20 +103,47 @@ def inspect_command(
 # --- reading --------------------------------------------------------------------------------------
 
 
-def _read_sources(sources: Sequence[str], namespace: Namespace) -> PageData:
-    data, targets = PageData(), [source for source in sources if _is_store(source)]
-    memories: list[tuple[Memory, Usage]] = []
-    with progress("reading") as tick:
-        for target in targets:
+class Inspection:
+    """What is shown of logs, which may grow, and of stores as they are when they are opened."""
+
+    def __init__(
+        self, sources: Sequence[str], namespace: Namespace, title: str, tick: Tick
+    ) -> None:
+        self.title = title
+        self._namespace = namespace
+        self._stores = [source for source in sources if _is_store(source)]
+        self._logs = [source for source in sources if source not in self._stores]
+        self._serving = threading.Lock()
+        self._pages: dict[str, bytes] = {}
+        self._read_all(tick)
+
+    def page(self, tag: str) -> tuple[str, bytes | None]:
+        """The tag of what there is now, and the page where a client has that of another tag."""
+        with self._serving:
+            # While a log is rotated or away, what there was is shown.
+            with suppress(InputError, OSError):
+                if all(is_whole(log, self._read[log]) for log in self._logs):
+                    self._read_on()
+                else:
+                    self._read_all()
+            now = f'"{self._started:x}-{sum(map(sum, map(dict.values, self._read.values())))}"'
+            if now != tag and now not in self._pages:
+                self._pages = {now: render_page(self.data, self.title, now).encode()}
+            return now, None if now == tag else self._pages[now]
+
+    def _read_all(self, tick: Tick = _no_tick) -> None:
+        self.data, self._started = PageData(), time.time_ns()
+        self._read: dict[str, Progress] = {log: {} for log in self._logs}
+        for target in self._stores:
             with inputs.open_store(target) as store:
-                found = inputs.all_memories(store, namespace)
-                memories += zip(found, inputs.usages_of(store, found), strict=True)
-        for source in sources:
-            if source not in targets:
-                _read_traces(source, namespace, data, tick)
-    for memory, usage in memories:
-        data.add_memory(memory, usage)
-    return data
+                found = inputs.all_memories(store, self._namespace)
+                for memory, usage in zip(found, inputs.usages_of(store, found), strict=True):
+                    self.data.add_memory(memory, usage)
+        self._read_on(tick)
+
+    def _read_on(self, tick: Tick = _no_tick) -> None:
+        for log in self._logs:
+            _read_traces(log, self._read[log], self._namespace, self.data, tick)
 
 
 def _is_store(source: str) -> bool:
@@ -124,10 +158,12 @@ def _is_store(source: str) -> bool:
         return file.read(len(SQLITE)) == SQLITE
 
 
-def _read_traces(source: str, namespace: Namespace, data: PageData, tick: Tick) -> None:
-    """Take the records of a log that looked into a namespace; a file without any is no log."""
-    is_log = False
-    for record in read_log(source):
+def _read_traces(
+    log: str, read: Progress, namespace: Namespace, data: PageData, tick: Tick
+) -> None:
+    """Take the records that looked into a namespace; a file without any trace is no log."""
+    is_log = bool(read)
+    for record in read_log(log, read):
         several = record.get("namespaces")
         places = [*(several if isinstance(several, list) else ()), record.get("namespace")]
         lists = [tuple(place) for place in places if isinstance(place, list)]
@@ -138,7 +174,7 @@ def _read_traces(source: str, namespace: Namespace, data: PageData, tick: Tick) 
             tick(data.turns, None)
     if not is_log:
         raise InputError(
-            f"{inputs.shown(source)} holds no traces that can be read. Pass what TraceLog wrote, "
+            f"{inputs.shown(log)} holds no traces that can be read. Pass what TraceLog wrote, "
             "or the file of a LocalStore."
         )
 
@@ -164,15 +200,16 @@ PATIENCE_S = 10.0
 class PageServer(ThreadingTCPServer):
     """Gives one page to any program on this machine that asks for `/` by the server's own name.
 
-    Not an `HTTPServer`: that one asks the network for the name of the host. Port 0 takes any that
-    is free.
+    The page is what `page` makes for the tag that a client names: a new tag, and None where the
+    client has it already. Port 0 takes any that is free. Not an `HTTPServer`: that one asks the
+    network for the name of the host.
     """
 
     daemon_threads = True
     # On Windows another program could take the port over.
     allow_reuse_address = os.name == "posix"
 
-    def __init__(self, page: bytes, port: int = 0) -> None:
+    def __init__(self, page: Callable[[str], tuple[str, bytes | None]], port: int = 0) -> None:
         self.page = page
         try:
             super().__init__((LOOPBACK, port), _Handler)
@@ -211,11 +248,13 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path != "/":
             self.send_error(HTTPStatus.NOT_FOUND)
         else:
-            self.send_response(HTTPStatus.OK)
+            tag, page = self.server.page(self.headers.get("If-None-Match", ""))
+            self.send_response(HTTPStatus.NOT_MODIFIED if page is None else HTTPStatus.OK)
             self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(self.server.page)))
+            self.send_header("Content-Length", str(len(page or b"")))
+            self.send_header("ETag", tag)
             self.end_headers()
-            self.wfile.write(self.server.page)
+            self.wfile.write(page or b"")
 
     def end_headers(self) -> None:
         """Refusals carry the headers too."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from langmem_recall.errors import InputError
 from langmem_recall.memory.value import TEXT_FIELDS, write_value
-from langmem_recall.observe.show import FEEDBACK, VERDICT, check_record, from_dict
+from langmem_recall.observe.show import ANSWER, FEEDBACK, VERDICT, check_record, from_dict
 from langmem_recall.types import SIDECAR_ROOT, Cue, Memory, MemoryId, Namespace, aware
 
 ANSWERABLE = "answerable"
@@ -265,9 +265,10 @@ def cases_from_traces(
     seen: dict[tuple[Namespace, ...], dict[MemoryId, Memory]] = {}
     without_text = 0
     for record in records:
-        if isinstance(record, Mapping) and record.get("kind") == VERDICT:
+        kind = record.get("kind") if isinstance(record, Mapping) else None
+        if kind in (ANSWER, VERDICT):
             continue
-        if isinstance(record, Mapping) and record.get("kind") == FEEDBACK:
+        if kind == FEEDBACK:
             check_record(record, FEEDBACK)
             recall_id, key = record.get("recall"), record.get("key")
             if record.get("good") is True and isinstance(recall_id, str) and isinstance(key, str):

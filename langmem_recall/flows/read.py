@@ -48,6 +48,7 @@ from langmem_recall.types import (
     SIDECAR_ROOT,
     STATUSES,
     WITHHELD_SPAN,
+    Answer,
     Candidate,
     Cue,
     Drop,
@@ -277,6 +278,12 @@ class Reader:
             except Exception as fault:
                 # A sink must not break what it records.
                 logger.warning("A trace could not be handed on: %s", described(fault))
+
+    def record_answer(self, answer: Answer) -> None:
+        """Hand what a model answered to `traces`, where that takes answers."""
+        forward = getattr(self.traces, "answer", None)
+        if forward is not None and not _quiet.get():
+            forward(answer)
 
     def memories(self, ids: Sequence[MemoryId]) -> Plan[list[Memory | None]]:
         """Memories by their names; None for one that is gone, or that no reader may see."""

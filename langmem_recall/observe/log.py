@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from langmem_recall.errors import ConfigurationError, InputError, check_whole, described
-from langmem_recall.observe.show import FEEDBACK, VERDICT, VERSION, recall_id, to_json
+from langmem_recall.observe.show import ANSWER, FEEDBACK, VERDICT, VERSION, recall_id, to_json
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.types import GuardEvent, MemoryId, Namespace, Recall
+from langmem_recall.types import Answer, GuardEvent, MemoryId, Namespace, Recall
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ except ImportError:  # Windows has no such locks: let one process at a time writ
 
 Sink = Callable[[Recall], None]
 Record = dict[str, Any]
+Progress = dict[tuple[int, bytes], int]
+"""How many bytes of each file of a log have been read."""
 
 FORGOTTEN = "a forgotten memory"
 """Stands in a reason where the key of an erased memory stood."""
@@ -49,6 +51,10 @@ MOST_PENDING = 1024
 """Beyond so many traces the disk does not keep up, and what comes is lost."""
 MOST_BROUGHT = 10_000
 """Memories whose latest recall is known to feedback."""
+IDENTITY_BYTES = 128
+"""The beginning of a file that tells it from others: its first record's id."""
+LONGEST_ANSWER = 8_000
+"""Characters of an answer that are recorded."""
 IDLE_TICKS = 240
 """Ticks without a trace after which the thread ends; the next trace starts another."""
 
@@ -61,7 +67,8 @@ class TraceLog:
 
     Args:
         path: The file; what is rotated out lies beside it as `.1` (the latest), `.2` ...
-        with_text: False leaves out all words of memories and cues; keys and namespaces stay.
+        with_text: False leaves out all words of memories, cues and answers; keys and namespaces
+            stay.
         max_bytes: Size beyond which the file is rotated out.
         keep: How many rotated files are kept.
         policies: Policies of one's own whose knobs are to be recorded, so that the inspector can
@@ -144,6 +151,16 @@ class TraceLog:
         if event.action != "allow" or event.has_failed:
             record = {"version": VERSION, "kind": VERDICT, **event._asdict()}
             self._append(lambda: json.dumps(record))
+
+    def answer(self, answer: Answer) -> None:
+        """Append what a model answered, but for a log without words; agents call it."""
+
+        def line() -> str:
+            record = {"version": VERSION, "kind": ANSWER, **answer._asdict()}
+            return json.dumps(record | {"text": answer.text[:LONGEST_ANSWER]})
+
+        if self._with_text:
+            self._append(line)
 
     def flush(self) -> None:
         """Write what is pending now."""
@@ -286,6 +303,12 @@ class Fan:
             if hasattr(sink, "verdict"):
                 sink.verdict(event)
 
+    def answer(self, answer: Answer) -> None:
+        """Hand what a model answered to every sink that takes it."""
+        for sink in self._sinks:
+            if hasattr(sink, "answer"):
+                sink.answer(answer)
+
     def erase(self, namespace: Namespace, key: str | None = None) -> int:
         """Remove what the sinks hold of a namespace or of one memory, where they can."""
         erasers = (sink for sink in self._sinks if hasattr(sink, "erase"))
@@ -295,10 +318,15 @@ class Fan:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def read_log(path: str | Path) -> Iterator[dict[str, Any]]:
+def read_log(path: str | Path, read: Progress | None = None) -> Iterator[dict[str, Any]]:
     """The records of a log and of what was rotated out, the oldest first.
 
     Lines that cannot be read are left out, and a warning says how many.
+
+    Args:
+        path: The log.
+        read: How far each file has been read, to read on from there; `is_whole` says whether one
+            can. It is kept up to date.
 
     Raises:
         InputError: There is no such log.
@@ -307,16 +335,35 @@ def read_log(path: str | Path) -> Iterator[dict[str, Any]]:
     _flush_open(source)
     if not files(source):
         raise InputError(f"There is no log of traces at {source}. Check the path.")
-    return _records(source)
+    return _records(source, {} if read is None else read, is_growing=read is not None)
 
 
-def _records(path: Path) -> Iterator[Record]:
+def is_whole(path: str | Path, read: Progress) -> bool:
+    """Whether all that has been read of a log is still there: nothing was erased or let go."""
+    sizes = {}
+    for file in files(Path(path).absolute()):
+        with open(file, "rb") as lines:
+            sizes[_identity(lines)] = os.fstat(lines.fileno()).st_size
+    return all(sizes.get(name, -1) >= end for name, end in read.items())
+
+
+def _identity(file: BinaryIO) -> tuple[int, bytes]:
+    """What a rotated file keeps; the number alone may be given to a new file."""
+    return os.fstat(file.fileno()).st_ino, file.read(IDENTITY_BYTES)
+
+
+def _records(path: Path, read: Progress, is_growing: bool) -> Iterator[Record]:
     bad = 0
     for file in files(path):
-        with open(file, encoding="utf-8", errors="replace") as lines:
-            for line in filter(str.strip, lines):
-                record = _parsed(line)
-                bad += record is None
+        with open(file, "rb") as lines:
+            name = _identity(lines)
+            lines.seek(read.get(name, 0))
+            for line in lines:
+                record = _parsed(line.decode("utf-8", "replace"))
+                if record is None and is_growing and not line.endswith(b"\n"):
+                    break  # It is still being written.
+                read[name] = read.get(name, 0) + len(line)
+                bad += record is None and bool(line.strip())
                 if record is not None:
                     yield record
     if bad:
@@ -391,8 +438,8 @@ def erase(path: str | Path, namespace: Namespace, key: str | None = None) -> int
     """Remove what a log holds of a namespace and all below it, or of one memory.
 
     Of a namespace every trace that looked into it goes. Of one memory only what the traces say of
-    it goes, and the blocks it may be in. Each file is replaced as a whole. Lines that cannot be
-    read go too: what is in them is unknown.
+    it goes, and the blocks and answers it may be in. Each file is replaced as a whole. Lines that
+    cannot be read go too: what is in them is unknown.
 
     Returns:
         How many records were removed or changed.
@@ -438,6 +485,8 @@ def _without(record: Record, namespace: Namespace, key: str | None) -> Record | 
     name = [list(namespace), key]
     if record.get("kind") in (FEEDBACK, VERDICT):
         return None if _name(record) == name else record
+    if record.get("kind") == ANSWER:
+        return None if name in record.get("memories", ()) else record
     left = [candidate for candidate in candidates if _name(candidate) != name]
     if len(left) == len(candidates):
         return record

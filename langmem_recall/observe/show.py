@@ -38,6 +38,7 @@ VERSION = 1
 RECALL = "recall"
 FEEDBACK = "feedback"
 VERDICT = "verdict"
+ANSWER = "answer"
 """Kinds of records in a log."""
 
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
@@ -113,6 +114,8 @@ def to_json(
         "at": trace.at,
         "cue": cue_fields,
         "namespaces": trace.namespaces,
+        **({"thread_id": trace.thread_id} if trace.thread_id and with_text else {}),
+        **({"turn": trace.turn} if trace.turn and with_text else {}),
         "searched": trace.searched,
         "channels": dict(trace.channels),
         "policy": {"name": name, "fingerprint": fingerprint, **recorded},
@@ -236,6 +239,7 @@ def from_dict(record: Mapping[str, Any]) -> Recall:
             "budget_tokens": record["budget"],
             "gave_way": record.get("gave_way", 0),
             "profile": record.get("profile", ()),
+            **{name: record.get(name) for name in ("thread_id", "turn")},
         }
         dropped, places = [], {}
         for candidate in record["candidates"]:

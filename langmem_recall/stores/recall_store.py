@@ -50,6 +50,7 @@ from langmem_recall.stores.backend import Clock, backend_of, utc_now
 from langmem_recall.stores.flusher import Flusher
 from langmem_recall.types import (
     SIDECAR_ROOT,
+    Answer,
     Cue,
     Explanation,
     GuardEvent,
@@ -495,6 +496,10 @@ class RecallStore(BaseStore):
     def record_recall(self, recall: Recall, policy: RecallPolicy | None = None) -> None:
         """Count what a recall chose as used, and hand the recall to `traces`."""
         self._reader.record(recall, policy)
+
+    def record_answer(self, answer: Answer) -> None:
+        """Hand what a model answered after a recall to `traces`, where that takes answers."""
+        self._reader.record_answer(answer)
 
     # --- memories -----------------------------------------------------------------------------
 

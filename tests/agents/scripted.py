@@ -122,7 +122,7 @@ def calls(*named: str, text: str = "", name: str = "look") -> AIMessage:
 def facts(traces: list[Recall] | None = None, inner: Any = None, **options: Any) -> RecallStore:
     """A store in which Ada and Bob have said what they like."""
     clock = options.pop("clock", Clock())
-    keep = None if traces is None else traces.append
+    keep = options.pop("sink", None if traces is None else traces.append)
     store = RecallStore(inner or LocalStore(), clock=clock, traces=keep, **options)
     store.remember(ADA, SEAT, key="seat", source="user_stated")
     store.remember(ADA, PEANUTS, key="peanuts", source="user_stated")

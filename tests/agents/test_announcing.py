@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from scripted import (
 from langmem_recall import Recall
 from langmem_recall.agents.node import recall_node
 from langmem_recall.agents.turn import RecallState
+from langmem_recall.observe.log import TraceLog, read_log
 from langmem_recall.observe.show import recall_id
 
 
@@ -105,6 +107,32 @@ def test_callbacks_hear_of_a_recall_and_find_its_trace(call: Call, host: str) ->
     assert event["trace"] == recall_id(traces[0])
     assert waiting.heard == listener.heard
     assert SEAT not in json.dumps(event)
+
+
+@pytest.mark.parametrize("with_text", [True, False])
+def test_a_log_holds_the_answer_with_the_thread_and_turn_of_its_recall(
+    call: Call, with_text: bool, tmp_path: Path
+) -> None:
+    looked = AIMessage(
+        "Let me look.", tool_calls=[{"name": "look", "args": {"what": "seats"}, "id": "1"}]
+    )
+    path = tmp_path / "traces.jsonl"
+    with TraceLog(path, with_text=with_text) as log:
+        chat = Chat(agent_of(model_of(looked, "An aisle seat [m1]."), facts(sink=log)))
+        call(chat, "say", FLIGHT_WORDS)
+        records = {record["kind"]: record for record in read_log(path)}
+        if not with_text:
+            assert "answer" not in records
+            assert records["recall"].keys().isdisjoint({"thread_id", "turn"})
+            return
+        recall, answer = records["recall"], records["answer"]
+        assert answer["text"] == "An aisle seat [m1]."
+        assert (answer["thread_id"], answer["turn"]) == ("thread-1", recall["turn"])
+        assert recall["thread_id"] == "thread-1"
+        assert answer["memories"] == [[list(ADA), "seat"]]
+        # Who forgets the memory forgets what was said of it.
+        log.erase(ADA, "seat")
+        assert "aisle" not in path.read_text(encoding="utf-8")
 
 
 def test_an_empty_recall_is_announced_with_its_reason(call: Call) -> None:

@@ -13,17 +13,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import ADA, BOB, ON_TOPIC, fill, run, write
 
-from langmem_recall.cli.inspect import HEADERS, PageServer
+from langmem_recall.cli.inspect import HEADERS, Inspection, PageServer
 from langmem_recall.errors import InputError
 from langmem_recall.observe.log import TraceLog
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
+from langmem_recall.types import Cue, Recall, Trace
 
 MAIN = "from langmem_recall.cli import main; main()"
 
@@ -213,7 +215,7 @@ def test_a_port_in_use_is_told(traces: Path) -> None:
 
 @pytest.fixture
 def server() -> Iterator[PageServer]:
-    with PageServer(b"<p>the page</p>") as made:
+    with PageServer(lambda tag: ('"1"', None if tag == '"1"' else b"<p>the page</p>")) as made:
         thread = threading.Thread(target=made.serve_forever, args=(0.01,))
         thread.start()
         yield made
@@ -302,7 +304,38 @@ def test_the_server_is_on_loopback_alone(server: PageServer) -> None:
 
 def test_a_port_that_cannot_be_had_is_an_error_of_ours(server: PageServer) -> None:
     with pytest.raises(InputError, match="cannot be served"):
-        PageServer(b"", server.server_address[1])
+        PageServer(lambda tag: (tag, None), server.server_address[1])
+
+
+def test_a_page_follows_its_log_through_rotation_and_erasure(tmp_path: Path) -> None:
+    path = tmp_path / "growing.jsonl"
+    now = datetime(2026, 3, 4, tzinfo=UTC)
+
+    def recall(key: str) -> Recall:
+        trace = Trace(Cue(f"about {key}?"), (("ann",),), "default 0", at=now, searched=1)
+        return Recall((), (), trace)
+
+    with TraceLog(path, max_bytes=1_000, keep=2) as log:
+        log(recall("tea"))
+        log.flush()
+        shown = Inspection([str(path)], (), "Mine", lambda done, of: None)
+        first, page = shown.page("")
+        assert page
+        assert shown.data.turns == 1
+        assert shown.page(first) == (first, None)
+        for key in ("dog", "car"):  # more than one file holds
+            log(recall(key))
+        log.flush()
+        with path.open("ab") as half_written:
+            half_written.write(b'{"version": 1, "ki')
+        second, page = shown.page(first)
+        assert second != first
+        assert page
+        assert shown.data.turns == 3
+        assert shown.data.unreadable == 0
+        log.erase(("ann",))
+        assert shown.page(second)[0] != second
+        assert shown.data.turns == 0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C cannot be sent to a child there")
@@ -323,7 +356,14 @@ def test_serve_tells_the_address_and_ends_with_ctrl_c(traces: Path, tmp_path: Pa
             host = told["address"].removeprefix("http://").removesuffix("/")
             client = http.client.HTTPConnection(host, timeout=10)
             client.request("GET", "/")
-            assert client.getresponse().read() == page.read_bytes()
+            answer = client.getresponse()
+            tag, shown = answer.headers["ETag"], answer.read()
+            assert shown.startswith(page.read_bytes()[:100])
+            assert b"connect-src 'self'" in shown
+            assert b"connect-src" not in page.read_bytes()
+            client.request("GET", "/", headers={"If-None-Match": tag})
+            answer = client.getresponse()
+            assert (answer.status, answer.read()) == (304, b"")
             client.close()
             served.send_signal(signal.SIGINT)
             rest, errors = served.communicate(timeout=30)

@@ -75,7 +75,7 @@ def test_a_chat_model_withholds_what_it_quotes(store: RecallStore, server: Any, 
 def test_the_users_own_words_are_not_sent_to_the_model(
     store: RecallStore, server: Any, call: Any
 ) -> None:
-    assert call(store, "remember", NS, PAGE, source="user_stated").status == "active"
+    assert call(store, "remember", NS, PAGE, key="k", source="user_stated").status == "active"
     assert server.asked == []
 
 

@@ -89,6 +89,17 @@ def test_a_page_holds_turns_candidates_and_memories() -> None:
     assert head["health"]["injection_rate"] == 1.0
 
 
+def test_an_answer_stands_with_every_recall_of_its_turn() -> None:
+    here = {"thread_id": "t", "turn": "a"}
+    answer = {"version": 1, "kind": "answer", "text": "Tea.", **here}
+    records = [to_dict(TEA) | here, to_dict(TEA) | here, to_dict(TEA) | here | {"turn": "b"}]
+    head, _ = held(page([*records, to_dict(TEA), answer]))
+    turns = rows(head, "turns")
+    assert [turn["answer"] for turn in turns] == ["Tea.", "Tea.", None, None]
+    assert [turn["thread"] for turn in turns] == ["t", "t", "t", None]
+    assert head["unreadable"] == 0
+
+
 def test_a_memory_is_kept_once_however_often_it_was_a_candidate() -> None:
     head, columns = held(page([to_dict(TEA)] * 5))
     assert len(head["memories"]) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from recalls import HOME, NOW, candidate, recall_of
 
 from langmem_recall.agents.block import pack
+from langmem_recall.cli.inspect import Inspection, PageServer
 from langmem_recall.observe.inspector.page import LINE_TOKENS, text_tokens
 from langmem_recall.observe.inspector.page import page as make_page
 from langmem_recall.observe.show import from_dict, recall_id, to_dict
@@ -71,12 +73,10 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Opens a page from its file; whatever went wrong in it fails the test."""
     contexts, faults = [], []
 
-    def open_page(html: str, width: int = 1440, height: int = 900, scheme: str = "light") -> Any:
+    def open_page(html: str, place: str = "", width: int = 1440, height: int = 900) -> Any:
         path = tmp_path / "page.html"
         path.write_text(html, encoding="utf-8")
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme
-        )
+        context = browser.new_context(viewport={"width": width, "height": height})
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: faults.append(f"error: {error}"))
@@ -86,7 +86,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
             "request",
             lambda asked: asked.url.startswith("file:") or faults.append(f"asked {asked.url}"),
         )
-        page.goto(path.as_uri())
+        page.goto(path.as_uri() + place)
         page.wait_for_selector("html[data-ready]")
         return page
 
@@ -344,7 +344,7 @@ def story() -> list[dict[str, Any]]:
 
 
 def test_a_turn_shows_cue_funnel_candidates_reasons_and_block(opened: Callable[..., Any]) -> None:
-    page = opened(make_page(story(), title="Ann's traces"))
+    page = opened(make_page(story(), title="Ann's traces"), "#turn-1")
     detail = page.inner_text(".detail")
 
     assert page.title() == "Ann's traces"
@@ -361,6 +361,124 @@ def test_a_turn_shows_cue_funnel_candidates_reasons_and_block(opened: Callable[.
     # 0.9 of relevance, 0.3 x 0.2 of importance and so on: the bar's parts add up to the score.
     assert "relevance 0.900" in tea.locator(".bar").get_attribute("aria-label")
     assert "importance 0.054" in tea.locator(".bar").get_attribute("aria-label")
+
+
+def test_relevance_stands_on_an_absolute_bar_between_floor_and_trigger(
+    opened: Callable[..., Any],
+) -> None:
+    page = opened(make_page(story()), "#turn-1")
+
+    def drawn() -> list[list[str]]:
+        found: list[list[str]] = page.evaluate(
+            """() => [...document.querySelectorAll(".row .bar")].map((bar) => [
+              bar.querySelector(".bar-fill").style.width,
+              bar.querySelector(".tick-floor").style.left,
+              bar.querySelector(".tick-trigger").style.left,
+            ])"""
+        )
+        return found
+
+    assert drawn() == [["90%", "30%", "50%"], ["70%", "30%", "50%"]]
+    page.click(".gate-floor > summary")
+    page.wait_for_selector(".gate-floor .row")
+    assert drawn()[-1] == ["20%", "30%", "50%"]
+
+
+SAID = '{"id": "m1", "label": "user stated", "text": "Ann drinks \\u003ctea\\u003e"}'
+
+
+def conversation() -> list[dict[str, Any]]:
+    """Two threads; in the first a second turn whose memory is in the prompt already."""
+    tea = recall_of([candidate("tea", 0.9, text="Ann drinks tea")], "drink?")
+    first, again = (to_dict(tea, block=f"<recalled>\n{SAID}\n</recalled>") for _ in range(2))
+    first |= {"thread_id": "t1", "turn": "a"}
+    again |= {"id": "again", "thread_id": "t1", "turn": "b", "block": None}
+    again["cue"] = {**again["cue"], "text": "and then?"}
+    del again["candidates"][0]["place"]
+    again["candidates"][0] |= {"gate": "visible", "reason": "in a block that is still in view"}
+    other = to_dict(recall_of([candidate("car", 0.1, text="A car")], "egg?")) | {"thread_id": "t2"}
+    answer = {"version": 1, "kind": "answer", "thread_id": "t1", "turn": "a"}
+    answer |= {"text": "Matcha [m1], <b>hot</b>.", "namespaces": [list(HOME)], "memories": []}
+    return [first, answer, again, other]
+
+
+def test_block_and_answer_stand_above_the_candidates(opened: Callable[..., Any]) -> None:
+    page = opened(make_page(conversation()), "#turn-1")
+    shown, answer = page.locator(".panel").all_inner_texts()
+    assert "Ann drinks <tea>" in shown
+    assert page.locator(".lines .handle").inner_text() == "m1"
+    assert SAID in page.text_content(".raw pre")
+    assert "Matcha m1, <b>hot</b>." in answer
+    tops = page.evaluate(
+        "['.talk', '.row'].map((one) => document.querySelector(one).getBoundingClientRect().top)"
+    )
+    assert tops == sorted(tops)
+
+
+def test_what_is_in_the_prompt_has_its_own_colour_and_is_not_blind(
+    opened: Callable[..., Any],
+) -> None:
+    page = opened(make_page(conversation()), "#turn-2")
+    assert page.inner_text("[aria-selected=true] .tag-prompt") == "in the prompt"
+    assert page.inner_text(".gate-visible > summary").startswith("Already in the prompt (1)")
+    page.select_option("#turns select[aria-label=Outcome]", "blind")
+    assert page.inner_text(".detail h2") == "egg?"
+    page.keyboard.press("Escape")
+    page.click("#tab-health")
+    # Of three turns one was recalled, one in the prompt, one blind.
+    assert "50 % blind" in page.inner_text("#health")
+    assert "1 already in the prompt" in page.inner_text("#health")
+
+
+def test_turns_stand_in_threads_that_fold_and_are_found_by_memory_and_answer(
+    opened: Callable[..., Any],
+) -> None:
+    page = opened(make_page(conversation()))
+
+    def rows() -> list[str]:
+        return [text.split("\n")[-1] for text in page.locator(".turn-row").all_inner_texts()]
+
+    here = "memories/ann"
+    everything = [f"{here} · 1 turn · 0 with memories", "egg?"]
+    everything += [f"{here} · 2 turns · 1 with memories", "and then?", "drink?"]
+    assert rows() == everything
+    page.click(".group-row >> nth=1")
+    assert rows() == everything[:3]
+    page.click(".group-row >> nth=1")
+    page.select_option("#turns select[aria-label=Groups]", "")
+    for words, found in {
+        "matcha": ["drink?"],
+        "DRINKS tea": ["and then?", "drink?"],
+        "a car": [],  # a candidate, and not in the prompt
+    }.items():
+        page.fill("#turns input", words)
+        assert rows() == found
+
+
+def test_a_served_page_follows_its_log(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "traces.jsonl"
+    first, _, again, other = (json.dumps(record) + "\n" for record in conversation())
+    path.write_text(first, encoding="utf-8")
+    shown = Inspection([str(path)], (), "Mine", lambda done, of: None)
+    with PageServer(shown.page) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        page = browser.new_page()
+        page.goto(server.address)
+        page.wait_for_selector("html[data-ready]")
+        page.click(".turn-row >> text=drink?")
+        with path.open("a", encoding="utf-8") as log:
+            log.write(again)
+        # Whoever looks at the latest turn is shown the next.
+        page.wait_for_selector(".detail h2 >> text=and then?")
+        page.click(".turn-row >> text=drink?")
+        with path.open("a", encoding="utf-8") as log:
+            log.write(other)
+        page.wait_for_selector(".turn-row >> text=egg?")
+        assert page.inner_text(".detail h2") == "drink?"
+        page.close()
+        server.shutdown()
+        thread.join()
 
 
 def test_a_row_says_by_which_phrasing_it_was_found(opened: Callable[..., Any]) -> None:
@@ -381,11 +499,11 @@ def test_a_row_says_by_which_phrasing_it_was_found(opened: Callable[..., Any]) -
     assert page.locator(".row-reason").all_inner_texts()[0] == (
         "found as asked: what to <b>serve</b>"
     )
-    assert "below the floor" in page.locator(".row-dropped").inner_text()
+    assert "below the floor" in page.locator(".gate summary").inner_text()
 
 
 def test_a_row_opens_to_the_numbers_behind_it(opened: Callable[..., Any]) -> None:
-    page = opened(make_page(story()))
+    page = opened(make_page(story()), "#turn-1")
     page.locator(".row summary").first.click()
     facts = page.locator(".row .facts").first.inner_text()
     assert "relevance" in facts
@@ -394,7 +512,7 @@ def test_a_row_opens_to_the_numbers_behind_it(opened: Callable[..., Any]) -> Non
 
 
 def test_sliders_rank_anew_and_are_reset(opened: Callable[..., Any]) -> None:
-    page = opened(make_page(story()))
+    page = opened(make_page(story()), "#turn-1")
 
     def slide(name: str, value: float) -> None:
         page.evaluate(
@@ -431,7 +549,7 @@ def test_keys_move_search_and_change_views(opened: Callable[..., Any]) -> None:
     assert page.inner_text(".detail h2") == "Boil an egg?"
     assert page.evaluate("location.hash") == "#turn-2"
     page.keyboard.press("k")
-    assert page.inner_text(".detail h2") == "What does Ann drink?"
+    assert page.inner_text(".detail h2") == "Hello"
     page.keyboard.press("/")
     page.keyboard.type("egg")
     assert page.inner_text(".detail h2") == "Boil an egg?"
@@ -457,7 +575,7 @@ def test_a_place_in_the_address_is_opened(opened: Callable[..., Any], tmp_path: 
     page.wait_for_selector("html[data-ready]")
     assert page.inner_text(".detail h2") == "Hello"
     assert "store timed out" in page.inner_text(".detail")
-    assert "nothing stored" in page.inner_text("[aria-selected=true].long-row")
+    assert "failed" in page.inner_text("[aria-selected=true].long-row")
 
 
 def test_memories_are_searched_by_words_kind_and_status(opened: Callable[..., Any]) -> None:
@@ -506,14 +624,17 @@ def test_health_shows_the_monitors_numbers_and_charts(opened: Callable[..., Any]
     assert "33 % injected" in health
     assert "50 % blind" in health
     assert "store timed out" in health
-    assert page.locator("#health svg").count() == 6
+    # Injected, blind, latency, degraded and what came of the turns; not what was always 0.
+    assert page.locator("#health svg").count() == 5
+    page.locator("#health .target").first.click()
+    assert page.evaluate("location.hash") == "#turn-1"
 
 
 def test_unknown_policy_starts_from_the_default_and_says_so(opened: Callable[..., Any]) -> None:
     mine = RecallPolicy.default(name="mine", floor=0.2)
     page = opened(make_page([to_dict(recall_of([candidate("a", 0.9)], policy=mine))]))
-    assert "policy is not in the record" in page.inner_text(".whatif")
-    assert page.inner_text(".slider:has(#knob-floor) output") == "0.30"
+    assert "policy is not in the record" in page.text_content(".whatif")
+    assert page.text_content(".slider:has(#knob-floor) output") == "0.30"
 
 
 def test_a_page_of_nothing_opens(opened: Callable[..., Any]) -> None:
@@ -525,30 +646,34 @@ def test_a_page_of_nothing_opens(opened: Callable[..., Any]) -> None:
     assert page.locator("#health").is_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1440])
-def test_every_view_fits_small_and_large_screens(
-    opened: Callable[..., Any], width: int, scheme: str
-) -> None:
+@pytest.mark.parametrize("width", [360, 390, 768, 1440, 2560])
+def test_every_view_fits_small_and_large_screens(opened: Callable[..., Any], width: int) -> None:
     long = "unbroken" * 60
-    records = [
-        *story(),
-        to_dict(recall_of([candidate(long, 0.9, text=long)], long, degraded=(long,)), block=long),
-    ]
-    page = opened(make_page(records, title=long), width, 740, scheme)
-    for tab in ("turns", "memories", "health"):
-        page.click(f"#tab-{tab}")
+    recall = recall_of([candidate(long, 0.9, text=long)], long, degraded=(long,), thread_id=long)
+    page = opened(make_page([*story(), to_dict(recall, block=long)], title=long), "", width, 740)
+    for place in ("turns", "memories", "health", "turn-4", "turn-1"):
+        page.goto(f"{page.url.partition('#')[0]}#{place}")
+        page.reload()
+        page.wait_for_selector("html[data-ready]")
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    page.click("#tab-turns")
-    page.keyboard.press("j")
-    page.keyboard.press("j")
-    page.keyboard.press("j")
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    ink, paper = page.evaluate(
-        "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
-    )
-    assert _contrast(ink, paper) > 7
-    assert (_luminance(paper) > 0.5) == (scheme == "light")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        ink, paper = page.evaluate(
+            "['color', 'backgroundColor'].map((one) => getComputedStyle(document.body)[one])"
+        )
+        assert _contrast(ink, paper) > 7
+        assert (_luminance(paper) > 0.5) == (scheme == "light")
+
+
+def test_a_phone_shows_the_list_or_the_turn(opened: Callable[..., Any]) -> None:
+    page = opened(make_page(story()), "", 390, 844)
+    assert page.locator("#turns .side").is_visible()
+    assert not page.locator(".detail h2").is_visible()
+    page.click(".turn-row >> text=Boil an egg?")
+    assert page.inner_text(".detail h2") == "Boil an egg?"
+    assert not page.locator("#turns .side").is_visible()
+    page.click("#turns .back")
+    assert page.locator("#turns .side").is_visible()
 
 
 def _luminance(colour: str) -> float:
@@ -614,9 +739,11 @@ WALK = """async () => {
   const found = [];
   const settled = () => new Promise((done) => setTimeout(done));
   for (let number = 0; number < inspector.traces.turns.length; number += 1) {
-    turns.list.select(number);
-    for (const row of turns.node.querySelectorAll("details")) row.open = true;
-    while (turns.node.querySelectorAll(".row .facts").length < 2) await settled();
+    turns.showTurn(number);
+    while (turns.node.querySelectorAll(".row .facts").length < 2) {
+      for (const row of turns.node.querySelectorAll("details")) row.open = true;
+      await settled();
+    }
     const tags = [...turns.detail.node.querySelectorAll("*")].map((one) => one.tagName);
     found.push([tags.join(" "), turns.detail.node.querySelector("h2").textContent]);
   }

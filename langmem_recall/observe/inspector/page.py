@@ -100,8 +100,8 @@ def page(
     return render_page(data, title)
 
 
-def render_page(data: PageData, title: str) -> str:
-    """The page that holds the data."""
+def render_page(data: PageData, title: str, live: str = "") -> str:
+    """The page that holds the data; with a tag, it asks its server for those of another tag."""
     template, style, script = _assets()
     style_hash, script_hash = (
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
@@ -111,10 +111,15 @@ def render_page(data: PageData, title: str) -> str:
     policy = (
         f"default-src 'none'; script-src {script_hash}; style-src {style_hash}; base-uri 'none'; "
         "form-action 'none'; require-trusted-types-for 'script'"
+        + ("; connect-src 'self'" if live else "")
     )
     # The data are Base64: nothing in them can end the element or the page.
     return template.format(
-        policy=policy, title=escape(title), style=style, data=data.packed(title), script=script
+        policy=policy,
+        title=escape(title),
+        style=style,
+        data=data.packed(title, live),
+        script=script,
     )
 
 
@@ -155,6 +160,8 @@ class PageData:
         self._columns = {name: array("i") for name in SCALES}
         self._feedback: list[list[Any]] = []
         self._verdicts: deque[GuardEvent] = deque(maxlen=HEALTH_WINDOW)
+        self._by_turn: dict[Hashable, list[dict[str, Any]]] = {}
+        """The recalls of each turn of a conversation, which has one answer."""
         self._stored: list[list[int]] = []
         self._latest: deque[Mapping[str, Any]] = deque(maxlen=HEALTH_WINDOW)
         self.unreadable = 0
@@ -171,7 +178,7 @@ class PageData:
         return len({row[:2] for row in self._memories})
 
     def add(self, record: Mapping[str, Any]) -> bool:
-        """Take a record of a recall or of feedback; False where it cannot be read."""
+        """Take a record of a recall, an answer or feedback; False where it cannot be read."""
         try:
             if isinstance(record, Mapping) and record.get("kind") == show.FEEDBACK:
                 show.check_record(record, show.FEEDBACK)
@@ -182,6 +189,11 @@ class PageData:
             if isinstance(record, Mapping) and record.get("kind") == show.VERDICT:
                 show.check_record(record, show.VERDICT)
                 self._verdicts.append(_event_of(record))
+                return True
+            if isinstance(record, Mapping) and record.get("kind") == show.ANSWER:
+                show.check_record(record, show.ANSWER)
+                for turn in self._by_turn.get((record["thread_id"], record["turn"]), ()):
+                    turn["answer"] = str(record["text"])
                 return True
             show.check_record(record)
             policy, candidates = self._policy(record["policy"]), record["candidates"]
@@ -196,6 +208,8 @@ class PageData:
             for column, number in zip(self._columns.values(), row, strict=True):
                 column.append(number)
         self._turns.append(turn)
+        if record.get("turn"):
+            self._by_turn.setdefault((turn["thread"], record["turn"]), []).append(turn)
         self._latest.append(record)
         return True
 
@@ -206,7 +220,7 @@ class PageData:
         record |= {name: moment and moment.isoformat() for name, moment in moments.items()}
         self._stored.append([self._memory(record), self._usage(usage._asdict())])
 
-    def packed(self, title: str) -> str:
+    def packed(self, title: str, live: str) -> str:
         """All of it as one compressed text."""
         monitor, namespaces = Monitor(HEALTH_WINDOW), list(self._namespaces)
         for record in self._latest:
@@ -218,6 +232,7 @@ class PageData:
             monitor.verdict(event)
         header = {
             "title": title,
+            "live": live,
             "unreadable": self.unreadable,
             "memoryFields": MEMORY_FIELDS,
             "memories": list(self._memories),
@@ -260,6 +275,7 @@ class PageData:
             "temporal": temporal
             and [str(temporal["mode"]), _seconds(temporal["start"]), _seconds(temporal["end"])],
             "namespaces": [self._namespace(namespace) for namespace in record["namespaces"]],
+            "thread": record.get("thread_id") and str(record["thread_id"]),
             "policy": policy,
             "searched": int(record["searched"]),
             "channels": {str(name): int(count) for name, count in record["channels"].items()},
@@ -274,6 +290,7 @@ class PageData:
             "degraded": [str(note) for note in record["degraded"]],
             "funnel": str(record["funnel"]),
             "block": None if record.get("block") is None else str(record["block"]),
+            "answer": None,
             "count": len(record["candidates"]),
         }
 

@@ -9,9 +9,13 @@ const KEYS = [
   ["?", "these keys"],
 ];
 
+const FOLLOW_MS = 2000;
+
 class App {
   constructor(traces) {
     this.traces = traces;
+    this.tag = traces.head.live;
+    this.live = el("span", { class: "tag tag-good", text: "live", hidden: !traces.head.live });
     const showTurn = (number) => {
       this.open("turns");
       this.views.turns.showTurn(number);
@@ -19,7 +23,7 @@ class App {
     this.views = {
       turns: new TurnsView(traces),
       memories: new MemoriesView(traces, showTurn),
-      health: new HealthView(traces),
+      health: new HealthView(traces, showTurn),
     };
     this.views.turns.onShow = (turn) => {
       if (this.current === "turns") history.replaceState(null, "", `#turn-${turn.number + 1}`);
@@ -29,7 +33,7 @@ class App {
       "dialog",
       { "aria-label": "Keys" },
       el("h2", { text: "Keys" }),
-      el("dl", { class: "facts" }, ...KEYS.map(([keys, words]) => el("div", {}, el("dt", { text: keys }), el("dd", { text: words })))),
+      factList(KEYS),
       el("button", { type: "button", text: "Close", on: { click: () => this.help.close() } })
     );
   }
@@ -43,24 +47,43 @@ class App {
       return tab;
     });
     const help = el("button", { type: "button", "aria-label": "Keys", text: "?", on: { click: () => this.help.showModal() } });
-    const header = el("header", {}, el("h1", {}, quoted(title)), el("nav", { role: "tablist" }, ...tabs), help);
+    const header = el("header", {}, el("h1", {}, quoted(title)), this.live, el("nav", { role: "tablist" }, ...tabs), help);
     this.main = el("main");
     const lost = unreadable ? el("p", { class: "note note-bad", text: `${plural(unreadable, "record")} could not be read and ${unreadable === 1 ? "is" : "are"} left out.` }) : null;
     replaced(document.body, header, lost, this.main, this.help);
     document.addEventListener("keydown", (event) => this.onKey(event));
     const [name, number] = this.placeMeant();
     this.open(name, number);
+    if (this.traces.head.live) this.follow();
+  }
+
+  // While it is served, the page asks for what has come since: seldom where that takes long.
+  async follow() {
+    const start = performance.now();
+    try {
+      const answer = await fetch("/", { headers: { "If-None-Match": this.tag }, cache: "no-store" });
+      if (answer.ok) {
+        const [, packed] = /id="traces">([^<]*)</.exec(await answer.text());
+        this.traces = window.inspector.traces = await unpack(packed);
+        for (const view of Object.values(this.views)) view.refresh(this.traces);
+      }
+      this.tag = answer.headers.get("ETag");
+      this.live.textContent = "live";
+    } catch {
+      this.live.textContent = "no longer served";
+    }
+    setTimeout(() => this.follow(), FOLLOW_MS + 5 * (performance.now() - start));
   }
 
   placeMeant() {
     const turn = /^#turn-(\d+)$/.exec(location.hash);
     if (turn) return ["turns", Math.max(0, Number(turn[1]) - 1)];
     const name = location.hash.slice(1);
-    if (Object.hasOwn(this.views, name)) return [name, 0];
-    return [this.traces.turns.length ? "turns" : "memories", 0];
+    if (Object.hasOwn(this.views, name)) return [name];
+    return [this.traces.turns.length ? "turns" : "memories"];
   }
 
-  open(name, number = 0) {
+  open(name, number) {
     if (this.current === name) return;
     this.current = name;
     for (const [other, tab] of this.tabs) {

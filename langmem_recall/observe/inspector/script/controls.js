@@ -31,7 +31,7 @@ class WhatIfControls {
     });
     this.node = el(
       "details",
-      { class: "whatif", open: window.matchMedia("(min-width: 761px)").matches },
+      { class: "whatif" },
       el("summary", { text: "What if?" }),
       group("Weights", true),
       group("Decay, gates and room", false),

@@ -18,7 +18,7 @@ function el(tag, given = {}, ...children) {
     if (name === "text") node.textContent = seen(value);
     else if (name === "on") {
       for (const [event, handler] of Object.entries(value)) node.addEventListener(event, handler);
-    } else if (name === "width") node.style.width = value;
+    } else if (name === "width" || name === "left") node.style[name] = value;
     else node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.filter((child) => child !== null));
@@ -65,10 +65,36 @@ function ago(seconds) {
   return `${Math.round(hours / 24)} d old`;
 }
 
+// What there is to say of a memory beyond its text: out of force, masked, pinned.
+function statusTags(memory) {
+  const { status, pinned } = memory;
+  return [
+    status === "active" ? null : el("span", { class: "tag tag-bad", text: status }),
+    pinned ? el("span", { class: "tag", text: "pinned" }) : null,
+  ];
+}
+
+function factList(pairs) {
+  const rows = pairs.map(([name, value]) =>
+    el("div", {}, el("dt", { text: name }), el("dd", {}, quoted(value)))
+  );
+  return el("dl", { class: "facts" }, ...rows);
+}
+
+// A list and what is chosen of it: side by side, or one after the other where there is no room.
+function fillSplit(node, side, list, detail) {
+  const close = () => node.classList.remove("is-open");
+  const back = el("button", { type: "button", class: "back", text: "‹ Back to the list", on: { click: close } });
+  list.onOpen = (item) => {
+    if (!item.isGroup) node.classList.add("is-open");
+  };
+  replaced(node, side, el("div", { class: "pane" }, back, detail));
+}
+
 // A long list of which only the visible rows exist.
 class LongList {
   constructor(label, rowHeight, makeRow, onSelect) {
-    Object.assign(this, { rowHeight, makeRow, onSelect, items: [], selected: -1 });
+    Object.assign(this, { rowHeight, makeRow, onSelect, items: [], selected: -1, onOpen() {} });
     this.canvas = el("div", { class: "long-canvas" });
     this.node = el(
       "div",
@@ -90,7 +116,7 @@ class LongList {
   }
 
   select(place) {
-    if (place < 0 || place >= this.items.length) return;
+    if (place < 0 || place >= this.items.length || this.items[place].isGroup) return;
     this.selected = place;
     const top = place * this.rowHeight;
     const { scrollTop, clientHeight } = this.node;
@@ -104,7 +130,11 @@ class LongList {
 
   move(by) {
     const last = this.items.length - 1;
-    this.select(Math.max(0, Math.min(last, this.selected + by)));
+    let place = Math.max(0, Math.min(last, this.selected + by));
+    const step = Math.sign(by);
+    while (this.items[place]?.isGroup && place + step >= 0) place += step;
+    // Above the first row there is only its group.
+    this.select(this.items[place]?.isGroup ? this.selected : place);
   }
 
   onKey(event) {
@@ -129,7 +159,10 @@ class LongList {
       row.id = `${this.node.getAttribute("aria-label").replace(/\W/g, "")}-${place}`;
       row.style.top = `${place * this.rowHeight}px`;
       row.style.height = `${this.rowHeight}px`;
-      row.addEventListener("click", () => this.select(place));
+      row.addEventListener("click", () => {
+        this.select(place);
+        this.onOpen(item);
+      });
       if (place === this.selected) this.node.setAttribute("aria-activedescendant", row.id);
       return row;
     });

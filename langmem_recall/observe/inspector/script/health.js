@@ -1,64 +1,166 @@
-// The vital signs: the monitor's report on the latest turns, and how they came about.
+// The vital signs: the monitor's report on the latest turns, and how each sign went over time.
 
-const POINTS = 60;
-const CHART = { width: 320, height: 90, left: 34, bottom: 14 };
+const LEAST_SLICE = 5;
+const MOST_SLICES = 48;
+const SPARK = { width: 240, height: 56 };
+const HEALTHY_INJECTION = [0.4, 0.55];
 
 class HealthView {
-  constructor(traces) {
-    this.traces = traces;
+  constructor(traces, showTurn) {
+    Object.assign(this, { traces, showTurn });
     this.node = el("section", { class: "health", id: "health" });
   }
 
+  refresh(traces) {
+    this.traces = traces;
+    if (this.isStarted) this.start();
+  }
+
   start() {
-    const { health } = this.traces.head;
-    const buckets = bucketsOf(this.traces);
-    const interval = health.injection_interval ? `[${health.injection_interval.map(percent).join(", ")}] ` : "";
-    const cards = [
-      ["injected", health.injection_rate, `${interval}of recalls bring memories; 40-55 % is healthy`],
-      ["blind", health.blindness_rate, "were empty with memories stored"],
-      ["drift", health.drift, "of topic changes brought the same memories"],
-      ["redundant", health.redundancy, "of what fits says the same twice"],
-      ["pressed", health.budget_pressure, "of recalls met the budget"],
-    ];
-    const latency = ["p50", "p95", "p99"].map((name) => `${name} ${fixed(health.latency_ms[name], 1)} ms`);
+    const { traces } = this;
+    const { health } = traces.head;
+    this.slices = slices(traces.turns, Math.max(1, Math.min(MOST_SLICES, Math.floor(traces.turns.length / LEAST_SLICE))));
+    const signs = this.slices.map((turns) => signsOf(traces, turns));
+    const over = (name) => signs.map((one) => one[name]);
+    const interval = health.injection_interval ? `, 95 % in ${health.injection_interval.map(percent).join(" to ")}` : "";
+    const ms = (value) => `${fixed(value, value < 10 ? 1 : 0)} ms`;
+    const { p50, p95, p99 } = health.latency_ms;
+    const card = (sign, ...rest) => this.card(health.warnings, sign, ...rest);
     replaced(
       this.node,
       el("h2", { text: `The latest ${plural(health.recalls, "recall")}` }),
       el(
         "div",
         { class: "cards" },
-        ...cards.map(([name, share, words]) =>
-          el("div", { class: "card" }, el("b", { text: `${percent(share)} ${name}` }), el("span", { class: "quiet", text: words }))
-        )
+        card("injection", `${percent(health.injection_rate)} injected`, `40 to 55 % is healthy${interval}`, [over("injected")], percent, 1, HEALTHY_INJECTION),
+        card("blindness", `${percent(health.blindness_rate)} blind`, "empty with memories stored; not what is in the prompt already", [over("blind")], percent, 1),
+        card("latency", p50 === null ? "–" : `${ms(p50)} median`, p50 === null ? "" : `p95 ${ms(p95)}, p99 ${ms(p99)}`, [over("p50"), over("p95")], ms),
+        card("degradation", `${percent(signs.length ? ratio(sumOf(traces.turns, (one) => one.degraded.length > 0), traces.turns.length) : null)} degraded`, "something did not work, the turn went on", [over("degraded")], percent, 1),
+        card("budget", `${percent(health.budget_pressure)} pressed`, "the budget shortened or dropped memories", [over("pressed")], percent, 1),
+        card("redundancy", `${percent(health.redundancy)} redundant`, "of what fits says the same twice", [over("duplicates")], percent, 1),
+        card("drift", `${percent(health.drift)} drift`, "of topic changes brought the same memories", null),
+        card("feedback", `${health.good} good, ${health.bad} bad`, "citations and reported outcomes", null)
       ),
-      el("p", { class: "quiet", text: `Latency ${latency.join(", ")} · feedback ${health.good} good, ${health.bad} bad` }),
-      el("p", { class: "quiet", text: Object.entries(health.outcomes).map(([name, count]) => `${count} ${name}`).join(" · ") }),
-      ...verdictsOf(this.traces.head),
-      ...Object.entries(health.degraded).map(([note, count]) =>
-        el("p", { class: "note note-bad" }, quoted(`${plural(count, "time")}: ${note}`))
-      ),
+      this.outcomes(),
+      ...verdictsOf(traces.head),
       el("h3", { text: health.warnings.length ? "What to change" : "Nothing to change" }),
       ...health.warnings.map(({ level, message }) =>
         el("p", { class: level === "alarm" ? "note note-bad" : "note" }, el("b", { text: `${level}: ` }), quoted(message))
       ),
-      el("h3", { text: `All ${plural(this.traces.turns.length, "turn")}, from first to last` }),
-      el(
-        "div",
-        { class: "charts" },
-        chart("Injection rate", [["injected", buckets.map((one) => one.injected)]], 1, percent, [0.4, 0.55]),
-        chart("Empty although memories are stored", [["blind", buckets.map((one) => one.blind)]], 1, percent),
-        chart(
-          "Latency, ms",
-          [["p50", buckets.map((one) => one.p50)], ["p95", buckets.map((one) => one.p95)]],
-          null,
-          (value) => fixed(value, value < 10 ? 1 : 0)
-        ),
-        chart("Memories a recall", [["chosen", buckets.map((one) => one.chosen)]], null, (value) => fixed(value, 1)),
-        chart("Near-duplicates dropped", [["redundant", buckets.map((one) => one.duplicates)]], 1, percent),
-        chart("Budget pressed, degraded", [["pressed", buckets.map((one) => one.pressed)], ["degraded", buckets.map((one) => one.degraded)]], 1, percent)
+      ...Object.entries(health.degraded).map(([note, count]) =>
+        el("p", { class: "note note-bad" }, quoted(`${plural(count, "time")}: ${note}`))
       )
     );
   }
+
+  card(warnings, sign, title, words, series, format, top = null, band = null) {
+    const level = warnings.find((one) => one.name === sign)?.level;
+    return el(
+      "div",
+      { class: `card${level ? ` card-${level}` : ""}` },
+      el("b", { text: title }),
+      el("span", { class: "quiet", text: words }),
+      series?.flat().some(Boolean) && this.slices.length > 1 ? this.spark(title, series, format, top, band) : null
+    );
+  }
+
+  // Each series as a line from the oldest turns to the latest; the first is filled.
+  spark(title, series, format, most, band) {
+    const { width, height } = SPARK;
+    // One slow start does not flatten the rest.
+    const known = series.flat().filter((value) => value !== null).sort((a, b) => a - b);
+    const top = most ?? 1.2 * known[Math.ceil(0.95 * known.length) - 1];
+    const x = (i) => (i * width) / Math.max(1, this.slices.length - 1);
+    const y = (value) => 2 + (height - 4) * (1 - Math.min(value, top) / top);
+    const parts = [];
+    if (band) {
+      parts.push(svg("rect", { x: 0, y: y(band[1]), width, height: y(band[0]) - y(band[1]), class: "chart-band" }));
+    }
+    series.forEach((values, k) => {
+      const points = values.map((value, i) => (value === null ? null : `${x(i).toFixed(1)},${y(value).toFixed(1)}`));
+      const path = points.filter((point) => point !== null);
+      if (!path.length) return;
+      const ends = [path.at(-1).split(",")[0], path[0].split(",")[0]];
+      if (k === 0) parts.push(svg("polygon", { points: [...path, `${ends[0]},${height}`, `${ends[1]},${height}`].join(" "), class: "chart-area" }));
+      parts.push(svg("polyline", { points: path.join(" "), class: `chart-line chart-${k}` }));
+    });
+    const says = (i) => series.map((values) => (values[i] === null ? "–" : format(values[i]))).join(", ");
+    return el(
+      "figure",
+      {},
+      this.timeline(title, width, height, says, parts),
+      el("figcaption", { class: "ends quiet" }, el("span", { text: says(0) }), el("span", { text: says(this.slices.length - 1) }))
+    );
+  }
+
+  // What came of all turns, a column for each stretch of them.
+  outcomes() {
+    const { traces } = this;
+    if (!traces.turns.length) return null;
+    const [width, height] = [960, 120];
+    const step = width / this.slices.length;
+    const shares = this.slices.map((turns) => outcomeShares(traces, turns));
+    const parts = shares.flatMap((column, i) => {
+      let at = height;
+      return column.map((share, k) => {
+        at -= share * height;
+        return svg("rect", { x: i * step, y: at, width: Math.max(step - 1, 0.5), height: share * height, class: `fill-${OUTCOMES[k][0]}` });
+      });
+    });
+    const counts = OUTCOMES.map(([name, words]) => [name, words, sumOf(traces.turns, (one) => traces.outcome(one) === name)]);
+    const says = (i) => OUTCOMES.map(([, words], k) => [shares[i][k], words]).filter(([share]) => share).map(([share, words]) => `${percent(share)} ${words}`).join(", ");
+    return el(
+      "figure",
+      { class: "outcomes" },
+      el("h3", { text: `All ${plural(traces.turns.length, "turn")}, from first to last` }),
+      this.timeline("Outcomes over time", width, height, says, parts),
+      el("figcaption", { class: "ends quiet" }, el("span", { text: moment(traces.turns[0].at).slice(0, 16) }), el("span", { text: moment(traces.turns.at(-1).at).slice(0, 16) })),
+      el(
+        "p",
+        { class: "legend quiet" },
+        ...counts.filter(([, , count]) => count).map(([name, words, count]) =>
+          el("span", {}, el("i", { class: `swatch fill-${name}` }), el("span", { text: `${count.toLocaleString("en")} ${words}` }))
+        )
+      )
+    );
+  }
+
+  // A drawing over time: a stretch of it says its numbers, and leads to its first turn.
+  timeline(title, width, height, says, parts) {
+    const step = width / this.slices.length;
+    const targets = this.slices.map((turns, i) => {
+      const words = `${moment(turns[0].at).slice(0, 16)}, ${plural(turns.length, "turn")} from ${turns[0].number + 1}: ${says(i)}`;
+      const target = svg("rect", { x: i * step, y: 0, width: step, height, class: "target" }, svg("title", { text: words }));
+      target.addEventListener("click", () => this.showTurn(turns[0].number));
+      return target;
+    });
+    const given = { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}: from ${says(0)} to ${says(this.slices.length - 1)}` };
+    return svg("svg", given, ...parts, ...targets);
+  }
+}
+
+const ratio = (part, whole) => (whole ? part / whole : null);
+const sumOf = (some, count) => some.reduce((sum, one) => sum + Number(count(one)), 0);
+
+function signsOf(traces, turns) {
+  const outcomes = (...names) => sumOf(turns, (turn) => names.includes(traces.outcome(turn)));
+  const gates = turns.map((turn) => traces.gateCounts(turn));
+  const chosen = sumOf(turns, (turn) => traces.chosen(turn));
+  const duplicates = sumOf(gates, (counts) => counts.get("duplicate") || 0);
+  const pressed = turns.filter((turn, i) => turn.compacted.length || gates[i].has("budget"));
+  const timed = turns.map((turn) => Object.values(turn.timings)).filter((stages) => stages.length);
+  const times = timed.map((stages) => sumOf(stages, (ms) => ms)).sort((a, b) => a - b);
+  const rank = (share) => (times.length ? times[Math.ceil(share * times.length) - 1] : null);
+  const recalled = outcomes("recalled");
+  return {
+    injected: ratio(recalled, turns.length - outcomes("prompt", "tool")),
+    blind: ratio(outcomes("blind"), recalled + outcomes("blind")),
+    duplicates: ratio(duplicates, duplicates + chosen),
+    pressed: ratio(pressed.length, turns.length),
+    degraded: ratio(sumOf(turns, (turn) => turn.degraded.length > 0), turns.length),
+    p50: rank(0.5),
+    p95: rank(0.95),
+  };
 }
 
 // What the guard withheld, without the words it withheld.
@@ -72,84 +174,4 @@ function verdictsOf({ health, verdicts }) {
       el("p", { class: "note" }, el("b", { text: `${action}: ` }), quoted(`${namespace.join("/")} ${key} (${source}) ${rules.join(", ")}`))
     ),
   ];
-}
-
-function bucketsOf(traces) {
-  const { turns } = traces;
-  const count = Math.min(POINTS, turns.length);
-  const buckets = [];
-  for (let i = 0; i < count; i += 1) {
-    const from = Math.floor((i * turns.length) / count);
-    const to = Math.floor(((i + 1) * turns.length) / count);
-    buckets.push(bucketOf(traces, turns.slice(from, to)));
-  }
-  return buckets;
-}
-
-function bucketOf(traces, turns) {
-  const sums = { judged: 0, injected: 0, stored: 0, chosen: 0, duplicates: 0, pressed: 0, degraded: 0 };
-  const times = [];
-  for (const turn of turns) {
-    const counts = traces.gateCounts(turn);
-    const chosen = counts.get("") || 0;
-    // What a model asked for by tool, and what the prompt shows already, is neither injected nor missed.
-    if (!String(traces.policy(turn).name).startsWith(traces.head.asked) && (chosen || !counts.has("visible"))) {
-      sums.judged += 1;
-      sums.injected += chosen ? 1 : 0;
-      sums.stored += turn.count || turn.searched ? 1 : 0;
-    }
-    sums.chosen += chosen;
-    sums.duplicates += counts.get("duplicate") || 0;
-    sums.pressed += turn.compacted.length || counts.has("budget") ? 1 : 0;
-    sums.degraded += turn.degraded.length ? 1 : 0;
-    const stages = Object.values(turn.timings);
-    if (stages.length) times.push(stages.reduce((sum, ms) => sum + ms, 0));
-  }
-  times.sort((a, b) => a - b);
-  const ratio = (part, whole) => (whole ? part / whole : null);
-  const rank = (share) => (times.length ? times[Math.ceil(share * times.length) - 1] : null);
-  return {
-    injected: ratio(sums.injected, sums.judged),
-    blind: ratio(sums.stored - sums.injected, sums.stored),
-    chosen: ratio(sums.chosen, turns.length),
-    duplicates: ratio(sums.duplicates, sums.duplicates + sums.chosen),
-    pressed: ratio(sums.pressed, turns.length),
-    degraded: ratio(sums.degraded, turns.length),
-    p50: rank(0.5),
-    p95: rank(0.95),
-  };
-}
-
-function chart(title, series, most, format, band = null) {
-  const { width, height, left, bottom } = CHART;
-  const known = series.flatMap(([, values]) => values.filter((value) => value !== null));
-  const top = most ?? Math.max(1e-9, ...known) * 1.1;
-  const across = width - left - 6;
-  const up = height - bottom - 6;
-  const x = (i, count) => left + (count > 1 ? (i * across) / (count - 1) : across / 2);
-  const y = (value) => 6 + up - (Math.min(value, top) / top) * up;
-  const parts = [];
-  if (band) {
-    parts.push(svg("rect", { x: left, y: y(band[1]), width: across, height: y(band[0]) - y(band[1]), class: "chart-band" }));
-  }
-  for (const share of [0, 0.5, 1]) {
-    const at = y(share * top);
-    parts.push(svg("line", { x1: left, x2: left + across, y1: at, y2: at, class: "chart-grid" }));
-    parts.push(svg("text", { x: left - 4, y: at + 3, class: "chart-label", text: format(share * top) }));
-  }
-  series.forEach(([, values], k) => {
-    const points = values.map((value, i) => [value, i]).filter(([value]) => value !== null);
-    const path = points.map(([value, i]) => `${x(i, values.length).toFixed(1)},${y(value).toFixed(1)}`);
-    if (path.length === 1) {
-      const [cx, cy] = path[0].split(",");
-      parts.push(svg("circle", { cx, cy, r: 2.5, class: `chart-dot chart-${k}` }));
-    } else parts.push(svg("polyline", { points: path.join(" "), class: `chart-line chart-${k}` }));
-  });
-  const last = series.map(([name, values]) => `${name} ${format(values.findLast((value) => value !== null) ?? 0)}`);
-  return el(
-    "figure",
-    {},
-    el("figcaption", {}, el("b", { text: title }), el("span", { class: "quiet", text: ` ${last.join(", ")}` })),
-    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}: last ${last.join(", ")}` }, ...parts)
-  );
 }

@@ -1,6 +1,7 @@
 // All memories that were stored or ever candidates: search, life and history.
 
 const MEMORY_ROW = 58;
+const LINKS = 30;
 
 class MemoriesView {
   constructor(traces, showTurn) {
@@ -40,11 +41,20 @@ class MemoriesView {
     this.detail = el("div", { class: "detail" });
     const filters = el("div", { class: "filters" }, this.search, this.kind, this.source, this.status, this.order);
     const side = el("div", { class: "side" }, filters, this.count, this.list.node);
-    replaced(this.node, side, this.detail);
+    fillSplit(this.node, side, this.list, this.detail);
     this.filter();
   }
 
-  filter() {
+  // More traces have come.
+  refresh(traces) {
+    this.traces = traces;
+    if (!this.entries) return;
+    this.entries = entriesOf(traces);
+    this.now = traces.turns.at(-1)?.at ?? this.now;
+    this.filter(this.list.items[this.list.selected]?.name);
+  }
+
+  filter(kept = null) {
     const words = this.search.value.toLowerCase();
     const wanted = { kind: this.kind.value, source: this.source.value, status: this.status.value };
     const found = this.entries.filter(({ memory, told }) => {
@@ -59,7 +69,8 @@ class MemoriesView {
     };
     found.sort(orders[this.order.value || "recalled"]);
     this.count.textContent = plural(found.length, "memory", "memories");
-    this.list.show(found);
+    const place = kept === null ? 0 : found.findIndex((one) => one.name === kept);
+    this.list.show(found, found.length ? Math.max(0, place) : -1);
     if (!found.length) replaced(this.detail);
   }
 
@@ -80,7 +91,7 @@ class MemoriesView {
         "div",
         { class: "turn-head" },
         el("span", { class: "quiet one-line", text: facts.join(" · ") }),
-        memory.status === "active" ? null : el("span", { class: "tag tag-bad", text: memory.status })
+        ...statusTags(memory)
       )
     );
   }
@@ -96,31 +107,28 @@ class MemoriesView {
       ["salience", fixed(memory.salience)],
       ["confidence", fixed(memory.confidence)],
       ["written", `${moment(memory.written_at)} (${ago(this.now - (memory.written_at ?? NaN))})`],
-      ["confirmed", moment(memory.confirmed_at)],
-      ["valid", `${moment(memory.valid_from)} to ${moment(memory.valid_until)}`],
+      ["confirmed", memory.confirmed_at && moment(memory.confirmed_at)],
+      ["valid from", memory.valid_from && moment(memory.valid_from)],
+      ["valid until", memory.valid_until && moment(memory.valid_until)],
       ["uses", `${usage.uses}, last ${moment(usage.lastUsed)}`],
       ["feedback", String(usage.merit)],
-      ["speaker", memory.speaker ?? "–"],
-      ["thread", memory.thread_id === null ? "–" : `${memory.thread_id}, turn ${memory.turn ?? "–"}`],
-      ["tags", (memory.tags || []).join(", ") || "–"],
-      ["derived from", (memory.derived_from || []).join(", ") || "–"],
-    ];
+      ["speaker", memory.speaker],
+      ["thread", memory.thread_id && `${memory.thread_id}, turn ${memory.turn ?? "–"}`],
+      ["tags", (memory.tags || []).join(", ")],
+      ["derived from", (memory.derived_from || []).join(", ")],
+    ].filter(([, value]) => value);
     replaced(
       this.detail,
       el("h2", {}, quoted(memory.text ?? "(text not recorded)")),
-      memory.pinned ? el("p", {}, el("span", { class: "tag", text: "pinned" })) : null,
-      el(
-        "dl",
-        { class: "facts" },
-        ...facts.map(([name, value]) =>
-          el("div", {}, el("dt", { text: name }), el("dd", {}, quoted(value)))
-        )
-      ),
+      el("p", { class: "chips" }, ...statusTags(memory).filter(Boolean)),
+      factList(facts),
       ...this.history(entry),
-      el("h3", { text: `Recalled in ${plural(entry.recalled.length, "turn")}` }),
-      this.turnLinks(entry.recalled),
-      el("h3", { text: `Candidate but not recalled in ${plural(entry.dropped.length, "turn")}` }),
-      this.turnLinks(entry.dropped)
+      el(
+        "div",
+        { class: "links" },
+        this.turnLinks(`Recalled in ${plural(entry.recalled.length, "turn")}`, entry.recalled),
+        this.turnLinks(`Candidate but not recalled in ${plural(entry.dropped.length, "turn")}`, entry.dropped)
+      )
     );
   }
 
@@ -148,16 +156,25 @@ class MemoriesView {
     return lines.length ? [el("h3", { text: "History" }), el("ul", {}, ...lines)] : [];
   }
 
-  turnLinks(numbers) {
-    const shown = numbers.slice(-30).reverse();
-    const links = shown.map((number) => {
-      const turn = this.traces.turns[number];
-      const link = el("button", { type: "button", class: "link" }, quoted(`${number + 1}: ${turn.text || turn.parts.join(" | ")}`));
-      link.addEventListener("click", () => this.showTurn(number));
-      return el("li", {}, link);
+  // The latest turns it was a candidate in, how relevant it was there and which gate it met.
+  turnLinks(title, places) {
+    const { traces } = this;
+    const shown = places.slice(-LINKS).reverse();
+    const links = shown.map((at) => {
+      const turn = traces.turns.findLast((one) => one.start <= at && one.count);
+      const link = el("button", { type: "button", class: "link", on: { click: () => this.showTurn(turn.number) } });
+      link.append(quoted(`${turn.number + 1}: ${turn.text || turn.parts.join(" | ")}`));
+      const gate = traces.gateAt(at);
+      const why = [fixed(traces.columns.relevance.value(at)), gate && traces.words(gate)];
+      return el("li", {}, link, el("span", { class: "quiet", text: why.filter(Boolean).join(", ") }));
     });
-    const more = numbers.length - shown.length;
-    return el("ul", {}, ...links, more ? el("li", { class: "quiet", text: `and ${more} earlier` }) : null);
+    const more = places.length - shown.length;
+    return el(
+      "div",
+      {},
+      el("h3", { text: title }),
+      el("ul", {}, ...links, more ? el("li", { class: "quiet", text: `and ${more} earlier` }) : null)
+    );
   }
 }
 
@@ -169,7 +186,7 @@ function entriesOf(traces) {
     const known = byNumber[memory.number];
     if (known) return known;
     const name = JSON.stringify([memory.namespace, memory.key]);
-    const entry = found.get(name) || { versions: [], recalled: [], dropped: [], last: null };
+    const entry = found.get(name) || { name, versions: [], recalled: [], dropped: [], last: null };
     found.set(name, entry);
     entry.versions.push(memory);
     byNumber[memory.number] = entry;
@@ -179,7 +196,7 @@ function entriesOf(traces) {
   for (const turn of traces.turns) {
     for (let at = turn.start; at < turn.start + turn.count; at += 1) {
       const entry = entryOf(traces.memoryAt(at));
-      (place.whole(at) ? entry.recalled : entry.dropped).push(turn.number);
+      (place.whole(at) ? entry.recalled : entry.dropped).push(at);
       entry.last = at;
     }
   }

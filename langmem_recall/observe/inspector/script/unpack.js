@@ -77,6 +77,10 @@ class Traces {
     this.unranked = new Set(head.unrankedGates);
     this.gateWords = new Map(Object.entries(head.gateWords));
     this.stored = new Map(head.stored);
+    this.feedback = new Map();
+    for (const [id, namespace, key, good] of head.feedback) {
+      this.feedback.set(JSON.stringify([id, namespace, key]), good);
+    }
   }
 
   memoryAt(place) {
@@ -149,6 +153,48 @@ class Traces {
       counts.set(gate, (counts.get(gate) || 0) + 1);
     }
     return counts;
+  }
+
+  chosen(turn) {
+    if (turn.chosen === undefined) turn.chosen = this.gateCounts(turn).get("") || 0;
+    return turn.chosen;
+  }
+
+  // As the monitor counts them: what the prompt shows already, and what a model asked for by tool,
+  // is neither injected nor missed.
+  outcome(turn) {
+    if (turn.outcome === undefined) turn.outcome = this.findOutcome(turn);
+    return turn.outcome;
+  }
+
+  findOutcome(turn) {
+    if (String(this.policy(turn).name).startsWith(this.head.asked)) return "tool";
+    if (this.chosen(turn)) return "recalled";
+    if (turn.count) return this.gateCounts(turn).has("visible") ? "prompt" : "blind";
+    if (turn.searched) return "blind";
+    return turn.degraded.length ? "failed" : "nothing";
+  }
+
+  // Turns whose cue, answer or memories in the prompt hold the words.
+  search(words) {
+    if (!words) return this.turns;
+    const told = (one, ...texts) => (one.told ??= texts.join(" ").toLowerCase());
+    const named = this.memories.map((one) => told(one, one.text ?? "", one.key).includes(words));
+    const isNamed = (turn) => {
+      for (let at = turn.start; at < turn.start + turn.count; at += 1) {
+        if (!named[this.columns.memory.whole(at)]) continue;
+        if (this.columns.place.whole(at) || this.gateAt(at) === "visible") return true;
+      }
+      return false;
+    };
+    return this.turns.filter(
+      (turn) =>
+        told(turn, turn.text, ...turn.parts, turn.answer ?? "").includes(words) || isNamed(turn)
+    );
+  }
+
+  user(turn) {
+    return turn.namespaces.map((number) => this.namespace(number)).join(", ");
   }
 
   words(gate) {
