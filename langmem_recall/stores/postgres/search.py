@@ -459,7 +459,8 @@ GROUP BY prefix"""
         group = "GROUP BY sv.prefix, sv.key" if distinct else ""
         sql = f"""
 SELECT sv.prefix, sv.key, {score} AS distance FROM {source} WHERE {condition} {group}
-ORDER BY distance LIMIT %s"""
+ORDER BY distance, sv.prefix, sv.key LIMIT %s"""
+        # By name where distances are equal, or a page would have what another one has.
         most = op.limit if distinct else self._most_rows(op)
         return self._with_items(sql, (vector, *params, most), is_lean, op.namespace_prefix, homes)
 
@@ -522,7 +523,8 @@ ORDER BY {distance} LIMIT %s"""
         place, more = _beside(prefix, homes)
         sql = f"""
 SELECT {fields}, found.distance, {whose} AS whose FROM ({nearest}) found
-JOIN store s ON s.prefix = found.prefix AND s.key = found.key{place} ORDER BY found.distance"""
+JOIN store s ON s.prefix = found.prefix AND s.key = found.key{place}
+ORDER BY found.distance, found.prefix, found.key"""
         return Statement(sql, (*params, *more))
 
     def _most_rows(self, op: SearchOp) -> int:
