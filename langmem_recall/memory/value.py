@@ -35,6 +35,9 @@ from langmem_recall.types import (
 TEXT_FIELDS = ("content", "text", "memory", "data")
 """Fields that may hold a memory's text, in order of preference."""
 
+LONGEST_WHOLE, WINDOW, MOST_WINDOWS = 1_500, 400, 64
+"""Characters of a text that is embedded as it is, of a piece of a longer one, and how many pieces:
+a memory of 4 kB has about ten vectors more, which is what it costs."""
 LARGEST = 1e18
 """A number beyond it was never meant as one."""
 LONGEST_TEXT = 100_000
@@ -133,6 +136,19 @@ def content_of(value: Mapping[str, Any]) -> Any:
         if part and isinstance(part, list) and all(isinstance(line, str) for line in part):
             return part
     return value
+
+
+def windows_of(text: str) -> list[str]:
+    """A long text in pieces of a few sentences; none of one that is short.
+
+    What a long text says in one place drowns in a vector of the whole, and models cut off its end.
+    """
+    if len(text) <= LONGEST_WHOLE:
+        return []
+    size = max(WINDOW, -(-len(text) // MOST_WINDOWS))
+    ends = rf".{{1,{size}}}(?:[.!?](?=\s|$)|[\u3002\uff01\uff1f\n])"
+    pieces = re.finditer(rf"{ends}|.{{1,{size}}}(?=\s|$)|.{{1,{size}}}", text, re.DOTALL)
+    return [window for piece in pieces if (window := piece.group().strip())]
 
 
 def searched_text(memory: Memory) -> str:

@@ -356,6 +356,7 @@ def score_evidence(
     null: NullDistribution,
     unseen_cosine: float | None = None,
     vectors: Sequence[Sequence[float]] | FloatArray | None = None,
+    among: int | None = None,
 ) -> EvidenceTable:
     """Evidence and relevance of every row; a row's best part speaks for it.
 
@@ -367,6 +368,7 @@ def score_evidence(
         null: What unrelated texts have under this embedder.
         unseen_cosine: The most that an unmeasured memory can have.
         vectors: Of each part, where they are known; then each part has a mean of its own.
+        among: How many vectors could be near by chance, where a memory may have several.
     """
     tables, is_phrased = [], view.flags.values & PHRASED > 0
     for place, (part, match) in enumerate(zip(parts, matches, strict=True)):
@@ -380,7 +382,9 @@ def score_evidence(
             z /= null.sd
         unseen = None if unseen_cosine is None else (unseen_cosine - mean) / null.sd
         number = np.broadcast_to(np.int32(place + 1), view.rows)
-        score, episode, alone = _score_part(view, part, match, z, unseen, view.size * len(parts))
+        score, episode, alone = _score_part(
+            view, part, match, z, unseen, (among or view.size) * len(parts)
+        )
         tables.append(
             EvidenceTable(
                 dense=np.full(view.rows, np.nan) if cosine is None else cosine,

@@ -21,6 +21,7 @@ from langmem_recall.memory.value import (
     read_memory,
     revised_value,
     text_of,
+    windows_of,
     write_value,
 )
 from langmem_recall.types import KINDS, STATUSES, TRUST, Memory
@@ -551,3 +552,17 @@ def test_what_passes_as_a_value_is_the_same_after_a_round_trip(value):
     except InputError:
         return
     assert json.loads(json.dumps(value)) == value
+
+
+@given(st.text(alphabet="ab. \n\u3002", min_size=1_501, max_size=4_000))
+def test_the_pieces_of_a_long_text_have_all_of_its_words_in_order(text: str) -> None:
+    pieces = windows_of(text)
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+    # 400 characters and the full stop.
+    assert all(0 < len(piece) <= 401 for piece in pieces)
+
+
+def test_a_short_text_has_no_pieces_and_a_huge_one_not_too_many() -> None:
+    assert windows_of("word " * 300) == []
+    assert len(windows_of("word " * 20_000)) <= 65
+    assert windows_of("A cat sat here. " * 100)[0].endswith(".")

@@ -249,7 +249,13 @@ class _Search:
         matched, given = self.matched, self.vectors
         cosines, vectors = (None, None) if given is None else _cosines(view, given, self.degraded)
         table = score_evidence(
-            catalog, matched.parts, matched.wordings, cosines, self.null, vectors=vectors
+            catalog,
+            matched.parts,
+            matched.wordings,
+            cosines,
+            self.null,
+            vectors=vectors,
+            among=view.vector_count,
         )
         visible = view.matching(request.filter)
         if not request.prefix:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from langmem_recall.embeddings import LocalEmbeddings, embedder_identity, names_model
 from langmem_recall.errors import InputError, RecallError, StoreError, described
-from langmem_recall.memory.value import searched_text
+from langmem_recall.memory.value import searched_text, windows_of
 from langmem_recall.models import named_embeddings
 from langmem_recall.types import Memory
 
@@ -60,12 +60,16 @@ class Embedder:
         self._fields = self.config.get("fields") or self.config.get("text_fields")
 
     def texts(self, memory: Memory, index: IndexSetting) -> list[str]:
-        """What of a memory is embedded: its text and phrasings, or what the paths lead to."""
+        """What of a memory is embedded, each by itself: text with phrasings, or what paths lead to.
+
+        Of a long text its pieces too; the nearest counts.
+        """
         if index is False:
             return []
         fields = self._fields if index is None else index
         if fields is None:
-            return [searched_text(memory)]
+            text = searched_text(memory)
+            return [text, *windows_of(text)]
         paths = [fields] if isinstance(fields, str) else fields
         steps = (path if path == "$" else tokenize_path(path) for path in paths)
         return [text for step in steps for text in get_text_at_path(memory.value, step) if text]

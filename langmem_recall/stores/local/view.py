@@ -104,6 +104,11 @@ class LocalView:
                 self._masks.clear()
             self._version = version
 
+    @property
+    def vector_count(self) -> int:
+        """How many vectors could be near by chance: of a long memory several."""
+        return self.catalog.size + self._vectors.more
+
     def cosines(self, vectors: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
         """Similarity of each query vector with each memory; NaN: no vector on either side."""
         dims = self._vectors.dims
@@ -302,6 +307,11 @@ class VectorMatrix:
     def nbytes(self) -> int:
         """Bytes of memory."""
         return self._main.nbytes + self._more.nbytes
+
+    @property
+    def more(self) -> int:
+        """Vectors beyond the first of each memory."""
+        return len(self._owner.values)
 
     def extend(self, blobs: Sequence[bytes | None]) -> None:
         """Add memories by their stored vectors; None: no vector."""

@@ -189,3 +189,15 @@ def test_a_tight_band_embedder_still_tells_relevant_from_not(clock: Clock, call:
     recall = call(store, "recall", NS, "which seat should I book on the plane?")
     assert [memory.key for memory in recall.memories] == ["seat"]
     assert call(store, "recall", NS, "who composed the opera Tosca?").chosen == ()
+
+
+def test_what_a_long_memory_says_at_its_end_is_found(call: Call) -> None:
+    minutes = "The board talked about budgets, rooms and the new coffee machine at length. " * 40
+    with LocalStore() as local:
+        store = RecallStore(local)
+        store.remember(NS, f"{minutes}I am allergic to penicillin.", key="long")
+        store.remember(NS, minutes, key="other")
+        (first, second) = call(store, "search", NS, query="Which medicine am I allergic to?")
+        # The whole is about the board: alone it would hardly tell the two apart.
+        assert (first.key, first.similarity > 0.4) == ("long", True)
+        assert second.similarity < 0.3
