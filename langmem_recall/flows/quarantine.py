@@ -361,10 +361,11 @@ class Quarantine:
             # LangChain's loader would take it for an object to construct.
             return Decision("quarantine", ("serialised object",), digest_of(memory)), False
         verdict, has_failed = yield from self._verdict(memory)
-        action, spans = verdict.action, verdict.spans
-        if action == "mask" and isinstance(content_of(memory.value), Mapping) and memory.value:
-            # The words of a nested value stand in another order, or numbers in another form, when a
-            # database gives it back: a span would withhold others than were meant.
+        action, spans, content = verdict.action, verdict.spans, content_of(memory.value)
+        is_put_together = isinstance(content, Mapping) and memory.text not in content.values()
+        if action == "mask" and memory.value and is_put_together:
+            # A text made of several fields reads differently when a database gives them back in
+            # another order or form: a span would withhold other words than were meant.
             action, spans = "quarantine", ()
         return Decision(action, verdict.reasons, digest_of(memory), None, spans), has_failed
 
