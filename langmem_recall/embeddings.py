@@ -185,8 +185,8 @@ def _load_wordllama(path: str | None) -> Encode:
     pieces = [tokenizer.id_to_token(place) or "" for place in range(len(model.embedding))]
     # Bytes, which stand for rare characters, come before the first piece that is ordered by use.
     first = 1 + max(place for place, piece in enumerate(pieces) if _BYTE.fullmatch(piece))
-    ranks = np.arange(len(pieces)) - first + 1.0
-    weights = np.where(ranks > 0, np.maximum(ranks, 1.0) / (np.maximum(ranks, 1.0) + COMMON), 1.0)
+    ranks = np.arange(1.0, len(pieces) - first + 1)
+    weights = np.concatenate([np.ones(first), ranks / (ranks + COMMON)])
     weights *= [any(map(str.isalnum, piece)) for piece in pieces]
     table = (model.embedding * weights[:, None]).astype(np.float32)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -313,18 +313,13 @@ def encode(tokens: list[str]) -> str:
     return "".join(map(codes_of, tokens))
 
 
-def pieces_of(tokens: Sequence[str]) -> list[str]:
-    """The words behind the codes, one for each."""
-    return [piece for token in tokens for piece, _ in _parts_of(token)]
-
-
 @lru_cache(maxsize=16_384)
 def codes_of(token: str) -> str:
     """The codes of a token: one, or several where it is several words written as one."""
-    return "".join([code for _, code in _parts_of(token)])
+    return "".join([code for _, code in parts_of(token)])
 
 
-def _parts_of(word: str) -> list[tuple[str, str]]:
+def parts_of(word: str) -> list[tuple[str, str]]:
     """A token's parts with their codes."""
     known = vocabulary()
     if word in _signs():
@@ -347,7 +342,7 @@ def _mixed_parts(word: str) -> list[tuple[str, str]]:
     """An identifier, a number, or a word with digits for letters."""
     known = vocabulary()
     if "_" in word.strip("_"):
-        parts = [part for piece in word.split("_") if piece for part in _parts_of(piece)]
+        parts = [part for piece in word.split("_") if piece for part in parts_of(piece)]
         if any(code in known.members[_ACTING] for _, code in parts):
             return [(word, known.codes["\0fn"])]
         return parts
