@@ -183,10 +183,15 @@ def fielded(
     """
     value = plain_value(memory)
     had_field = stored is not None and len(plain_value(stored)) < len(stored.value)
-    if not memory.asked_as and not had_field and not memory.withheld_spans:
-        return value, None
-    value[INDEXED] = searched_text(memory)
     is_other = stored is not None and stored.text != memory.text
+    if not memory.asked_as and not had_field and not memory.withheld_spans:
+        field = next((name for name in TEXT_FIELDS if value.get(name) == memory.text), None)
+        # A vector of the whole value is one of its names, dates and braces as well: of the notes
+        # asked for in other words it finds a quarter of what a vector of the text finds.
+        if list(fields) != ["$"] or field is None:
+            return value, None
+        return value, [*fields, field] if is_other else [field]
+    value[INDEXED] = searched_text(memory)
     return value, [*fields, INDEXED] if is_other else [INDEXED]
 
 

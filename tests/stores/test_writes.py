@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -257,6 +258,22 @@ def test_the_same_meaning_reinforces_too_where_there_are_vectors(
         first = call(store, "remember", NS, "the deploy freeze starts on Friday")
         assert call(store, "remember", NS, "The deploy freeze begins on Friday").key == first.key
         assert call(store, "remember", NS, "The deploy freeze starts on Monday").key != first.key
+
+
+def test_where_whole_values_are_indexed_what_we_write_is_embedded_by_its_text(
+    embeddings: CountingEmbeddings, call: Call
+) -> None:
+    store = RecallStore(InMemoryStore(index={"dims": 256, "embed": embeddings}))
+    first = call(store, "remember", NS, SEATS)
+    assert SEATS in embeddings.documents
+    assert not [text for text in embeddings.documents if "user_stated" in text or "{" in text]
+    call(store, "put", NS, "mine", {"text": "green tea", "colour": "green"})
+    assert json.loads(embeddings.documents[-1]) == {"text": "green tea", "colour": "green"}
+    # A vector of another writer's may be there under the same name: it is made anew as well.
+    call(store, "correct", NS, "mine", "black tea")
+    assert "black tea" in embeddings.documents
+    found = call(store, "search", NS, query="black tea")
+    assert [item.key for item in found] == ["mine", first.key]
 
 
 @pytest.mark.parametrize(
