@@ -268,7 +268,10 @@ class Catalog:
         if self._order is None:
             columns = (self._thread, self._home, self._position, self.speaker)
             thread, home, position, speaker = (column.values for column in columns)
-            self._order = lay_out(thread, home, position, speaker, self.lexical, self._coherence)
+            phrased = self.flags.values & PHRASED > 0
+            self._order = lay_out(
+                thread, home, position, speaker, phrased, self.lexical, self._coherence
+            )
         return self._order
 
     def links(self, previous: float, following: float) -> Links:

@@ -18,6 +18,10 @@ COHERENT_SIGMAS = 5.0
 COHERENT_SURPLUS = 0.5
 """Neighbours must share a word so much more often than chance: conversations do two to five times
 as often and by 7 sigmas and more, unrelated notes about as often and within 3 sigmas."""
+COHERENT_SHARE = 0.5
+"""And so many of them must: 54 to 79 % do in conversations, at most 43 % of notes sorted by
+subject, which are asked for in other words and must not be taken for a conversation. Long texts
+share some word with any other; a few of them do not make notes a conversation."""
 
 
 class ThreadOrder(NamedTuple):
@@ -70,12 +74,14 @@ def lay_out(
     home: IntArray,
     position: FloatArray,
     speaker: IntArray,
+    phrased: BoolArray,
     lexical: LexicalIndex,
     coherence: dict[str, tuple[int, bool]],
 ) -> ThreadOrder:
     """The rows by threads, and without one by stretches of writing where that order tells.
 
-    `coherence` remembers what was found for how many rows; it is judged anew as memories come.
+    A note that says how it will be asked for (`phrased`) stands alone. `coherence` remembers what
+    was found for how many rows; it is judged anew as memories come.
     """
 
     def in_order(chosen: BoolArray, groups: IntArray) -> IntArray:
@@ -90,11 +96,11 @@ def lay_out(
             coherence[sort] = len(rows), tells
         return tells
 
-    loose = in_order(thread < 0, home)
+    loose = in_order((thread < 0) & ~phrased, home)
     # A speaker in a thread takes part in a conversation; notes may have nothing in common.
+    thread = np.where(phrased & (speaker < 0), -1, thread)
     noted = in_order((thread >= 0) & (speaker < 0), thread)
     if not order_tells("noted", noted, thread[noted]):
-        thread = thread.copy()
         thread[noted] = -1
     count, first = len(thread), int(thread.max(initial=-1)) + 1
     # A memory without a thread is a thread of one, numbered past the real ones and the stretches.
@@ -135,4 +141,6 @@ def is_coherent(lexical: LexicalIndex, rows: IntArray, runs: IntArray) -> bool:
     counts = np.bincount(terms).astype(np.float64)
     by_chance = float((counts * (counts - 1)).sum() / len(rows) * linked.mean())
     surplus = float(shared.sum()) - by_chance
-    return bool(surplus > max(COHERENT_SIGMAS * by_chance**0.5, COHERENT_SURPLUS * by_chance))
+    share = len(np.unique(places[1:][shared])) / linked.sum()
+    needed = max(COHERENT_SIGMAS * by_chance**0.5, COHERENT_SURPLUS * by_chance)
+    return bool(surplus > needed and share >= COHERENT_SHARE)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from argparse import Namespace
 from collections import Counter
 
+import numpy as np
 import pytest
-from everyday import PERSONAS, lines, questions, store_of
+from everyday import ME, PERSONAS, lines, questions, store_of
 
 from langmem_recall.embeddings import LocalEmbeddings
 
@@ -33,3 +34,21 @@ def test_questions_are_asked_of_the_real_tool(is_test: bool) -> None:
     stored = [is_right for name, is_right, _ in rows if name == f"tool ({half})"]
     assert (len(rows), len(stored)) == ((13, 10) if is_test else (12, 10))
     assert sum(stored) >= 7
+
+
+@pytest.mark.parametrize("persona", PERSONAS[False])
+def test_notes_sorted_by_subject_are_recalled_like_notes_in_any_order(persona: str) -> None:
+    chosen, embeddings = Namespace(store="local", asked_as=False, test=False), LocalEmbeddings()
+    notes = lines(f"{persona}_memories.jsonl")
+    vectors = np.array(embeddings.embed_documents([note["text"] for note in notes]))
+    nearness, chain = vectors @ vectors.T, [0]
+    while len(chain) < len(notes):
+        nearness[:, chain[-1]] = -1.0
+        chain.append(int(np.argmax(nearness[chain[-1]])))
+    given = store_of(persona, chosen, embeddings, notes)
+    by_subject = store_of(persona, chosen, embeddings, [notes[place] for place in chain])
+    for cue in lines(f"{persona}_cues.jsonl"):
+        some, others = (store.recall(ME, cue["cue"]).memories for store in (given, by_subject))
+        assert {memory.key for memory in some} == {memory.key for memory in others}, cue
+    given.close()
+    by_subject.close()

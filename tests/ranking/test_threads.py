@@ -43,6 +43,11 @@ def interleaved(notes: list[Memory]) -> list[Memory]:
     return [notes[n] for first in range(4) for n in range(first, len(notes), 4)]
 
 
+def word(number: int) -> str:
+    """A word of its own for each number."""
+    return "z" + "".join("bcdfghjklm"[int(digit)] + "u" for digit in str(number))
+
+
 def rows(catalog: Catalog) -> np.ndarray[Any, Any]:
     return np.arange(catalog.rows, dtype=np.int32)
 
@@ -65,6 +70,30 @@ def test_fewer_than_thirty_pairs_of_neighbours_show_no_order():
 
     assert not is_coherent(few.lexical, rows(few), one_run(few))
     assert is_coherent(enough.lexical, rows(enough), one_run(enough))
+
+
+def test_notes_that_come_in_pairs_on_a_subject_are_no_conversation():
+    # Of 59 neighbours 20 share a word, by chance less than one would: far more, but not most.
+    texts = [word(n // 2) for n in range(40)] + [word(n) for n in range(20, 40)]
+    catalog = catalog_of(*(memory(f"k{n:02}", text) for n, text in enumerate(texts)))
+    assert not is_coherent(catalog.lexical, rows(catalog), one_run(catalog))
+
+
+def test_a_few_long_texts_do_not_make_notes_a_conversation():
+    long = " ".join(map(word, range(100)))
+    texts = [word(n) for n in range(100, 140)] + [f"{long} {word(n)}" for n in range(140, 150)]
+    catalog = catalog_of(*(memory(f"k{n:02}", text) for n, text in enumerate(texts)))
+    assert not is_coherent(catalog.lexical, rows(catalog), one_run(catalog))
+
+
+def test_a_note_that_says_how_it_will_be_asked_for_stands_alone():
+    notes = talk()
+    asked = [
+        replace(note, thread_id=thread, asked_as=("what of it",), source="user_stated")
+        for note, thread in zip(notes[:4], (None, None, "t", "t"), strict=True)
+    ]
+    catalog = catalog_of(*asked, *notes[4:])
+    assert sorted(len(thread) for thread in threads(catalog)) == [1, 1, 1, 1, 44]
 
 
 def test_memories_that_share_only_their_dates_are_not_coherent():
