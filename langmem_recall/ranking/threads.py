@@ -22,6 +22,11 @@ COHERENT_SHARE = 0.5
 """And so many of them must: 54 to 79 % do in conversations, at most 43 % of notes sorted by
 subject, which are asked for in other words and must not be taken for a conversation. Long texts
 share some word with any other; a few of them do not make notes a conversation."""
+COMMON_WORD = 0.3
+"""A word that more of the memories have says nothing about neighbours."""
+SPOKEN_FROM, SPOKEN_SHARE = 10, 0.3
+"""Threads with speakers are conversations, unless of so many pairs of neighbours fewer share words:
+of notes that carry a thread and who said them at most 13 % do."""
 
 
 class ThreadOrder(NamedTuple):
@@ -92,16 +97,16 @@ def lay_out(
         judged_at, tells = coherence.get(sort, (0, False))
         if not judged_at or not 0.9 * judged_at < len(rows) < 1.1 * judged_at:
             sample = slice(-COHERENCE_SAMPLE, None)
-            tells = is_coherent(lexical, rows[sample], runs[sample])
+            tells = is_coherent(lexical, rows[sample], runs[sample], sort == "spoken")
             coherence[sort] = len(rows), tells
         return tells
 
     loose = in_order((thread < 0) & ~phrased, home)
-    # A speaker in a thread takes part in a conversation; notes may have nothing in common.
-    thread = np.where(phrased & (speaker < 0), -1, thread)
-    noted = in_order((thread >= 0) & (speaker < 0), thread)
-    if not order_tells("noted", noted, thread[noted]):
-        thread[noted] = -1
+    thread = np.where(phrased, -1, thread)
+    for sort, is_spoken in (("noted", False), ("spoken", True)):
+        group = in_order((thread >= 0) & ((speaker >= 0) == is_spoken), thread)
+        if not order_tells(sort, group, thread[group]):
+            thread[group] = -1
     count, first = len(thread), int(thread.max(initial=-1)) + 1
     # A memory without a thread is a thread of one, numbered past the real ones and the stretches.
     numbers = np.where(thread < 0, np.arange(count) + first + len(loose), thread)
@@ -121,26 +126,32 @@ def lay_out(
     return ThreadOrder(rows, place, ordered, starts, thread_at, follows, implied[rows])
 
 
-def is_coherent(lexical: LexicalIndex, rows: IntArray, runs: IntArray) -> bool:
-    """Whether neighbours in this order share words clearly more often than chance has it.
+def is_coherent(
+    lexical: LexicalIndex, rows: IntArray, runs: IntArray, is_spoken: bool = False
+) -> bool:
+    """Whether neighbours in this order share words as in a conversation, not as notes do.
 
-    Neighbours are rows of one run. Dates do not count: neighbours in time share that of writing,
-    whatever they speak of.
+    Neighbours are rows of one run. What has speakers is a conversation unless it shows otherwise.
+    Dates do not count: neighbours in time share that of writing, whatever they speak of. Nor does a
+    tag or a name that many rows have.
     """
     linked = np.diff(runs) == 0
-    if linked.sum() < COHERENT_FROM:
-        return False
+    if linked.sum() < (SPOKEN_FROM if is_spoken else COHERENT_FROM):
+        return is_spoken
     terms, places = lexical.distinct_terms(rows)
     words = enumerate(lexical.vocabulary)
     dates = [term_id for term_id, word in words if word.startswith("@")]
-    telling = ~np.isin(terms, np.array(dates, np.int32))
+    is_common = np.bincount(terms) > COMMON_WORD * len(rows)
+    telling = ~(np.isin(terms, np.array(dates, np.int32)) | is_common[terms])
     terms, places = terms[telling], places[telling]
     order = np.lexsort((places, terms))
     terms, places = terms[order], places[order]
     shared = (np.diff(terms) == 0) & (np.diff(places) == 1) & linked[places[1:] - 1]
+    share = len(np.unique(places[1:][shared])) / linked.sum()
+    if is_spoken:
+        return bool(share >= SPOKEN_SHARE)
     counts = np.bincount(terms).astype(np.float64)
     by_chance = float((counts * (counts - 1)).sum() / len(rows) * linked.mean())
     surplus = float(shared.sum()) - by_chance
-    share = len(np.unique(places[1:][shared])) / linked.sum()
     needed = max(COHERENT_SIGMAS * by_chance**0.5, COHERENT_SURPLUS * by_chance)
     return bool(surplus > needed and share >= COHERENT_SHARE)

@@ -96,6 +96,27 @@ def test_a_note_that_says_how_it_will_be_asked_for_stands_alone():
     assert sorted(len(thread) for thread in threads(catalog)) == [1, 1, 1, 1, 44]
 
 
+def spoken(texts: list[str], per_thread: int) -> Catalog:
+    """Texts with speaker and thread."""
+    return catalog_of(
+        *(
+            memory(f"k{n:02}", text, thread_id=f"t{n // per_thread}", tags=("work",))
+            for n, text in enumerate(texts)
+        )
+    )
+
+
+def test_threads_with_speakers_are_conversations_until_ten_neighbours_show_otherwise():
+    unrelated = [word(n) for n in range(12)]
+    assert [len(thread) for thread in threads(spoken(unrelated[:10], 10))] == [10]
+    # Eleven pairs, and the tag that all have does not count.
+    assert [len(thread) for thread in threads(spoken(unrelated, 12))] == [1] * 12
+    # Four of eleven share a word, then three: 36 and 27 % for the 30 % of a conversation.
+    for pairs, longest in ((4, 12), (3, 1)):
+        texts = [word(n // 2) for n in range(2 * pairs)] + [word(n) for n in range(50, 62)]
+        assert len(threads(spoken(texts[:12], 12))[0]) == longest
+
+
 def test_memories_that_share_only_their_dates_are_not_coherent():
     notes = [
         memory(f"k{n}", f"unlike{n}", written_at=MAY + timedelta(days=n // 4), dated=True)
