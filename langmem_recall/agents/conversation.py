@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langmem_recall.agents.placement import message_keys
 from langmem_recall.agents.turn import RecallRecord, artifact_of, digest, memories_in
 from langmem_recall.cue import latest_human, texts_of, words_of
-from langmem_recall.memory.attribution import MOST, MOST_OUTPUT, is_carried, is_told, source_of
+from langmem_recall.memory.attribution import MOST, MOST_OUTPUT, is_carried, source_of
 from langmem_recall.memory.foreign import Parts, parts_of
 from langmem_recall.types import TRUST, MemoryId, Namespace, Source
 
@@ -80,7 +80,7 @@ class Conversation:
         if isinstance(message, ToolMessage):
             if turn._foreign_results([message]):
                 return "external", False
-            return ("tool_verified" if is_told(text, [quote]) else "agent_inferred"), False
+            return ("tool_verified" if is_carried(text, [quote]) else "agent_inferred"), False
         return ("external" if turn.is_untrusted else "agent_inferred"), False
 
     def saw_untrusted(self) -> bool:

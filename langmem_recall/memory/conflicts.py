@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from itertools import combinations
 from math import isnan
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from langmem_recall.memory.foreign import tables
 from langmem_recall.memory.restating import read_roles
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import Memory
@@ -27,15 +26,9 @@ _SENTENCE_ENDS = frozenset(".!?:\n")
 
 
 @cache
-def _tables() -> dict[str, Any]:
-    """What conflicts.toml holds."""
-    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-
-
-@cache
 def _lexicon(name: str) -> frozenset[str]:
     """The words of conflicts.toml under a name."""
-    return frozenset(_tables()[name].split())
+    return frozenset(tables("conflicts")[name].split())
 
 
 def same_particulars(one: str, other: str) -> bool:
@@ -156,18 +149,19 @@ def _fact(clause: str) -> _Fact | None:
 
 @cache
 def _singles() -> frozenset[str]:
-    return frozenset(_tables()["verbs"])
+    return frozenset(tables("conflicts")["verbs"])
 
 
 @cache
 def _verbs() -> dict[str, str]:
     """Forms of verbs by which a thing has one value at a time, and the verb of each."""
-    return {form: verb for verb, forms in _tables()["verbs"].items() for form in forms.split()}
+    verbs = tables("conflicts")["verbs"]
+    return {form: verb for verb, forms in verbs.items() for form in forms.split()}
 
 
 @cache
 def _many() -> frozenset[str]:
-    return frozenset(tokens(_tables()["many"]))
+    return frozenset(tokens(tables("conflicts")["many"]))
 
 
 def _clash(ours: Sequence[_Fact], theirs: Sequence[_Fact]) -> bool:
