@@ -48,15 +48,13 @@ from langmem_recall.agents.turn import (
     fingerprint,
     is_unchanged,
     memories_in,
-    needs_verification,
     shown_id,
     shown_within,
 )
-from langmem_recall.cue import build_cue, human_words, latest_human, words_of
+from langmem_recall.cue import as_cue, build_cue, human_words, latest_human, words_of
 from langmem_recall.deadline import Breaker, Crowded, Deadline, Pending, TooLate, limited
 from langmem_recall.errors import (
     ConfigurationError,
-    InputError,
     MissingExtraError,
     PolicyError,
     described,
@@ -125,9 +123,7 @@ class Session:
         recall: Recall | None = None
         try:
             cue = yield self._timed(self.options.cue is build_cue, self.options.cue, state)
-            if not isinstance(cue, str | Cue):
-                raise InputError(f"A cue builder must return a Cue or a text, got {cue!r:.80}.")
-            cue = Cue(cue) if isinstance(cue, str) else cue
+            cue = as_cue(cue)
             policy = self.options.policy.fingerprint if self.options.policy else ""
             cue_digest = fingerprint(cue, call.namespaces, policy)
             is_known = self._is_known(call, cue_digest)
@@ -166,7 +162,7 @@ class Session:
         unverified = [name for block in blocks for name in block.unverified]
         results = [shown for message in messages for shown in artifact_of(message)]
         unverified += [
-            f"{shown['key']} ({shown['source']})" for shown in filter(needs_verification, results)
+            f"{shown['key']} ({shown['source']})" for shown in results if not shown["verified"]
         ]
         saved = {record["id"] for record in call.saved}
         return PreparedCall(
@@ -339,9 +335,7 @@ class Session:
         first = self._blocks.get((record["id"], record["turn"]))
         if first is not None and len(standing) == len(shown_then):
             return first
-        at, shared = datetime.fromisoformat(record["at"]), len(call.namespaces) > 1
-        cost = line_cost(self.options.count, at, shared)
-        entries = [line_again(memory, shown, cost) for shown, memory in standing]
+        entries = [line_again(memory, shown) for shown, memory in standing]
         return self._render(call, record, entries, [memory for _, memory in standing])
 
     # --- showing -----------------------------------------------------------------------------
@@ -360,7 +354,7 @@ class Session:
         first, taken_by_profile = first + len(profile), sum(map(cost, profile))
 
         def drafting(recall: Recall, shown: Sequence[RecallRecord]) -> Call:
-            taken = sum(record.get("block_tokens", record["tokens"]) for record in shown)
+            taken = sum(record["block_tokens"] for record in shown)
             room = call.budget - taken - taken_by_profile
             return self._timed(
                 self._renders_itself, draft, recall, first, room, options.count, said

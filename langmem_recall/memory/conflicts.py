@@ -10,9 +10,8 @@ from itertools import combinations
 from math import isnan
 from typing import NamedTuple
 
-from langmem_recall.memory.foreign import tables
-from langmem_recall.memory.restating import read_roles
-from langmem_recall.text.tokens import tokens
+from langmem_recall.memory.restating import WEIGHT, read_roles
+from langmem_recall.text.tokens import tokens, word_lists
 from langmem_recall.types import Memory
 
 SHORT_WORDS = 6
@@ -28,7 +27,7 @@ _SENTENCE_ENDS = frozenset(".!?:\n")
 @cache
 def _lexicon(name: str) -> frozenset[str]:
     """The words of conflicts.toml under a name."""
-    return frozenset(tables("conflicts")[name].split())
+    return frozenset(word_lists("memory/conflicts")[name].split())
 
 
 def same_particulars(one: str, other: str) -> bool:
@@ -77,6 +76,18 @@ def denied(memories: Sequence[Memory], said: Sequence[str]) -> list[bool]:
     wanted |= _beginnings(form for form, verb in _verbs().items() if verb in verbs - {BE, HAVE})
     stated = [fact for text in said for fact in _facts(text, wanted)]
     return [bool(facts and stated) and _clash(facts, stated) for facts in stored]
+
+
+def share_subject(one: str, other: str) -> bool:
+    """Whether a word of two texts, or what it implies, tells that they may be of the same."""
+    implied = word_lists("memory/restating")["implied"].items()
+    subjects = list[set[str]]()
+    for text in (one, other):
+        words = [word for word in read_roles(text[:READ_CHARS]) if word.role in WEIGHT]
+        found = {sense for word in words for sense in word.senses}
+        found |= {row for row, by in implied if by in found}
+        subjects.append(found.union(*(tokens(word.text) for word in words)))
+    return not subjects[0].isdisjoint(subjects[1])
 
 
 def _beginnings(words: Iterable[str]) -> set[str]:
@@ -149,19 +160,19 @@ def _fact(clause: str) -> _Fact | None:
 
 @cache
 def _singles() -> frozenset[str]:
-    return frozenset(tables("conflicts")["verbs"])
+    return frozenset(word_lists("memory/conflicts")["verbs"])
 
 
 @cache
 def _verbs() -> dict[str, str]:
     """Forms of verbs by which a thing has one value at a time, and the verb of each."""
-    verbs = tables("conflicts")["verbs"]
+    verbs = word_lists("memory/conflicts")["verbs"]
     return {form: verb for verb, forms in verbs.items() for form in forms.split()}
 
 
 @cache
 def _many() -> frozenset[str]:
-    return frozenset(tokens(tables("conflicts")["many"]))
+    return frozenset(tokens(word_lists("memory/conflicts")["many"]))
 
 
 def _clash(ours: Sequence[_Fact], theirs: Sequence[_Fact]) -> bool:

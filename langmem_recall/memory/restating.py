@@ -17,7 +17,8 @@ from functools import cache, lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
-from langmem_recall.memory.foreign import APOSTROPHES, JOINER, pattern, tables
+from langmem_recall.memory.foreign import APOSTROPHES, JOINER, pattern
+from langmem_recall.text.tokens import word_lists
 
 LONGEST_STATEMENT = 60
 """Words of a sentence that is one statement; a longer one is told again by no other."""
@@ -91,7 +92,7 @@ class _Lexicon(NamedTuple):
 @cache
 def _lexicon() -> _Lexicon:
     """The words of restating.toml."""
-    table = tables("restating")
+    table = word_lists("memory/restating")
     roles: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     languages, senses = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
     numbers = dict[str, str]()
@@ -226,7 +227,7 @@ def _chunks(text: str, is_head: bool = True) -> list[tuple[str, bool]]:
     """The words of a text, each with whether it is a name; endings stand before their word."""
     text = APOSTROPHES.sub("'", unicodedata.normalize("NFKC", text))
     text = _MONEY.sub(lambda found: f"{found[2]} {_CURRENCIES[found[1]]}", text)
-    table = tables("restating")
+    table = word_lists("memory/restating")
     text = _lexicon().phrases.sub(lambda found: table["phrases"][found[0]], text)
     negated, suffixes = table["negated"], table["suffixes"]
     chunks: list[tuple[str, bool]] = []
@@ -298,7 +299,9 @@ def _read(
             phrase, is_against = phrase + 1, role in AGAINST
         senses = lexicon.senses.get(text, frozenset())
         if side == "said":
-            senses |= {row for row, by in tables("restating")["implied"].items() if by in senses}
+            senses |= {
+                row for row, by in word_lists("memory/restating")["implied"].items() if by in senses
+            }
         read.append(_Word(text, role, senses, is_fixed or has_digit, is_against, phrase))
     return read
 

@@ -28,7 +28,7 @@ from langmem_recall.agents.turn import RecallRecord, digest, read_records
 from langmem_recall.cue import human_words, latest_human
 from langmem_recall.errors import ConfigurationError, RecallError, described
 from langmem_recall.flows.effects import CALLS, Call, arun, run
-from langmem_recall.memory.conflicts import conflicts
+from langmem_recall.memory.conflicts import conflicts, share_subject
 from langmem_recall.memory.value import usable_phrasings
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.recall_store import RecallStore
@@ -147,7 +147,8 @@ def learn(
         Exception: What the model raised. Nothing is stored then, and nothing is lost: the same
             messages are new the next time.
     """
-    return run(_plan(store, namespace, messages, model, extractor, thread_id, trusted_tools), CALLS)
+    task = _task(store, namespace, messages, thread_id, trusted_tools)
+    return run(_learning(task, extractor_of(model, extractor)), CALLS)
 
 
 async def alearn(
@@ -161,23 +162,14 @@ async def alearn(
     trusted_tools: Collection[str] = (),
 ) -> Learned:
     """The async twin of `learn`."""
-    plan = _plan(store, namespace, messages, model, extractor, thread_id, trusted_tools)
-    return await arun(plan, CALLS)
+    task = _task(store, namespace, messages, thread_id, trusted_tools)
+    return await arun(_learning(task, extractor_of(model, extractor)), CALLS)
 
 
-def _plan(
-    store: BaseStore,
-    namespace: Namespace,
-    messages: Sequence[Any],
-    model: Any,
-    extractor: Any,
-    thread_id: str | None,
-    trusted_tools: Collection[str],
-) -> Generator[Call, Any, Learned]:
-    trusted = frozenset(check_names("trusted_tools", trusted_tools, '("lookup",)'))
+def _task(store: BaseStore, namespace: Namespace, messages: Any, thread: Any, tools: Any) -> _Task:
+    trusted = frozenset(check_names("trusted_tools", tools, '("lookup",)'))
     found = convert_to_messages(messages)
-    task = _Task(recall_store(store, None), namespace, found, thread_id, (), trusted)
-    return _learning(task, extractor_of(model, extractor))
+    return _Task(recall_store(store, None), namespace, found, thread, (), trusted)
 
 
 def _learning(task: _Task, extract: Extractor) -> Generator[Call, Any, Learned]:
@@ -237,7 +229,9 @@ def _write(
     if is_claimed or is_unproven:
         # The model says that somebody said so, and nobody did.
         observation = GUESS
-    corrected = _corrected(text, known.get(seen.corrects), known) if source == "user_stated" else []
+    corrected, doubt = list[Memory](), ""
+    if source == "user_stated":
+        corrected, doubt = _corrected(text, known.get(seen.corrects), known)
     for memory in corrected:
         past = yield store_call(task.store, "history", task.namespace, memory.key)
         if _is_old_news(text, past, task.thread_id):
@@ -251,18 +245,26 @@ def _write(
     }
     written = yield from _remember(task, text, observation, **fields)
     is_corrected = corrected and written.action == "remembered"
-    return written._replace(action="corrected") if is_corrected else written
+    return written._replace(
+        action="corrected" if is_corrected else written.action, reason=written.reason or doubt
+    )
 
 
-def _corrected(text: str, named: Memory | None, known: dict[str, Memory]) -> list[Memory]:
-    """What a statement of the user's takes the place of: what it says otherwise of the same."""
+def _corrected(
+    text: str, named: Memory | None, known: dict[str, Memory]
+) -> tuple[list[Memory], str]:
+    """What a statement of the user's takes the place of, and why not of what the model named."""
     stated = Memory(namespace=(), key="", text=text)
     clashing = [
         memory
         for memory in known.values()
         if conflicts([stated, Memory(namespace=(), key="", text=memory.text)])
     ]
-    return clashing or ([named] if named is not None and named.kind != "episodic" else [])
+    if clashing or named is None or named.kind == "episodic":
+        return clashing, ""
+    if share_subject(text, named.text):
+        return [named], ""
+    return [], f"{named.key} is about something else, so both are kept"
 
 
 def _is_old_news(text: str, history: Sequence[Memory], thread_id: str | None) -> bool:
