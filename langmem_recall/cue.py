@@ -101,12 +101,12 @@ def task_of(state: Any) -> str | None:
 def latest_human(messages: Sequence[BaseMessage]) -> int | None:
     """Index of the message that begins the turn; blocks and summaries begin none."""
     places = reversed(range(len(messages)))
-    return next((place for place in places if _is_human(messages[place])), None)
+    return next((place for place in places if is_human(messages[place])), None)
 
 
 def human_words(messages: Sequence[BaseMessage]) -> list[str]:
     """What humans said, in order."""
-    return [words_of(message) for message in messages if _is_human(message)]
+    return [words_of(message) for message in messages if is_human(message)]
 
 
 def words_of(message: BaseMessage) -> str:
@@ -139,7 +139,8 @@ def _messages_of(messages: Any) -> list[BaseMessage]:
         ) from fault
 
 
-def _is_human(message: BaseMessage) -> bool:
+def is_human(message: BaseMessage) -> bool:
+    """Whether somebody wrote it: no block of ours and no summary."""
     is_summary = message.additional_kwargs.get("lc_source") == "summarization"
     return isinstance(message, HumanMessage) and message.name != BLOCK_NAME and not is_summary
 
@@ -166,7 +167,7 @@ def _meant_before(messages: Sequence[BaseMessage]) -> str:
     """What a follow-up goes back to: the latest human words that mean something by themselves."""
     meant: list[str] = []
     for message in reversed(messages):
-        words = _ends(words_of(message), _MOST_CHARS) if _is_human(message) else ""
+        words = _ends(words_of(message), _MOST_CHARS) if is_human(message) else ""
         if words and not is_small_talk(words) and not says_nothing(words):
             meant.insert(0, parts_of(words)[0][0])
             # A follow-up to a follow-up is about what both refer to.

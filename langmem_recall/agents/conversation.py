@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langmem_recall.agents.placement import message_keys
 from langmem_recall.agents.turn import RecallRecord, artifact_of, digest, memories_in
-from langmem_recall.cue import latest_human, texts_of, words_of
+from langmem_recall.cue import is_human, latest_human, texts_of, words_of
 from langmem_recall.memory.attribution import MOST, MOST_OUTPUT, is_carried, source_of
 from langmem_recall.memory.foreign import Parts, parts_of
 from langmem_recall.types import TRUST, MemoryId, Namespace, Source
@@ -42,7 +42,7 @@ class Conversation:
         """Who said it; what only a memory or a tool says is trusted no more than these."""
         humans, left = list[Parts](), MOST
         for message in reversed(self.messages):
-            if left > 0 and latest_human([message]) is not None:
+            if left > 0 and is_human(message):
                 humans.insert(0, _parts(message))
                 left -= sum(map(len, (humans[0].own, *humans[0].foreign)))
         source = source_of(text, humans, self.is_untrusted)
@@ -70,11 +70,11 @@ class Conversation:
             is_doubtful = source == "agent_inferred" and self.saw_untrusted()
             return ("external" if is_doubtful else source), source == "user_stated"
         later = self.messages[place + 1 :]
-        following = (at for at, said in enumerate(later) if latest_human([said]) is not None)
+        following = (at for at, said in enumerate(later) if is_human(said))
         end = place + 1 + next(following, len(later))
         turn = Conversation(self.messages[:end], self.records, self.trusted)
         message = self.messages[place]
-        if latest_human([message]) is not None:
+        if is_human(message):
             is_own = _plain(quote) in _plain(_parts(message).own)
             return (turn.source_of(text) if is_own else "external"), is_own
         if isinstance(message, ToolMessage):
@@ -85,7 +85,7 @@ class Conversation:
 
     def saw_untrusted(self) -> bool:
         """Whether any turn of the conversation has seen words of an untrusted source."""
-        starts = [at for at, said in enumerate(self.messages) if latest_human([said]) is not None]
+        starts = [at for at, said in enumerate(self.messages) if is_human(said)]
         ends = [*starts[1:], len(self.messages)]
         turns = (Conversation(self.messages[:end], self.records, self.trusted) for end in ends)
         return any(turn.is_untrusted for turn in turns)
@@ -96,7 +96,7 @@ class Conversation:
         if not words:
             return None
         holding = [at for at, said in enumerate(self.messages) if words in _plain(words_of(said))]
-        humans = [at for at in holding if latest_human([self.messages[at]]) is not None]
+        humans = [at for at in holding if is_human(self.messages[at])]
         own = [at for at in humans if words in _plain(_parts(self.messages[at]).own)]
         return next(reversed(own or humans or holding), None)
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
 from langsmith.run_helpers import get_current_run_tree
 
@@ -186,14 +185,32 @@ class Session:
     def _report(
         self, call: ModelCall, recall: Recall, record: RecallRecord
     ) -> Generator[Call, Any, None]:
-        """Tell the store, the stream and the callbacks what is in the call."""
+        """Tell the store, the stream, LangSmith and the callbacks what is in the call: no text."""
         record["tokens"], record["reason"] = recall.trace.tokens, recall.reason
         try:
             call.store.record_recall(recall, self.options.policy)
         except Exception as fault:
             logger.error("What a turn recalled could not be recorded: %s", described(fault))
+        # The id under which a `TraceLog` has all of it.
+        event = {"type": EVENT, "trace": recall_id(recall), **record}
+        keys = [shown["key"] for shown in record["memories"]]
         try:
-            yield announce(recall, record, call.config, call.write)
+            call.write(event)
+            if run_tree := get_current_run_tree():
+                run_tree.add_metadata(
+                    {
+                        "recall_trace": event["trace"],
+                        "recall_reason": record["reason"],
+                        "recall_memories": len(keys),
+                        "recall_keys": ", ".join(keys),
+                        "recall_tokens": record["tokens"],
+                        "recall_degraded": "; ".join(record["degraded"]),
+                    }
+                )
+            yield Call(
+                partial(dispatch_custom_event, EVENT, event, config=call.config),
+                partial(adispatch_custom_event, EVENT, event, config=call.config),
+            )
         # A listener must not break the turn that it listens to.
         except Exception as fault:
             logger.warning("A recall could not be announced: %s", described(fault))
@@ -471,36 +488,6 @@ def _put(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
     cache.move_to_end(key)
     while len(cache) > MOST_BLOCKS:
         cache.popitem(last=False)
-
-
-# --- what a run learns of its recalls, and what its answers cite: no text, no block ---
-
-
-def announce(
-    recall: Recall, record: RecallRecord, config: Mapping[str, Any], write: Callable[[Any], None]
-) -> Call:
-    """Write a new recall to the stream and the run's LangSmith metadata; the call: to callbacks."""
-    # The id under which a `TraceLog` has all of it.
-    event = {"type": EVENT, "trace": recall_id(recall), **record}
-    write(event)
-    run = get_current_run_tree()
-    if run is not None:
-        keys = [shown["key"] for shown in record["memories"]]
-        run.add_metadata(
-            {
-                "recall_trace": event["trace"],
-                "recall_reason": record["reason"],
-                "recall_memories": len(keys),
-                "recall_keys": ", ".join(keys),
-                "recall_tokens": record["tokens"],
-                "recall_degraded": "; ".join(record["degraded"]),
-            }
-        )
-    run_config = cast(RunnableConfig, config)
-    return Call(
-        partial(dispatch_custom_event, EVENT, event, config=run_config),
-        partial(adispatch_custom_event, EVENT, event, config=run_config),
-    )
 
 
 def cited_memories(answers: Sequence[AIMessage], records: Sequence[RecallRecord]) -> list[MemoryId]:

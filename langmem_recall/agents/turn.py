@@ -141,6 +141,12 @@ def shown_within(
     return stay
 
 
+def thread_of(config: Mapping[str, Any]) -> str | None:
+    """The thread of a run, if it has one."""
+    thread_id = (config.get("configurable") or {}).get("thread_id")
+    return None if thread_id is None else str(thread_id)
+
+
 Place = tuple[int, str | None, str]
 """A turn of a thread over a store."""
 
@@ -169,8 +175,7 @@ class ModelCall:
         self.secret = secret.encode() if isinstance(secret, str) else secret
         """What nonces are drawn from; where none was given, known once the store was read."""
         self.store = recall_store(options.store, runtime.store)
-        thread_id = (self.config.get("configurable") or {}).get("thread_id")
-        self.thread_id = None if thread_id is None else str(thread_id)
+        self.thread_id = thread_of(self.config)
         self.saved, self.damaged = read_records(state)
         self.keys = message_keys(messages)
         human = latest_human(messages)

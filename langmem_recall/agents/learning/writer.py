@@ -24,11 +24,12 @@ from langmem_recall.agents.learning.profile import SUMMARY_TAG
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import check_names, off_loop, recall_store, store_call
 from langmem_recall.agents.placement import message_keys
-from langmem_recall.agents.turn import RecallRecord, digest, read_records
+from langmem_recall.agents.turn import RecallRecord, digest, read_records, thread_of
 from langmem_recall.cue import human_words, latest_human
 from langmem_recall.errors import ConfigurationError, RecallError, described
 from langmem_recall.flows.effects import CALLS, Call, arun, run
 from langmem_recall.memory.conflicts import conflicts, share_subject
+from langmem_recall.memory.restating import plain
 from langmem_recall.memory.value import usable_phrasings
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.recall_store import RecallStore
@@ -271,11 +272,7 @@ def _is_old_news(text: str, history: Sequence[Memory], thread_id: str | None) ->
     """Whether a statement is one that the same session has corrected since: it was read again."""
     if thread_id is None or not history or history[0].thread_id != thread_id:
         return False
-    return any(_plain(memory.text) == _plain(text) for memory in history[1:])
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split()).rstrip(".! ")
+    return any(plain(memory.text) == plain(text) for memory in history[1:])
 
 
 def _sum_up(task: _Task, conversation: Conversation, summary: str) -> Generator[Call, Any, Written]:
@@ -396,9 +393,7 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
         config = get_config()
         store = recall_store(self._store, runtime.store)
         namespace = self._template.resolve(runtime.context, config)[0]
-        thread_id = (config.get("configurable") or {}).get("thread_id")
-        thread_id = None if thread_id is None else str(thread_id)
-        records = read_records(state)[0]
+        thread_id, records = thread_of(config), read_records(state)[0]
         task = _Task(store, namespace, messages_of(state), thread_id, records, self._trusted)
         # Runs without a thread have nothing in common.
         place = (id(store.inner), namespace, thread_id or uuid.uuid4().hex)
