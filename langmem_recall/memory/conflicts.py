@@ -10,7 +10,7 @@ from itertools import combinations
 from math import isnan
 from typing import NamedTuple
 
-from langmem_recall.memory.restating import WEIGHT, read_roles
+from langmem_recall.memory.restating import WEIGHT, Word, read_roles
 from langmem_recall.text.tokens import tokens, word_lists
 from langmem_recall.types import Memory
 
@@ -21,7 +21,6 @@ READ_CHARS = 10_000
 
 _WORD = re.compile(r"\w+(?:[.,:'\u2019-]\w+)*")
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
-_SENTENCE_ENDS = frozenset(".!?:\n")
 
 
 @cache
@@ -36,17 +35,27 @@ def same_particulars(one: str, other: str) -> bool:
     "Ada owes Bob 5" and "Bob owes Ada 5" have the same words, and to many an embedder the same
     meaning.
     """
-    ours, theirs = _read(one, heads=True), _read(other, heads=True)
-    named = ours.particulars | theirs.particulars
-    ordered = [[word for word in text.words if word in named] for text in (ours, theirs)]
-    return ordered[0] == ordered[1] and ours.is_negated == theirs.is_negated
+    texts = _words(one), _words(other)
+    named = {word.text for words in texts for word in words if word.is_fixed and _has_weight(word)}
+    ordered = [[word.text for word in words if word.text in named] for words in texts]
+    denials = [sum(word.role == "not" for word in words) for words in texts]
+    # Two denials affirm.
+    return ordered[0] == ordered[1] and denials[0] % 2 == denials[1] % 2
+
+
+def _words(text: str) -> list[Word]:
+    return read_roles(text[:READ_CHARS], is_head=False)
+
+
+def _has_weight(word: Word) -> bool:
+    return word.role in WEIGHT
 
 
 def is_same(one: Memory, other: Memory, likeness: float, least: float) -> bool:
     """Whether one of two memories is enough: the same kind, speaker, particulars and meaning."""
     if (one.kind, one.speaker) != (other.kind, other.speaker) or least > 1:
         return False
-    ours, theirs = _read(one.text).words, _read(other.text).words
+    ours, theirs = ([word.text for word in _words(each.text)] for each in (one, other))
     if ours == theirs:
         return True
     needed = 1 - (1 - least) * min(1.0, SHORT_WORDS / max(len(ours), len(theirs)))
@@ -208,31 +217,3 @@ def _differ(one: _Fact, other: _Fact) -> bool:
     # A person is many things, of one age and in one place.
     is_in_place = one.words[one.verb + 1 : start] == (PLACE,)
     return verb != BE or subject != (USER,) or are_numbers or is_in_place
-
-
-# --- Names, numbers and negation, for telling whether two texts say the same ---
-
-
-class _Reading(NamedTuple):
-    words: list[str]
-    is_negated: bool
-    particulars: frozenset[str]
-    """Names and numbers."""
-
-
-def _read(text: str, heads: bool = False) -> _Reading:
-    """Read a text; `heads` takes capitals at the head of a sentence for names too."""
-    words: list[str] = []
-    particulars: set[str] = set()
-    end = 0
-    for match in _WORD.finditer(text[:READ_CHARS]):
-        word, gap = match.group(), text[end : match.start()]
-        begins = not end or not _SENTENCE_ENDS.isdisjoint(gap)
-        end = match.end()
-        words.append(word.casefold())
-        if (word[0].isupper() and (heads or not begins)) or any(map(str.isdigit, word)):
-            particulars.add(words[-1])
-    negations = _lexicon("negations")
-    denials = [word for word in words if word in negations or word.endswith(("n't", "n\u2019t"))]
-    # Two denials affirm.
-    return _Reading(words, len(denials) % 2 == 1, frozenset(particulars) - _lexicon("common"))

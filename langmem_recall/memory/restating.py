@@ -52,7 +52,9 @@ OPENERS = frozenset({"place", "contrast", "not", "subject", "group"})
 AGAINST = frozenset({"contrast", "not"})
 
 
-class _Word(NamedTuple):
+class Word(NamedTuple):
+    """A word of a statement, and what it does in it."""
+
     text: str
     role: str
     senses: frozenset[str]
@@ -66,8 +68,8 @@ class _Word(NamedTuple):
 
 
 class _Statement(NamedTuple):
-    words: tuple[_Word, ...]
-    hedges: tuple[_Word, ...]
+    words: tuple[Word, ...]
+    hedges: tuple[Word, ...]
     """Of the whole sentence: what makes a guess of one clause makes it of the others."""
     is_directive: bool
     is_cut: bool
@@ -138,7 +140,7 @@ class Note:
         statement = pattern("user_said").sub("", sentence)
         chunks = _chunks(statement)
         self._plain = plain(sentence)
-        self._words: list[_Word] = []
+        self._words: list[Word] = []
         if len(chunks) <= LONGEST_STATEMENT:
             names_user = statement != sentence
             self._words = _read(chunks, "told", _languages(chunks), names_user)
@@ -176,9 +178,9 @@ def plain(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(" .!-\u3002")
 
 
-def read_roles(text: str) -> list[_Word]:
-    """The words of a statement, by whomever, with what each does in it."""
-    chunks = _chunks(text)
+def read_roles(text: str, is_head: bool = True) -> list[Word]:
+    """The words of a statement, by whomever; `is_head`: its first capital makes no name."""
+    chunks = _chunks(text, is_head)
     for place in range(len(chunks) - 1):
         if chunks[place][0] in ("'m", "'re"):
             # Where nothing but the verb tells what is said, it stands behind its subject.
@@ -190,7 +192,7 @@ def read_roles(text: str) -> list[_Word]:
 
 
 @lru_cache(maxsize=2_048)
-def _words(sentence: str) -> tuple[_Word, ...]:
+def _words(sentence: str) -> tuple[Word, ...]:
     """The words of a sentence that may be one statement."""
     if sentence.count(" ") > LONGEST_STATEMENT:
         return ()
@@ -269,9 +271,9 @@ def _read(
     side: str,
     languages: frozenset[str],
     names_user: bool = False,
-) -> list[_Word]:
+) -> list[Word]:
     """The words of a note ("told"), or of a message ("said"), with what each does in it."""
-    lexicon, read = _lexicon(), list[_Word]()
+    lexicon, read = _lexicon(), list[Word]()
     phrase, is_against = 0, False
     for place, (text, is_fixed) in enumerate(chunks):
         if text.startswith("'"):
@@ -302,21 +304,21 @@ def _read(
             senses |= {
                 row for row, by in word_lists("memory/restating")["implied"].items() if by in senses
             }
-        read.append(_Word(text, role, senses, is_fixed or has_digit, is_against, phrase))
+        read.append(Word(text, role, senses, is_fixed or has_digit, is_against, phrase))
     return read
 
 
 # --- Whether a note tells a statement ---
 
 
-def _tells(told: Sequence[_Word], said: _Statement) -> bool:
+def _tells(told: Sequence[Word], said: _Statement) -> bool:
     """Whether all that has weight in a note is in a statement, and the other way round."""
     if sum(word.role == "not" for word in (*told, *said.words)) % 2:
         return False
     roles = {word.role for word in said.words}
     is_group = "group" in roles or any(_PLURAL_WE.match(word.text) for word in said.words)
     left = [*(word for word in said.words if word.role in WEIGHT), *said.hedges]
-    pairs, is_wish = list[tuple[_Word, _Word]](), False
+    pairs, is_wish = list[tuple[Word, Word]](), False
     for word in told:
         if word.role not in WEIGHT and word.role not in ("wish", "hedge", "company"):
             continue
@@ -336,7 +338,7 @@ def _tells(told: Sequence[_Word], said: _Statement) -> bool:
     return not is_turned and may_go and _same_subject(told, said, pairs, is_group)
 
 
-def _may_go(left: Sequence[_Word], said: _Statement, taken: Collection[int]) -> bool:
+def _may_go(left: Sequence[Word], said: _Statement, taken: Collection[int]) -> bool:
     """Whether a note may leave these words out: whole phrases that say where and since when."""
     openers = {word.phrase: word.role for word in said.words if word.role in OPENERS}
     return len(left) <= MOST_LEFT_OUT and all(
@@ -348,9 +350,9 @@ def _may_go(left: Sequence[_Word], said: _Statement, taken: Collection[int]) -> 
 
 
 def _same_subject(
-    told: Sequence[_Word],
+    told: Sequence[Word],
     said: _Statement,
-    pairs: Sequence[tuple[_Word, _Word]],
+    pairs: Sequence[tuple[Word, Word]],
     is_group: bool,
 ) -> bool:
     """Whether a note that speaks of the user tells what the message says of its writer."""
@@ -377,7 +379,7 @@ def _same_subject(
     return is_own or (len(pairs) > 1 and (said.is_directive or not said.is_cut))
 
 
-def _alike(one: _Word, other: _Word) -> bool:
+def _alike(one: Word, other: Word) -> bool:
     """Whether two words are the same, forms of the same, or of the same row."""
     if one.text == other.text or one.senses & other.senses:
         return True
