@@ -107,6 +107,11 @@ class _Task:
     def __post_init__(self) -> None:
         self.keys = message_keys(self.messages)
 
+    def stop_waiting(self) -> None:
+        """Have nothing begin by itself any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+
     @property
     def summary_key(self) -> str | None:
         """Where the summary of the thread is; it also tells how far the thread was learned from."""
@@ -208,7 +213,10 @@ def _learning(task: _Task, extract: Extractor) -> Generator[Call, Any, Learned]:
             memory = Memory(namespace=home, key=written.key, text=written.text)
             memories[f"new {len(writes)}"] = memory
     if extracted.notes.summary.strip() and not task.is_cancelled:
-        writes.append((yield from _sum_up(task, conversation, extracted.notes.summary)))
+        is_tainted = yield off_loop(conversation.saw_untrusted)
+        source = "external" if is_tainted else "agent_inferred"
+        summary = {"key": task.summary_key, "source": source, "tags": [SUMMARY_TAG]}
+        writes.append((yield from _remember(task, extracted.notes.summary, SUMMARY, **summary)))
     return Learned(
         tuple(writes),
         extracted.input_tokens,
@@ -275,13 +283,6 @@ def _is_old_news(text: str, history: Sequence[Memory], thread_id: str | None) ->
     return any(plain(memory.text) == plain(text) for memory in history[1:])
 
 
-def _sum_up(task: _Task, conversation: Conversation, summary: str) -> Generator[Call, Any, Written]:
-    is_tainted = yield off_loop(conversation.saw_untrusted)
-    source: Source = "external" if is_tainted else "agent_inferred"
-    fields: dict[str, Any] = {"key": task.summary_key, "source": source, "tags": [SUMMARY_TAG]}
-    return (yield from _remember(task, summary, SUMMARY, **fields))
-
-
 def _remember(
     task: _Task, text: str, observation: str, **fields: Any
 ) -> Generator[Call, Any, Written]:
@@ -343,10 +344,10 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
         self._debounce = debounce
         self._trusted = frozenset(check_names("trusted_tools", trusted_tools, '("lookup",)'))
         self._on_learned = on_learned
-        self._lock = threading.Lock()
+        self._changes = threading.Condition()
         self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._waiting: dict[Any, _Task] = {}
-        self._running: dict[Any, tuple[_Task, threading.Event]] = {}
+        self._running: dict[Any, _Task] = {}
         self._learned_upto: dict[Any, str] = {}
         self.tokens: Counter[str] = Counter()
         """Tokens that all runs have used: input_tokens and output_tokens."""
@@ -366,11 +367,8 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
 
     def flush(self) -> None:
         """Learn now from what waits, and wait for what runs."""
-        with self._lock:
-            places = [*self._waiting]
-            running = [done for _, done in self._running.values()]
-        for done in running:
-            done.wait()
+        with self._changes:
+            places = [*self._waiting, *self._running]
         for place in places:
             self._run(place)
 
@@ -380,14 +378,14 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
 
     def cancel(self, thread_id: str | None = None) -> None:
         """Drop what waits and stop what runs, of one thread or of all; nothing more is written."""
-        with self._lock:
-            for tasks in (self._waiting, {at: task for at, (task, _) in self._running.items()}):
-                for place, task in [*tasks.items()]:
-                    if thread_id is None or task.thread_id == thread_id:
-                        task.is_cancelled = True
-                        if task.timer is not None:
-                            task.timer.cancel()
-                        self._waiting.pop(place, None)
+        with self._changes:
+            for task in (*self._waiting.values(), *self._running.values()):
+                if thread_id is None or task.thread_id == thread_id:
+                    task.is_cancelled = True
+                    task.stop_waiting()
+            self._waiting = {
+                place: task for place, task in self._waiting.items() if not task.is_cancelled
+            }
 
     def _schedule(self, state: Any, runtime: Runtime[Any]) -> None:
         config = get_config()
@@ -399,50 +397,38 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
         place = (id(store.inner), namespace, thread_id or uuid.uuid4().hex)
         task.timer = threading.Timer(self._debounce, self._run, (place, task))
         task.timer.daemon = True
-        with self._lock:
-            task.since = self._learned_upto.get(place)
-            earlier = self._waiting.pop(place, None)
-            if earlier is not None and earlier.timer is not None:
-                earlier.timer.cancel()
+        with self._changes:
+            if earlier := self._waiting.pop(place, None):
+                earlier.stop_waiting()
             self._waiting[place] = task
         task.timer.start()
 
     def _run(self, place: Any, due: _Task | None = None) -> None:
         """Learn from the session that waits there; after the run that is under way, if any."""
-        while True:
-            with self._lock:
-                task = self._waiting.get(place)
-                if task is None or (due is not None and task is not due):
-                    return
-                busy = self._running.get(place)
-                if busy is None:
-                    del self._waiting[place]
-                    done = threading.Event()
-                    self._running[place] = task, done
-                    task.since = self._learned_upto.get(place)
-                    break
-            busy[1].wait()
-        if task.timer is not None:
-            task.timer.cancel()
+        with self._changes:
+            self._changes.wait_for(lambda: place not in self._running)
+            task = self._waiting.get(place)
+            if task is None or (due is not None and task is not due):
+                return
+            self._running[place] = self._waiting.pop(place)
+            task.since = self._learned_upto.get(place)
+        task.stop_waiting()
         try:
             with self._slots:
                 learned = run(_learning(task, self._extract), CALLS)
-            self._finish(place, learned, task.thread_id is not None)
+            with self._changes:
+                self.tokens["input_tokens"] += learned.input_tokens
+                self.tokens["output_tokens"] += learned.output_tokens
+                if learned.upto is not None and task.thread_id is not None:
+                    self._learned_upto[place] = learned.upto
+                    while len(self._learned_upto) > MOST_THREADS:
+                        self._learned_upto.pop(next(iter(self._learned_upto)))
+            if self._on_learned is not None:
+                self._on_learned(learned)
         except Exception as fault:
             # The messages stay new: the next run reads them too.
             logger.warning("A session could not be learned from: %s", described(fault))
         finally:
-            with self._lock:
+            with self._changes:
                 del self._running[place]
-            done.set()
-
-    def _finish(self, place: Any, learned: Learned, is_thread: bool) -> None:
-        with self._lock:
-            self.tokens["input_tokens"] += learned.input_tokens
-            self.tokens["output_tokens"] += learned.output_tokens
-            if learned.upto is not None and is_thread:
-                self._learned_upto[place] = learned.upto
-                while len(self._learned_upto) > MOST_THREADS:
-                    self._learned_upto.pop(next(iter(self._learned_upto)))
-        if self._on_learned is not None:
-            self._on_learned(learned)
+                self._changes.notify_all()
