@@ -192,7 +192,7 @@ _progress: ContextVar[CallProgress | None] = ContextVar("langmem_recall_progress
 
 def watch(limit: Deadline | None = None) -> CallProgress:
     """Follow the calls of the current context and of copies made from now on."""
-    progress = CallProgress(limit)
+    progress = CallProgress(limit, _progress.get())
     _progress.set(progress)
     return progress
 
@@ -200,12 +200,11 @@ def watch(limit: Deadline | None = None) -> CallProgress:
 @contextmanager
 def watching() -> Iterator[CallProgress]:
     """Follow the calls within, which have no limit."""
-    progress = CallProgress(parent=_progress.get())
-    token = _progress.set(progress)
+    outer = _progress.get()
     try:
-        yield progress
+        yield watch()
     finally:
-        _progress.reset(token)
+        _progress.set(outer)
 
 
 def limited() -> CallProgress | None:
@@ -217,7 +216,7 @@ def limited() -> CallProgress | None:
 def detached() -> Context:
     """A copy of this context for what goes on by itself; its loads are still loads of the call."""
     context = contextvars.copy_context()
-    context.run(lambda: _progress.set(CallProgress(parent=_progress.get())))
+    context.run(watch)
     return context
 
 
@@ -308,10 +307,7 @@ class Deadline:
         self.queue = _checked("queue", queue)
 
     def run(self, call: Callable[[], T]) -> T:
-        """The answer of a call in a thread of its own; `TooLate` when it does not come in time.
-
-        The call is then left to finish by itself and its outcome is thrown away.
-        """
+        """The answer of a call in a thread of its own; what is too late finishes by itself."""
         if self.seconds == math.inf:
             return call()
         context = contextvars.copy_context()
@@ -326,10 +322,7 @@ class Deadline:
             _end(progress)
 
     async def arun(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The answer of a call as a task; `TooLate` when it does not come in time.
-
-        The task is then cancelled, or left to finish by itself while it is loading.
-        """
+        """The answer of a call as a task; what is too late is cancelled, unless it is loading."""
         if self.seconds == math.inf:
             return await call()
         context = contextvars.copy_context()
@@ -355,12 +348,7 @@ def _end(progress: CallProgress) -> None:
 
 
 class Breaker:
-    """Stops asking where most calls fail, and tries again after a rest, one at a time.
-
-    Args:
-        failures: The least number of failures that opens it, where they are most of the latest.
-        clock: Seconds that only go up.
-    """
+    """Stops asking where most calls fail, `failures` at least; tries again after a rest, one."""
 
     def __init__(self, failures: int = 3, clock: Callable[[], float] = time.monotonic) -> None:
         self._least = failures

@@ -301,12 +301,9 @@ def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> R
 
 
 def pack(whole: Sequence[int], least: Sequence[int], budget: int) -> dict[int, int]:
-    """Tokens that each line which fits may use, by its index; less than `whole`: to be shortened.
+    """Tokens that each line which fits may use, by its index: the best first, whole if possible.
 
-    Args:
-        whole: Tokens of each line in full, in rank order.
-        least: Tokens of each line with a single sentence.
-        budget: Tokens for all lines together: the best first, whole where there is room.
+    `whole` and `least` are the tokens of each line in full and with a single sentence.
     """
     rooms: dict[int, int] = {}
     left = budget

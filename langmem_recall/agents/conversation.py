@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langmem_recall.agents.placement import message_keys
 from langmem_recall.agents.turn import RecallRecord, artifact_of, digest, memories_in
 from langmem_recall.cue import is_human, latest_human, texts_of, words_of
-from langmem_recall.memory.attribution import MOST, MOST_OUTPUT, is_carried, source_of
+from langmem_recall.memory.attribution import MOST_OUTPUT, is_carried, source_of
 from langmem_recall.memory.foreign import Parts, parts_of
 from langmem_recall.types import TRUST, MemoryId, Namespace, Source
 
@@ -40,11 +40,7 @@ class Conversation:
 
     def source_of(self, text: str) -> Source:
         """Who said it; what only a memory or a tool says is trusted no more than these."""
-        humans, left = list[Parts](), MOST
-        for message in reversed(self.messages):
-            if left > 0 and is_human(message):
-                humans.insert(0, _parts(message))
-                left -= sum(map(len, (humans[0].own, *humans[0].foreign)))
+        humans = (_parts(message) for message in reversed(self.messages) if is_human(message))
         source = source_of(text, humans, self.is_untrusted)
         if source != "agent_inferred":
             return source

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from langmem_recall.memory import foreign
-from langmem_recall.memory.foreign import LONGEST, Parts, parts_of
+from langmem_recall.memory.foreign import LONGEST, Parts
 from langmem_recall.memory.restating import Note, plain
 from langmem_recall.types import Source
 
@@ -27,22 +27,15 @@ _IDEOGRAPHIC = re.compile("[\u3001\u3002]")
 _DASHES = re.compile(r"[\u2013\u2014]+|[^\S\n]-+\s")
 
 
-def source_of(text: str, human_texts: Sequence[str | Parts], untrusted_output: bool) -> Source:
-    """Where a text comes from.
-
-    Args:
-        text: What is to be remembered.
-        human_texts: What humans wrote in the thread, without blocks of recalled memories: texts,
-            or the parts of messages that have several blocks.
-        untrusted_output: Whether unvouched words were seen in this turn.
-    """
+def source_of(text: str, said: Iterable[Parts], untrusted_output: bool) -> Source:
+    """Where a text comes from, by what humans wrote in the thread, the latest message first."""
     messages: list[Parts] = []
     left = MOST
-    for message in reversed(human_texts):
+    for message in said:
+        messages.append(message)
+        left -= len(message.own) + sum(map(len, message.foreign))
         if left <= 0:
             break
-        messages.append(parts_of(message) if isinstance(message, str) else message)
-        left -= len(messages[-1].own) + sum(map(len, messages[-1].foreign))
     if is_carried(text, [message.own for message in messages]):
         return "user_stated"
     shown = [part for message in messages for part in message.foreign]

@@ -96,12 +96,7 @@ class _Mark(NamedTuple):
 
 
 def parts_of(text: str, *attached: str) -> Parts:
-    """Take a human message apart.
-
-    Args:
-        text: The message, or its first block of text.
-        attached: Further blocks of text, which are from outside whatever they say.
-    """
+    """Take a human message apart; further blocks of text are from outside whatever they say."""
     read, outside = text[:LONGEST], [*attached, text[LONGEST:][:LONGEST]]
     # A request may stand behind what it is about, and so behind all that is read.
     ends = [*(each for each in attached if len(each) <= LAST), text[LONGEST:][-LAST:]]
