@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langmem_recall.agents.placement import message_keys
 from langmem_recall.agents.turn import RecallRecord, artifact_of, digest, memories_in
 from langmem_recall.cue import is_human, latest_human, texts_of, words_of
-from langmem_recall.memory.attribution import MOST_OUTPUT, is_carried, source_of
+from langmem_recall.memory.attribution import is_carried, is_mentioned, source_of
 from langmem_recall.memory.foreign import Parts, parts_of
 from langmem_recall.types import TRUST, MemoryId, Namespace, Source
 
@@ -48,7 +48,7 @@ class Conversation:
         for said, other in self._others():
             said_by[other].append(said)
         by_source = said_by.items()
-        others = [other for other, said in by_source if is_carried(text, said, MOST_OUTPUT)]
+        others = [other for other, said in by_source if is_mentioned(text, said)]
         same = (shown for shown in memories_in(self.records) if shown["digest"] == digest(text))
         others += [_source(shown["source"]) for shown in same]
         return min(("recalled", *others), key=TRUST.__getitem__) if others else source

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from langmem_recall.memory import foreign
 from langmem_recall.memory.foreign import LONGEST, Parts
@@ -39,19 +39,27 @@ def source_of(text: str, said: Iterable[Parts], untrusted_output: bool) -> Sourc
     if is_carried(text, [message.own for message in messages]):
         return "user_stated"
     shown = [part for message in messages for part in message.foreign]
-    if untrusted_output or any(_carried_sentences(text, shown)):
+    if untrusted_output or any(_sentences_in(text, shown, MOST, Note.is_mentioned)):
         return "external"
     return "agent_inferred"
 
 
 def is_carried(text: str, texts: Sequence[str], most: int = MOST) -> bool:
     """Whether each sentence of a text is said, in other words at most, by one of some texts."""
-    carried = _carried_sentences(text, texts, most)
+    carried = _sentences_in(text, texts, most, Note.is_told)
     return bool(carried) and all(carried)
 
 
-def _carried_sentences(text: str, texts: Sequence[str], left: int = MOST) -> list[bool]:
-    """For each sentence of a text whether one of some texts says it; a text said whole is one."""
+def is_mentioned(text: str, texts: Sequence[str]) -> bool:
+    """Whether texts from outside have all words of each sentence: what it says may be theirs."""
+    mentioned = _sentences_in(text, texts, MOST_OUTPUT, Note.is_mentioned)
+    return bool(mentioned) and all(mentioned)
+
+
+def _sentences_in(
+    text: str, texts: Sequence[str], left: int, is_in: Callable[[Note, list[str]], bool]
+) -> list[bool]:
+    """For each sentence of a text whether it is in one of some texts; a text said whole is one."""
     if not text.strip() or len(text) > LONGEST:
         return []
     words = plain(text)
@@ -60,7 +68,7 @@ def _carried_sentences(text: str, texts: Sequence[str], left: int = MOST) -> lis
     for each in reversed(texts):
         each = each[:LONGEST]
         folded = unicodedata.normalize("NFKC", each).casefold()
-        if plain(each) == words:
+        if plain(folded) == words:
             return [True]
         if left <= 0 or len(notes) > MOST_SENTENCES or all(carried):
             continue
@@ -68,10 +76,10 @@ def _carried_sentences(text: str, texts: Sequence[str], left: int = MOST) -> lis
         # what was said.
         near = [place for place, note in enumerate(notes) if note.is_near(folded)]
         if near:
-            said = list(_sentences(each[:left]))
+            said = list(dict.fromkeys(_sentences(each[:left])))
             left -= len(each)
             for place in near:
-                carried[place] = carried[place] or notes[place].is_told(said)
+                carried[place] = carried[place] or is_in(notes[place], said)
     return [] if len(notes) > MOST_SENTENCES else carried
 
 

@@ -25,6 +25,8 @@ LONGEST_STATEMENT = 60
 MOST_LEFT_OUT = 5
 """Words of weight in one phrase that a note may leave out."""
 MOST_CLAUSES = 8
+MOST_TAKEN_APART = 200
+"""Sentences that have all words of a note and are read clause by clause, which takes a while."""
 
 _CHUNK = re.compile(r"(?:[^\s,;()\[\]\"“”„«»…]|(?<=\d),(?=\d))+")
 _CLAUSE_END = re.compile(r"\s*(?:[;()\u2013\u2014]|(?<!\d),|,(?!\d))\s*|\s+-+\s+|:\s+")
@@ -69,8 +71,8 @@ class Word(NamedTuple):
 
 class _Statement(NamedTuple):
     words: tuple[Word, ...]
-    hedges: tuple[Word, ...]
-    """Of the whole sentence: what makes a guess of one clause makes it of the others."""
+    weighty: tuple[Word, ...]
+    """What must be told, hedges of the whole sentence included: they make a guess of any clause."""
     is_directive: bool
     is_cut: bool
     """Whether other clauses of its sentence stand before it."""
@@ -139,7 +141,7 @@ class Note:
     def __init__(self, sentence: str) -> None:
         statement = pattern("user_said").sub("", sentence)
         chunks = _chunks(statement)
-        self._plain = plain(sentence)
+        self._plain, self._tries = plain(sentence), MOST_TAKEN_APART
         self._words: list[Word] = []
         if len(chunks) <= LONGEST_STATEMENT:
             names_user = statement != sentence
@@ -157,20 +159,33 @@ class Note:
         return all(start in folded for start in self._beginnings)
 
     def is_told(self, said: Sequence[str]) -> bool:
-        """Whether what humans wrote states it: one sentence all of it, or each half of it one."""
+        """Whether sentences of its subject state it: one all of it, or each half of it one."""
         return any(map(self._is_told_by, said)) or (
             bool(self._parts) and all(part.is_told(said) for part in self._parts)
         )
 
-    def _is_told_by(self, sentence: str) -> bool:
-        if plain(sentence) == self._plain and JOINER not in sentence:
-            return True
-        if not self._weighty or not self.is_near(sentence.casefold()):
+    def is_mentioned(self, said: Iterable[str]) -> bool:
+        """Whether one of some sentences has all its words, whatever it says of them."""
+        return any(map(self._is_mentioned_by, said))
+
+    def _is_mentioned_by(self, sentence: str) -> bool:
+        if not self.is_near(sentence.casefold()):
             return False
         words = _words(sentence)
-        return all(any(_alike(word, other) for other in words) for word in self._weighty) and any(
-            _tells(self._words, statement) for statement in _statements(sentence)
+        return plain(sentence) == self._plain or (
+            bool(self._weighty)
+            and all(any(_alike(word, other) for other in words) for word in self._weighty)
         )
+
+    def _is_told_by(self, sentence: str) -> bool:
+        if not self._is_mentioned_by(sentence):
+            return False
+        if plain(sentence) == self._plain and JOINER not in sentence:
+            return True
+        if len(_words(sentence)) > LONGEST_STATEMENT or not self._tries:
+            return False
+        self._tries -= 1
+        return any(_tells(self._words, statement) for statement in _statements(sentence))
 
 
 def plain(text: str) -> str:
@@ -193,12 +208,9 @@ def read_roles(text: str, is_head: bool = True) -> list[Word]:
 
 @lru_cache(maxsize=2_048)
 def _words(sentence: str) -> tuple[Word, ...]:
-    """The words of a sentence that may be one statement."""
-    if sentence.count(" ") > LONGEST_STATEMENT:
-        return ()
+    """The words of a sentence that somebody said."""
     chunks = _chunks(pattern("to_remember").sub("", sentence))
-    is_short = len(chunks) <= LONGEST_STATEMENT
-    return tuple(_read(chunks, "said", _languages(chunks))) if is_short else ()
+    return tuple(_read(chunks, "said", _languages(chunks)))
 
 
 @lru_cache(maxsize=256)
@@ -210,10 +222,11 @@ def _statements(sentence: str) -> tuple[_Statement, ...]:
     parts = [part for clause in _CLAUSE_END.split(statement) for part in _JOINT.split(clause)]
     clauses = [part for part in parts if part.strip()][:MOST_CLAUSES]
     asks = statement == sentence and sentence.rstrip(" .!)\"'").endswith("?")
+    heads = [_read(_chunks(clause), "said", languages) for clause in clauses]
     found: list[_Statement] = []
     for start, stop in combinations(range(len(clauses) + 1 - asks), 2):
         run = _chunks(" , ".join(clauses[start:stop]), is_head=start == 0)
-        head = _read(_chunks(clauses[start]), "said", languages)
+        head = heads[start]
         if asks and head and head[0].role not in ("subject", "self"):
             continue
         begins = next((_roles(word.text, languages) for word in head if word.role != "not"), ())
@@ -221,7 +234,8 @@ def _statements(sentence: str) -> tuple[_Statement, ...]:
         is_directive = "directive" in begins and not any(word.role in SUBJECTS for word in head)
         words = tuple(_read(run, "said", languages))
         drops = languages <= {"es", "it", "pt"}
-        found.append(_Statement(words, hedges, is_directive, start > 0, drops))
+        weighty = (*(word for word in words if word.role in WEIGHT), *hedges)
+        found.append(_Statement(words, weighty, is_directive, start > 0, drops))
     return tuple(found)
 
 
@@ -313,11 +327,15 @@ def _read(
 
 def _tells(told: Sequence[Word], said: _Statement) -> bool:
     """Whether all that has weight in a note is in a statement, and the other way round."""
+    left = [*said.weighty]
+    # Most statements have too many words, or too few; one more is the verb of an instruction.
+    most = len(told) + MOST_LEFT_OUT + 1
+    if not sum(word.role in WEIGHT for word in told) <= len(left) <= most:
+        return False
     if sum(word.role == "not" for word in (*told, *said.words)) % 2:
         return False
     roles = {word.role for word in said.words}
     is_group = "group" in roles or any(_PLURAL_WE.match(word.text) for word in said.words)
-    left = [*(word for word in said.words if word.role in WEIGHT), *said.hedges]
     pairs, is_wish = list[tuple[Word, Word]](), False
     for word in told:
         if word.role not in WEIGHT and word.role not in ("wish", "hedge", "company"):
