@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,8 +17,7 @@ from langchain_core.messages import (
 from typing_extensions import TypedDict  # what AgentState is made of; the two kinds do not mix
 
 from langmem_recall.errors import InputError
-from langmem_recall.text.courtesy import is_courtesy, read_words, without_courtesy
-from langmem_recall.text.tokens import STOP_WORDS
+from langmem_recall.text.tokens import STOP_WORDS, word_lists
 from langmem_recall.types import Cue
 
 PART_CHARS = 250
@@ -82,6 +82,15 @@ def build_cue(state: Mapping[str, Any] | object) -> Cue:
     return Cue("" if is_chat else shorten(latest), parts, task_of(fields), reasons=reasons)
 
 
+def as_cue(found: Any) -> Cue:
+    """The cue that a builder returned; words that are courtesies alone ask for nothing."""
+    if isinstance(found, str):
+        return Cue("" if is_small_talk(found) else found)
+    if isinstance(found, Cue):
+        return found
+    raise InputError(f"A cue builder must return a Cue or a text, got {found!r:.80}.")
+
+
 def task_of(state: Any) -> str | None:
     """The tag of the task a state is about, if it has one."""
     fields = state if isinstance(state, Mapping) else getattr(state, "__dict__", {})
@@ -92,12 +101,12 @@ def task_of(state: Any) -> str | None:
 def latest_human(messages: Sequence[BaseMessage]) -> int | None:
     """Index of the message that begins the turn; blocks and summaries begin none."""
     places = reversed(range(len(messages)))
-    return next((place for place in places if _is_human(messages[place])), None)
+    return next((place for place in places if is_human(messages[place])), None)
 
 
 def human_words(messages: Sequence[BaseMessage]) -> list[str]:
     """What humans said, in order."""
-    return [words_of(message) for message in messages if _is_human(message)]
+    return [words_of(message) for message in messages if is_human(message)]
 
 
 def words_of(message: BaseMessage) -> str:
@@ -130,7 +139,8 @@ def _messages_of(messages: Any) -> list[BaseMessage]:
         ) from fault
 
 
-def _is_human(message: BaseMessage) -> bool:
+def is_human(message: BaseMessage) -> bool:
+    """Whether somebody wrote it: no block of ours and no summary."""
     is_summary = message.additional_kwargs.get("lc_source") == "summarization"
     return isinstance(message, HumanMessage) and message.name != BLOCK_NAME and not is_summary
 
@@ -157,7 +167,7 @@ def _meant_before(messages: Sequence[BaseMessage]) -> str:
     """What a follow-up goes back to: the latest human words that mean something by themselves."""
     meant: list[str] = []
     for message in reversed(messages):
-        words = _ends(words_of(message), _MOST_CHARS) if _is_human(message) else ""
+        words = _ends(words_of(message), _MOST_CHARS) if is_human(message) else ""
         if words and not is_small_talk(words) and not says_nothing(words):
             meant.insert(0, parts_of(words)[0][0])
             # A follow-up to a follow-up is about what both refer to.
@@ -375,90 +385,70 @@ def identifiers(text: str) -> list[str]:
     return found
 
 
+# --- Courtesies: words that ask for nothing ---
+
+# Read with the module, not at first use: that would be a file opened on the event loop.
+_LISTS = word_lists("cue")
+_LONGEST_COURTESY = 160
+"""A sentence longer than this says something."""
+_MOST_OPENERS = 5
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(_LISTS[name].casefold().split())
+
+
+def _any_line(text: str) -> str:
+    return "|".join(text.strip().splitlines())
+
+
+_COURTESY = re.compile(rf"(?<!\S)(?:{_any_line(_LISTS['courtesies'].casefold())})(?!\S)")
+_FILLER = _words("fillers")
+_OPENERS = _any_line(_LISTS["openers"]).replace("@", _LISTS["tell_me"])
+_OPENER = re.compile(rf"[¿¡]?(?:{_OPENERS})(?!\S)\s*", re.IGNORECASE)
+_CLOSER = re.compile(_LISTS["closers"], re.IGNORECASE)
+# Marks of Arabic, of Indic scripts and of Thai stand inside their words.
+_WORD = re.compile(r"[^\W_][\w'\u2019\u0610-\u061a\u064b-\u065f\u0900-\u0dff\u0e00-\u0eff-]*")
+
+
+def read_words(text: str) -> list[str]:
+    """The words of a text, folded, one spelling of the apostrophe."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return [word.replace("\u2019", "'").rstrip("'-") for word in _WORD.findall(folded)]
+
+
+def is_courtesy(sentence: str) -> bool:
+    """Whether a sentence is nothing but greeting, thanks, apology or interjection."""
+    if len(sentence) > _LONGEST_COURTESY:
+        return False
+    words = " ".join(read_words(sentence))
+    rest = _COURTESY.sub(" ", words)
+    return rest != words and _FILLER.issuperset(rest.split())
+
+
+def without_courtesy(sentence: str) -> str:
+    """A sentence without its polite opening and closing; as it stands if nothing else is left."""
+    rest = sentence.replace("\u2019", "'")
+    for _ in range(_MOST_OPENERS):
+        opener = _OPENER.match(rest)
+        if not opener:
+            break
+        rest = rest[opener.end() :]
+    rest = _CLOSER.sub("", rest).strip()
+    return rest if len(read_words(rest)) > 1 else sentence
+
+
 # --- Vague follow-ups: words that mean something only after other words ---
 
-_VAGUE_LINES = """
-yes yeah yep yup ya yea sure ok okay okey k kk alright right correct exactly absolutely definitely
-fine good great perfect nice cool sounds looks no nope nah not never mind go ahead on continue
-proceed do did does done doing it that this these those them they one ones both all either neither
-first second third last next other another same again retry try more else also too then and or but
-so why how what when where which who whom whose come mean is are was were be will would can could
-should shall might must have has had you your we our i i'll i'd let's let lets me to the a an of for
-with about in at by from up out off over now yet still just only really please keep going tell show
-give explain elaborate detail details expand further wait stop cancel undo skip start finish run fix
-use make send take pick choose option see say said if maybe perhaps think agree agreed approved
-approve confirm confirmed deal understood there here some any than instead like way as before usual
-what's where's who's how's when's it's that's there's
-ja jawohl genau klar gut gerne bitte nein doch mach mache machen weiter tu das es dies und dann
-warum wieso weshalb wie noch mehr mal nochmal los einverstanden passt stimmt jetzt den der
-oui ouais d'accord non vas-y vas y fais-le fais le la les et puis alors pourquoi comment quoi encore
-continuez continuer bien si sì sí claro vale sigue adelante hazlo eso entonces por qué que porque
-más otra vez otro va bene vai avanti fallo perché e poi ancora sim isso faça continua então tá
-jep joo kyllä tak igen nem jo inte då fortsätt varför gör det hvorfor nei nej hvad med
-da ne nu hai bine continuă și apoi de ce nastavi zašto uradi nie dobrze dlaczego dalej ano proč
-waarom doe maar tamam evet hayır devam neden sonra peki vâng có không tiếp tục tại sao
-да нет ага хорошо давай ладно дальше продолжай почему а и потом что ещё еще так сделай это
-ні чому далі ναι όχι γιατί και μετά συνέχισε
-نعم لا أجل حسنا تمام أكمل لماذا ثم بله آره نه باشه ادامه بده چرا بعد כן לא למה המשך בסדר
-हाँ हां नहीं ठीक है जी क्यों और फिर ใช่ ไม่ ทำไม ตกลง
-"""  # noqa: RUF001
-_POLITE_LINES = """
-thanks thank thx cheers hi hello hey bye danke merci gracias grazie obrigado obrigada спасибо
-ありがとう ありがとうございます 谢谢 謝謝 감사합니다 고마워
-"""
-_VAGUE = frozenset(_VAGUE_LINES.casefold().split())
-_POLITE = frozenset(_POLITE_LINES.casefold().split())
+_VAGUE, _REFERRING, _FIRST_PERSON = map(_words, ("vague", "referring", "first_person"))
+_FUNCTION = STOP_WORDS | _words("function")
 # Written without spaces, so they are told by being nothing but such words.
-_VAGUE_UNSPACED = re.compile(
-    "(?:はい|うん|ええ|いいえ|いいよ|お願い|します|して|続けて|ください|それで|なぜ|どうして|もっと|"
-    "了解|わかった|そう|です|ね|好|的|是|对|對|行|可以|继续|繼續|为什么|為什麼|然后|然後|呢|吧|不|"
-    "没问题|请|請|네|예|응|아니요?|계속|해줘|해주세요|왜요?|그리고|좋아요?|그래요?|알겠어요?)+"
-)
+_VAGUE_UNSPACED = re.compile(_LISTS["vague_unspaced"])
+_LEANING = re.compile(rf"[\W_]*(?:{_LISTS['leaning'].replace(chr(10), '')})\b", re.IGNORECASE)
 _MOST_VAGUE_CHARS = 80
 _LONGEST_LEANING = 160
-_LEANING = re.compile(
-    r"[\W_]*(?:and|but|or|(?:what|how) about|same (?:as|for|with)|und|aber|oder|was ist mit|"
-    r"wie steht|et|mais|ou|qu'en est-il|y|pero|o|qu[ée] hay de)\b",
-    re.IGNORECASE,
-)
-_REFERRING_LINES = """
-he him his she her hers it its it's they them their theirs that that's this those these there one
-er ihn ihm sein seine seinen ihr ihre ihren es sie denen deren dessen das dort davon dafür damit
-il elle ils elles lui leur leurs son sa ses cela ça celui celle ceux y en
-él ella ellos ellas su sus lo los las le les eso esa ese aquello allí
-"""
-_REFERRING = frozenset(_REFERRING_LINES.casefold().split())
-_ASKING_LINES = """
-what's where's who's how's when's why's there's yep sure
-wer was wo wann wie warum welche welcher welches wem wen ist sind war hat haben der die den dem ein
-eine und zu in im am um von mit für auf nicht noch auch ich wir du
-qui que quoi quel quelle quels quelles où quand comment pourquoi est sont était a ont le la les un
-une des de du à au et pour avec sur pas aussi je nous tu est-ce
-quién qué cuál cuáles dónde cuándo cómo es son era ha han el una unos del al con para por yo
-"""
-_FUNCTION = STOP_WORDS | frozenset(_ASKING_LINES.split())
 _MOST_LEANING = 3
 """Content words of a message that a pronoun still ties to the one before it."""
-_FIRST_PERSON = frozenset(
-    [
-        "i",
-        "i'm",
-        "me",
-        "my",
-        "we",
-        "our",
-        "us",
-        "ich",
-        "mein",
-        "meine",
-        "wir",
-        "je",
-        "mon",
-        "ma",
-        "yo",
-        "mi",
-    ]
-)
 
 
 def is_vague(text: str) -> bool:
@@ -492,7 +482,6 @@ def _content(text: str) -> list[str]:
         word
         for word in read_words(text)
         if word not in _VAGUE
-        and word not in _POLITE
         # The number of a choice.
         and not (word.isdecimal() and len(word) <= 2)
         and not _VAGUE_UNSPACED.fullmatch(word)

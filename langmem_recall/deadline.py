@@ -7,7 +7,6 @@ import contextvars
 import heapq
 import math
 import os
-import queue
 import threading
 import time
 from collections import deque
@@ -17,6 +16,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from contextvars import Context, ContextVar
 from functools import partial
 from itertools import count
+from queue import SimpleQueue
 from typing import Any, Literal, TypeVar
 
 from langmem_recall.errors import ConfigurationError
@@ -27,8 +27,8 @@ _LOOK_AGAIN = 0.01
 """Seconds after which a load, or another loop's task, is looked at again."""
 _SLICE = 0.05
 """Seconds of waiting at a time: what a wait oversleeps tells how far behind this process is."""
-_IDLE_S = 0.2
-"""Seconds that a thread waits for another call before it ends."""
+_WINDOW_S, _REST_S = 60.0, 30.0
+"""Seconds that the outcome of a call counts, and until a breaker lets a probe through."""
 MOST_HUNG = 8
 """Calls that may still hang while others are made; beyond that each would cost a thread."""
 
@@ -85,7 +85,7 @@ class CallProgress:
     """
 
     def __init__(self, limit: Deadline | None = None, parent: CallProgress | None = None) -> None:
-        self.limit = limit
+        self.limit = limit or Deadline(None, queue=math.inf)
         self.component: str | None = None
         """The component that the call waits for, as a user calls it."""
         self.late: list[Pending] = []
@@ -120,7 +120,6 @@ class CallProgress:
     @contextmanager
     def part(self, share: float) -> Iterator[None]:
         """What is done within may use up so much of the time that is left, and no more."""
-        assert self.limit is not None
         former, spent = self._part_ends, self._spent
         self._part_ends = min(former, spent + share * (self.limit.seconds - spent))
         try:
@@ -143,8 +142,7 @@ class CallProgress:
 
     def queue_patience(self) -> float:
         """Seconds that the call may yet wait for this process; `Crowded` when there are none."""
-        most = math.inf if self.limit is None else self.limit.queue
-        left = most + self._behind_in_queue - self._queue.seconds
+        left = self.limit.queue + self._behind_in_queue - self._queue.seconds
         if self.is_over or left <= 0:
             raise Crowded("too much to do at once in this process")
         return left
@@ -174,7 +172,6 @@ class CallProgress:
         return self._waited - self._loads.seconds
 
     def _left(self, part_ends: float) -> float:
-        assert self.limit is not None
         waited, is_loading, seconds = self._waited, self.is_loading, self.limit.seconds
         left = min(part_ends, seconds) - self._spent
         if is_loading:
@@ -195,7 +192,7 @@ _progress: ContextVar[CallProgress | None] = ContextVar("langmem_recall_progress
 
 def watch(limit: Deadline | None = None) -> CallProgress:
     """Follow the calls of the current context and of copies made from now on."""
-    progress = CallProgress(limit)
+    progress = CallProgress(limit, _progress.get())
     _progress.set(progress)
     return progress
 
@@ -203,24 +200,23 @@ def watch(limit: Deadline | None = None) -> CallProgress:
 @contextmanager
 def watching() -> Iterator[CallProgress]:
     """Follow the calls within, which have no limit."""
-    progress = CallProgress(parent=_progress.get())
-    token = _progress.set(progress)
+    outer = _progress.get()
     try:
-        yield progress
+        yield watch()
     finally:
-        _progress.reset(token)
+        _progress.set(outer)
 
 
 def limited() -> CallProgress | None:
     """The call that is waited for only so long; None where it may take as long as it takes."""
     progress = _progress.get()
-    return progress if progress is not None and progress.limit is not None else None
+    return progress if progress is not None and progress.limit.seconds < math.inf else None
 
 
 def detached() -> Context:
     """A copy of this context for what goes on by itself; its loads are still loads of the call."""
     context = contextvars.copy_context()
-    context.run(lambda: _progress.set(CallProgress(parent=_progress.get())))
+    context.run(watch)
     return context
 
 
@@ -311,10 +307,7 @@ class Deadline:
         self.queue = _checked("queue", queue)
 
     def run(self, call: Callable[[], T]) -> T:
-        """The answer of a call in a thread of its own; `TooLate` when it does not come in time.
-
-        The call is then left to finish by itself and its outcome is thrown away.
-        """
+        """The answer of a call in a thread of its own; what is too late finishes by itself."""
         if self.seconds == math.inf:
             return call()
         context = contextvars.copy_context()
@@ -329,10 +322,7 @@ class Deadline:
             _end(progress)
 
     async def arun(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The answer of a call as a task; `TooLate` when it does not come in time.
-
-        The task is then cancelled, or left to finish by itself while it is loading.
-        """
+        """The answer of a call as a task; what is too late is cancelled, unless it is loading."""
         if self.seconds == math.inf:
             return await call()
         context = contextvars.copy_context()
@@ -358,26 +348,10 @@ def _end(progress: CallProgress) -> None:
 
 
 class Breaker:
-    """Stops asking where most calls fail, and tries again after a rest, one at a time.
+    """Stops asking where most calls fail, `failures` at least; tries again after a rest, one."""
 
-    Args:
-        failures: The least number of failures that opens it, where they are most of the window's.
-        window: Seconds that an outcome counts.
-        rest: Seconds until a probe is let through.
-        clock: Seconds that only go up.
-    """
-
-    def __init__(
-        self,
-        failures: int = 3,
-        window: float = 60.0,
-        rest: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        if isinstance(failures, bool) or not isinstance(failures, int) or failures < 1:
-            raise ConfigurationError(f"failures must be a whole number >= 1, got {failures!r}.")
+    def __init__(self, failures: int = 3, clock: Callable[[], float] = time.monotonic) -> None:
         self._least = failures
-        self._window, self._rest = _checked("window", window), _checked("rest", rest)
         self._clock = clock
         self._lock = threading.Lock()
         self._outcomes: deque[tuple[float, bool]] = deque(maxlen=100)
@@ -423,14 +397,14 @@ class Breaker:
             self._outcomes.append((now, True))
             if pending is not None:
                 self._hung.append(pending)
-            recent = [failed for at, failed in self._outcomes if now - at <= self._window]
+            recent = [failed for at, failed in self._outcomes if now - at <= _WINDOW_S]
             failures = sum(recent)
             is_first = self._since is None and failures >= self._least
             if (is_first and 2 * failures > len(recent)) or self._probing:
                 self._since, self._probing = now, False
 
     def _has_rested(self, since: float) -> bool:
-        return self._clock() - since >= self._rest
+        return self._clock() - since >= _REST_S
 
 
 # --- Our own queue before a store ---
@@ -518,63 +492,38 @@ class Gate:
 # --- Threads and tasks ---
 
 
-class _Threads:
-    """Daemon threads, which the interpreter does not wait for at exit; each takes several calls."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._idle: list[queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]] = []
-
-    def start(self, call: Callable[[], T]) -> Future[T]:
-        answer: Future[T] = Future()
-        with self._lock:
-            inbox = self._idle.pop() if self._idle else None
-        if inbox is not None:
-            inbox.put((answer, call))
-        else:
-            work = partial(self._work, answer, call)
-            threading.Thread(target=work, name="langmem-recall", daemon=True).start()
-        return answer
-
-    def _work(self, answer: Future[Any] | None, call: Callable[[], Any] | None) -> None:
-        inbox: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
-        while answer is not None and call is not None:
-            if answer.set_running_or_notify_cancel():
-                try:
-                    answer.set_result(call())
-                except BaseException as error:
-                    answer.set_exception(error)
-            # What was asked and answered must not live as long as the thread waits.
-            answer = call = None
-            with self._lock:
-                self._idle.append(inbox)
-            try:
-                answer, call = inbox.get(timeout=_IDLE_S)
-            except queue.Empty:
-                with self._lock:
-                    is_idle = inbox in self._idle
-                    if is_idle:
-                        self._idle.remove(inbox)
-                if not is_idle:
-                    answer, call = inbox.get()
-
-
-_threads = _Threads()
+_Work = tuple[Future[Any], Callable[[], Any]]
+_idle: list[SimpleQueue[_Work]] = []
+"""Where threads without work wait for some."""
+if hasattr(os, "register_at_fork"):
+    # A forked process has none of these threads.
+    os.register_at_fork(after_in_child=_idle.clear)
 
 
 def start(call: Callable[[], T]) -> Future[T]:
-    """Begin a call in a thread of its own, as many at once as there are callers."""
-    return _threads.start(call)
+    """Begin a call in a thread of its own, which the interpreter does not wait for at exit."""
+    answer: Future[T] = Future()
+    try:
+        inbox = _idle.pop()
+    except IndexError:
+        inbox = SimpleQueue()
+        threading.Thread(target=_work, args=(inbox,), name="langmem-recall", daemon=True).start()
+    inbox.put((answer, call))
+    return answer
 
 
-def _forget_threads() -> None:
-    global _threads
-    _threads = _Threads()
+def _work(inbox: SimpleQueue[_Work]) -> None:
+    while True:
+        answer, call = inbox.get()
+        if answer.set_running_or_notify_cancel():
+            try:
+                answer.set_result(call())
+            except BaseException as error:
+                answer.set_exception(error)
+        # What was asked and answered must not live as long as the thread waits.
+        del answer, call
+        _idle.append(inbox)
 
-
-if hasattr(os, "register_at_fork"):
-    # A forked process has none of the threads that these say are idle.
-    os.register_at_fork(after_in_child=_forget_threads)
 
 _background: set[asyncio.Task[Any]] = set()
 """Tasks that may no longer be waited for; the loop itself holds them only weakly."""

@@ -22,6 +22,7 @@ from langmem_recall.cue import (
     MOST_PARTS,
     PART_CHARS,
     CueState,
+    as_cue,
     build_cue,
     identifiers,
     is_small_talk,
@@ -496,6 +497,11 @@ def test_small_talk_asks_for_nothing(words):
     assert is_small_talk(words)
     assert build_cue({"messages": messages}) == Cue()
     assert build_cue({"messages": words, "goal": "Keep Rex well"}) == Cue("", ("Keep Rex well",))
+
+
+def test_a_builders_words_ask_for_nothing_where_they_are_courtesies_alone():
+    assert as_cue("Thanks a lot!") == as_cue("Hello there") == Cue()
+    assert as_cue("Thanks, where is my passport?") == Cue("Thanks, where is my passport?")
 
 
 @pytest.mark.parametrize(

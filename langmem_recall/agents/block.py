@@ -32,7 +32,7 @@ from langmem_recall.deadline import Deadline
 from langmem_recall.flows.effects import Call
 from langmem_recall.memory.conflicts import denied
 from langmem_recall.rendering import SENTENCE, Entry, label, line_of
-from langmem_recall.text.tokens import tokens
+from langmem_recall.text.tokens import is_identifier, tokens
 from langmem_recall.types import Drop, Memory, Recall
 
 MESSAGE_TOKENS = 10
@@ -144,16 +144,10 @@ def line_cost(count: Count, at: datetime, shared: bool) -> Cost:
     return lambda entry: count(line_of(entry, at, shared=shared)) + 1
 
 
-def line_again(memory: Memory, shown: ShownMemory, cost: Cost) -> Entry:
-    """A line as it was shown; its first sentences where a record does not say which it showed."""
+def line_again(memory: Memory, shown: ShownMemory) -> Entry:
+    """A line as it was shown."""
     entry = Entry(memory, shown["handle"], notes=tuple(shown["notes"]))
-    room, spans = shown["room"], shown.get("spans")
-    if room is None:
-        return entry
-    if spans is None:
-        within = Extract(memory.text, "").within(partial(_fits, entry, room, cost))
-        return _shortened(entry, join(memory.text, within))
-    return _shortened(entry, join(memory.text, spans))
+    return _shortened(entry, join(memory.text, shown["spans"])) if shown["spans"] else entry
 
 
 def _shortened(entry: Entry, text: str) -> Entry:
@@ -276,7 +270,6 @@ def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> R
                 relevance=round(scored.signals.relevance, 6) if scored else 0.0,
                 digest=digest(entry.memory.text),
                 notes=[note for note in entry.notes if note != SHORTENED],
-                room=drafted.rooms.get(entry.handle),
                 spans=[[*span] for span in drafted.spans.get(entry.handle, ())],
                 verified=not entry.memory.needs_verification,
             )
@@ -288,7 +281,7 @@ def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> R
     # Of failed ones only the latest in a turn: an outage must not crowd out what came before it.
     rest = (cue, after, at, [shown["key"] for shown in memories]) if cue else ("failed",)
     name = (call.name,) if call.name else ()
-    record = RecallRecord(
+    return RecallRecord(
         id=digest(repr((call.thread_id, call.turn, *rest, *name))),
         turn=call.turn,
         cue=cue,
@@ -301,22 +294,16 @@ def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> R
         budget=call.budget,
         degraded=list(recall.trace.degraded),
         block_tokens=0,
+        profile=profile,
+        by=call.name,
         gone=[],
     )
-    if profile:
-        record["profile"] = profile
-    if call.name:
-        record["by"] = call.name
-    return record
 
 
 def pack(whole: Sequence[int], least: Sequence[int], budget: int) -> dict[int, int]:
-    """Tokens that each line which fits may use, by its index; less than `whole`: to be shortened.
+    """Tokens that each line which fits may use, by its index: the best first, whole if possible.
 
-    Args:
-        whole: Tokens of each line in full, in rank order.
-        least: Tokens of each line with a single sentence.
-        budget: Tokens for all lines together: the best first, whole where there is room.
+    `whole` and `least` are the tokens of each line in full and with a single sentence.
     """
     rooms: dict[int, int] = {}
     left = budget
@@ -334,8 +321,6 @@ def pack(whole: Sequence[int], least: Sequence[int], budget: int) -> dict[int, i
 
 MOST_MISSES = 8
 """Sentences in a row that find no room before the rest is not tried any more."""
-MOST_NAMES = 64
-"""Identifiers of a cue that are looked for; a pasted log must not make a search of its own."""
 LONG_SENTENCE = 600
 """Characters from which a sentence counts as several passages: a log, a table, no full stops."""
 
@@ -346,8 +331,6 @@ _SENTENCE_END = re.compile(
 )
 # A passage ends between words, or between characters of scripts without spaces.
 _PASSAGE = re.compile(r".{200,300}(?=[^!-~]|$)|.{1,300}", re.DOTALL)
-_WORD = re.compile(r"[a-z0-9](?:[\w./\\@:#+&-]*[a-z0-9+#])?", re.IGNORECASE | re.ASCII)
-_IDENTIFYING = re.compile(r"[\d_./\\@:#+&]|[a-z][A-Z]")
 _Span = tuple[int, int]
 
 
@@ -359,15 +342,11 @@ class Extract:
 
     def __init__(self, text: str, cue_words: str) -> None:
         terms = frozenset(tokens(cue_words))
-        words = dict.fromkeys(filter(_IDENTIFYING.search, _WORD.findall(cue_words)))
-        names = "|".join(map(re.escape, list(words)[:MOST_NAMES])) or "(?!)"
-        # ASCII, so that an identifier among Chinese characters has an end.
-        named = re.compile(rf"(?<!\w)(?:{names})(?!\w)", re.IGNORECASE | re.ASCII)
+        names = frozenset(filter(is_identifier, terms))
 
         def worth(span: _Span) -> tuple[int, int]:
-            sentence = text[slice(*span)]
-            found = {name.casefold() for name in named.findall(sentence)}
-            return -len(found), -len(terms.intersection(tokens(sentence)))
+            found = terms.intersection(tokens(text[slice(*span)]))
+            return -len(names & found), -len(found)
 
         self._text = text
         self._ranked = sorted(_sentences(text), key=worth)

@@ -13,8 +13,8 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langmem_recall.agents.placement import message_keys
 from langmem_recall.agents.turn import RecallRecord, artifact_of, digest, memories_in
-from langmem_recall.cue import latest_human, texts_of, words_of
-from langmem_recall.memory.attribution import MOST, MOST_OUTPUT, is_carried, is_told, source_of
+from langmem_recall.cue import is_human, latest_human, texts_of, words_of
+from langmem_recall.memory.attribution import is_carried, is_mentioned, source_of
 from langmem_recall.memory.foreign import Parts, parts_of
 from langmem_recall.types import TRUST, MemoryId, Namespace, Source
 
@@ -40,11 +40,7 @@ class Conversation:
 
     def source_of(self, text: str) -> Source:
         """Who said it; what only a memory or a tool says is trusted no more than these."""
-        humans, left = list[Parts](), MOST
-        for message in reversed(self.messages):
-            if left > 0 and latest_human([message]) is not None:
-                humans.insert(0, _parts(message))
-                left -= sum(map(len, (humans[0].own, *humans[0].foreign)))
+        humans = (_parts(message) for message in reversed(self.messages) if is_human(message))
         source = source_of(text, humans, self.is_untrusted)
         if source != "agent_inferred":
             return source
@@ -52,7 +48,7 @@ class Conversation:
         for said, other in self._others():
             said_by[other].append(said)
         by_source = said_by.items()
-        others = [other for other, said in by_source if is_carried(text, said, MOST_OUTPUT)]
+        others = [other for other, said in by_source if is_mentioned(text, said)]
         same = (shown for shown in memories_in(self.records) if shown["digest"] == digest(text))
         others += [_source(shown["source"]) for shown in same]
         return min(("recalled", *others), key=TRUST.__getitem__) if others else source
@@ -70,22 +66,22 @@ class Conversation:
             is_doubtful = source == "agent_inferred" and self.saw_untrusted()
             return ("external" if is_doubtful else source), source == "user_stated"
         later = self.messages[place + 1 :]
-        following = (at for at, said in enumerate(later) if latest_human([said]) is not None)
+        following = (at for at, said in enumerate(later) if is_human(said))
         end = place + 1 + next(following, len(later))
         turn = Conversation(self.messages[:end], self.records, self.trusted)
         message = self.messages[place]
-        if latest_human([message]) is not None:
+        if is_human(message):
             is_own = _plain(quote) in _plain(_parts(message).own)
             return (turn.source_of(text) if is_own else "external"), is_own
         if isinstance(message, ToolMessage):
             if turn._foreign_results([message]):
                 return "external", False
-            return ("tool_verified" if is_told(text, [quote]) else "agent_inferred"), False
+            return ("tool_verified" if is_carried(text, [quote]) else "agent_inferred"), False
         return ("external" if turn.is_untrusted else "agent_inferred"), False
 
     def saw_untrusted(self) -> bool:
         """Whether any turn of the conversation has seen words of an untrusted source."""
-        starts = [at for at, said in enumerate(self.messages) if latest_human([said]) is not None]
+        starts = [at for at, said in enumerate(self.messages) if is_human(said)]
         ends = [*starts[1:], len(self.messages)]
         turns = (Conversation(self.messages[:end], self.records, self.trusted) for end in ends)
         return any(turn.is_untrusted for turn in turns)
@@ -96,7 +92,7 @@ class Conversation:
         if not words:
             return None
         holding = [at for at, said in enumerate(self.messages) if words in _plain(words_of(said))]
-        humans = [at for at in holding if latest_human([self.messages[at]]) is not None]
+        humans = [at for at in holding if is_human(self.messages[at])]
         own = [at for at in humans if words in _plain(_parts(self.messages[at]).own)]
         return next(reversed(own or humans or holding), None)
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
 from langsmith.run_helpers import get_current_run_tree
 
@@ -48,15 +47,13 @@ from langmem_recall.agents.turn import (
     fingerprint,
     is_unchanged,
     memories_in,
-    needs_verification,
     shown_id,
     shown_within,
 )
-from langmem_recall.cue import build_cue, human_words, latest_human, words_of
+from langmem_recall.cue import as_cue, build_cue, human_words, latest_human, words_of
 from langmem_recall.deadline import Breaker, Crowded, Deadline, Pending, TooLate, limited
 from langmem_recall.errors import (
     ConfigurationError,
-    InputError,
     MissingExtraError,
     PolicyError,
     described,
@@ -125,9 +122,7 @@ class Session:
         recall: Recall | None = None
         try:
             cue = yield self._timed(self.options.cue is build_cue, self.options.cue, state)
-            if not isinstance(cue, str | Cue):
-                raise InputError(f"A cue builder must return a Cue or a text, got {cue!r:.80}.")
-            cue = Cue(cue) if isinstance(cue, str) else cue
+            cue = as_cue(cue)
             policy = self.options.policy.fingerprint if self.options.policy else ""
             cue_digest = fingerprint(cue, call.namespaces, policy)
             is_known = self._is_known(call, cue_digest)
@@ -166,7 +161,7 @@ class Session:
         unverified = [name for block in blocks for name in block.unverified]
         results = [shown for message in messages for shown in artifact_of(message)]
         unverified += [
-            f"{shown['key']} ({shown['source']})" for shown in filter(needs_verification, results)
+            f"{shown['key']} ({shown['source']})" for shown in results if not shown["verified"]
         ]
         saved = {record["id"] for record in call.saved}
         return PreparedCall(
@@ -190,14 +185,32 @@ class Session:
     def _report(
         self, call: ModelCall, recall: Recall, record: RecallRecord
     ) -> Generator[Call, Any, None]:
-        """Tell the store, the stream and the callbacks what is in the call."""
+        """Tell the store, the stream, LangSmith and the callbacks what is in the call: no text."""
         record["tokens"], record["reason"] = recall.trace.tokens, recall.reason
         try:
             call.store.record_recall(recall, self.options.policy)
         except Exception as fault:
             logger.error("What a turn recalled could not be recorded: %s", described(fault))
+        # The id under which a `TraceLog` has all of it.
+        event = {"type": EVENT, "trace": recall_id(recall), **record}
+        keys = [shown["key"] for shown in record["memories"]]
         try:
-            yield announce(recall, record, call.config, call.write)
+            call.write(event)
+            if run_tree := get_current_run_tree():
+                run_tree.add_metadata(
+                    {
+                        "recall_trace": event["trace"],
+                        "recall_reason": record["reason"],
+                        "recall_memories": len(keys),
+                        "recall_keys": ", ".join(keys),
+                        "recall_tokens": record["tokens"],
+                        "recall_degraded": "; ".join(record["degraded"]),
+                    }
+                )
+            yield Call(
+                partial(dispatch_custom_event, EVENT, event, config=call.config),
+                partial(adispatch_custom_event, EVENT, event, config=call.config),
+            )
         # A listener must not break the turn that it listens to.
         except Exception as fault:
             logger.warning("A recall could not be announced: %s", described(fault))
@@ -339,9 +352,7 @@ class Session:
         first = self._blocks.get((record["id"], record["turn"]))
         if first is not None and len(standing) == len(shown_then):
             return first
-        at, shared = datetime.fromisoformat(record["at"]), len(call.namespaces) > 1
-        cost = line_cost(self.options.count, at, shared)
-        entries = [line_again(memory, shown, cost) for shown, memory in standing]
+        entries = [line_again(memory, shown) for shown, memory in standing]
         return self._render(call, record, entries, [memory for _, memory in standing])
 
     # --- showing -----------------------------------------------------------------------------
@@ -360,7 +371,7 @@ class Session:
         first, taken_by_profile = first + len(profile), sum(map(cost, profile))
 
         def drafting(recall: Recall, shown: Sequence[RecallRecord]) -> Call:
-            taken = sum(record.get("block_tokens", record["tokens"]) for record in shown)
+            taken = sum(record["block_tokens"] for record in shown)
             room = call.budget - taken - taken_by_profile
             return self._timed(
                 self._renders_itself, draft, recall, first, room, options.count, said
@@ -477,36 +488,6 @@ def _put(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
     cache.move_to_end(key)
     while len(cache) > MOST_BLOCKS:
         cache.popitem(last=False)
-
-
-# --- what a run learns of its recalls, and what its answers cite: no text, no block ---
-
-
-def announce(
-    recall: Recall, record: RecallRecord, config: Mapping[str, Any], write: Callable[[Any], None]
-) -> Call:
-    """Write a new recall to the stream and the run's LangSmith metadata; the call: to callbacks."""
-    # The id under which a `TraceLog` has all of it.
-    event = {"type": EVENT, "trace": recall_id(recall), **record}
-    write(event)
-    run = get_current_run_tree()
-    if run is not None:
-        keys = [shown["key"] for shown in record["memories"]]
-        run.add_metadata(
-            {
-                "recall_trace": event["trace"],
-                "recall_reason": record["reason"],
-                "recall_memories": len(keys),
-                "recall_keys": ", ".join(keys),
-                "recall_tokens": record["tokens"],
-                "recall_degraded": "; ".join(record["degraded"]),
-            }
-        )
-    run_config = cast(RunnableConfig, config)
-    return Call(
-        partial(dispatch_custom_event, EVENT, event, config=run_config),
-        partial(adispatch_custom_event, EVENT, event, config=run_config),
-    )
 
 
 def cited_memories(answers: Sequence[AIMessage], records: Sequence[RecallRecord]) -> list[MemoryId]:

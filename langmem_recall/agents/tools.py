@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from langmem_recall.agents.conversation import Conversation, messages_of
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import check_names, off_loop, recall_store, store_call
-from langmem_recall.agents.turn import artifact, read_records
+from langmem_recall.agents.turn import artifact, read_records, thread_of
 from langmem_recall.cue import task_of
 from langmem_recall.deadline import Deadline, TooLate
 from langmem_recall.errors import ConfigurationError, MissingExtraError, RecallError, described
@@ -247,8 +247,7 @@ class _ToolCall:
         self.store = recall_store(store, getattr(runtime, "store", None))
         self.ask = partial(store_call, self.store)
         self.namespaces = template.resolve(getattr(runtime, "context", None), config)
-        thread_id = (config.get("configurable") or {}).get("thread_id")
-        self.thread_id = None if thread_id is None else str(thread_id)
+        self.thread_id = thread_of(config)
         self.conversation = Conversation(messages_of(state), read_records(state)[0], trusted)
         self.task = task_of(state)
         self.recall: Recall | None = None

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple, NotRequired
+from typing import Annotated, Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
 from langgraph.config import get_config
@@ -19,7 +19,7 @@ from langmem_recall.agents.options import Options, budget_tokens, context_window
 from langmem_recall.agents.placement import message_keys
 from langmem_recall.cue import CueState, latest_human
 from langmem_recall.deadline import Pending
-from langmem_recall.types import TRUST, VERIFIED_TRUST, Cue, Memory, MemoryId, Namespace
+from langmem_recall.types import Cue, Memory, MemoryId, Namespace
 
 DENIED = "the user has said otherwise in this conversation which wins"
 CONTRADICTED = "older than {} which may contradict it"
@@ -44,12 +44,10 @@ class ShownMemory(TypedDict):
     """Tells whether the text is still the one that was shown."""
     notes: list[Annotated[str, Field(pattern=_NOTE)]]
     """More words of its label."""
-    room: int | None
-    """Tokens its line was shortened to; None for a whole one."""
-    spans: NotRequired[list[Annotated[list[int], Field(min_length=2, max_length=2)]]]
-    """Which places of its text a shortened line shows."""
-    verified: NotRequired[bool]
-    """Whether a trusted source or a person vouches for it; by its source alone when absent."""
+    spans: list[Annotated[list[int], Field(min_length=2, max_length=2)]]
+    """Which places of its text a shortened line shows; none for a whole one."""
+    verified: bool
+    """Whether a trusted source or a person vouches for it."""
 
 
 class RecallRecord(TypedDict):
@@ -71,13 +69,13 @@ class RecallRecord(TypedDict):
     """Tokens of all memory in the call that it was made for: its block and those of the past."""
     budget: int
     degraded: list[str]
-    block_tokens: NotRequired[int]
-    """Tokens of its own block, with the message around it; all of `tokens` when absent."""
-    profile: NotRequired[list[ShownMemory]]
+    block_tokens: int
+    """Tokens of its own block, with the message around it."""
+    profile: list[ShownMemory]
     """Memories that the turn began with, whatever its cue: no part of what was recalled."""
-    by: NotRequired[str]
+    by: str
     """Name of the middleware or node that made it, where it has one."""
-    gone: NotRequired[list[str]]
+    gone: list[str]
     """Ids of records whose blocks gave way to this one's."""
 
 
@@ -129,19 +127,24 @@ def shown_within(
     Where one has to go, so many go that the next turns have room: what stands before a block is
     read anew by the provider each time one goes, and no dearer for several than for one.
     """
-    sizes = [record.get("block_tokens", record["tokens"]) for record in records]
-    total = sum(sizes) + more
+    total = sum(record["block_tokens"] for record in records) + more
     if total <= budget:
         return list(records)
     stay: list[RecallRecord] = []
-    for record, size in zip(records, sizes, strict=True):
+    for record in records:
         # Blocks of the turn itself stay as long as there is room at all.
         most = budget if record["turn"] == turn else budget * KEPT_SHARE
-        if size and total > most:
-            total -= size
+        if record["block_tokens"] and total > most:
+            total -= record["block_tokens"]
         else:
             stay.append(record)
     return stay
+
+
+def thread_of(config: Mapping[str, Any]) -> str | None:
+    """The thread of a run, if it has one."""
+    thread_id = (config.get("configurable") or {}).get("thread_id")
+    return None if thread_id is None else str(thread_id)
 
 
 Place = tuple[int, str | None, str]
@@ -172,8 +175,7 @@ class ModelCall:
         self.secret = secret.encode() if isinstance(secret, str) else secret
         """What nonces are drawn from; where none was given, known once the store was read."""
         self.store = recall_store(options.store, runtime.store)
-        thread_id = (self.config.get("configurable") or {}).get("thread_id")
-        self.thread_id = None if thread_id is None else str(thread_id)
+        self.thread_id = thread_of(self.config)
         self.saved, self.damaged = read_records(state)
         self.keys = message_keys(messages)
         human = latest_human(messages)
@@ -189,10 +191,10 @@ class ModelCall:
         self.name = options.name
         new = [record for records in recent for record in records if record["after"] in places]
         self.records = add_records(self.saved, new)
-        own = [record for record in self.records if record.get("by", "") == options.name]
+        own = [record for record in self.records if record["by"] == options.name]
         self.readable = [record for record in own if self._is_within(record)]
         turns = {self.turn, *(self.keys if options.replay else ())}
-        gone = {name for record in self.readable for name in record.get("gone", ())}
+        gone = {name for record in self.readable for name in record["gone"]}
         in_view = [record for record in self.readable if record["turn"] in turns]
         in_view = [record for record in in_view if record["id"] not in gone]
         # A model with a smaller window than the one before it sees fewer of them.
@@ -241,9 +243,7 @@ def digest(text: str) -> str:
 
 def memories_in(records: Iterable[RecallRecord]) -> list[ShownMemory]:
     """All memories that these records show, those of a profile included."""
-    return [
-        shown for record in records for shown in (*record.get("profile", ()), *record["memories"])
-    ]
+    return [shown for record in records for shown in (*record["profile"], *record["memories"])]
 
 
 def shown_id(shown: ShownMemory) -> MemoryId:
@@ -256,12 +256,6 @@ def is_unchanged(shown: ShownMemory, memory: Memory | None) -> bool:
     if memory is None or not memory.in_force:
         return False
     return digest(memory.text) == shown["digest"]
-
-
-def needs_verification(shown: Mapping[str, Any]) -> bool:
-    """Whether neither its source nor a person vouches for a memory that was shown."""
-    by_source = TRUST.get(shown["source"], 0.0) >= VERIFIED_TRUST
-    return not shown.get("verified", by_source)
 
 
 def artifact(memories: Sequence[Memory]) -> list[dict[str, Any]]:
@@ -281,5 +275,5 @@ def artifact_of(message: BaseMessage) -> list[dict[str, Any]]:
     """What a message of the `recall` tool carries of the memories it shows."""
     found = getattr(message, "artifact", None)
     entries = found if isinstance(found, list) else []
-    needed = {"namespace", "key", "source"}
+    needed = {"namespace", "key", "source", "verified"}
     return [entry for entry in entries if isinstance(entry, dict) and needed <= entry.keys()]

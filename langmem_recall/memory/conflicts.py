@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from itertools import combinations
 from math import isnan
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from langmem_recall.memory.restating import read_roles
-from langmem_recall.text.tokens import tokens
+from langmem_recall.memory.restating import WEIGHT, Word, read_roles
+from langmem_recall.text.tokens import tokens, word_lists
 from langmem_recall.types import Memory
 
 SHORT_WORDS = 6
@@ -23,19 +21,12 @@ READ_CHARS = 10_000
 
 _WORD = re.compile(r"\w+(?:[.,:'\u2019-]\w+)*")
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
-_SENTENCE_ENDS = frozenset(".!?:\n")
-
-
-@cache
-def _tables() -> dict[str, Any]:
-    """What conflicts.toml holds."""
-    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 @cache
 def _lexicon(name: str) -> frozenset[str]:
     """The words of conflicts.toml under a name."""
-    return frozenset(_tables()[name].split())
+    return frozenset(word_lists("memory/conflicts")[name].split())
 
 
 def same_particulars(one: str, other: str) -> bool:
@@ -44,17 +35,27 @@ def same_particulars(one: str, other: str) -> bool:
     "Ada owes Bob 5" and "Bob owes Ada 5" have the same words, and to many an embedder the same
     meaning.
     """
-    ours, theirs = _read(one, heads=True), _read(other, heads=True)
-    named = ours.particulars | theirs.particulars
-    ordered = [[word for word in text.words if word in named] for text in (ours, theirs)]
-    return ordered[0] == ordered[1] and ours.is_negated == theirs.is_negated
+    texts = _words(one), _words(other)
+    named = {word.text for words in texts for word in words if word.is_fixed and _has_weight(word)}
+    ordered = [[word.text for word in words if word.text in named] for words in texts]
+    denials = [sum(word.role == "not" for word in words) for words in texts]
+    # Two denials affirm.
+    return ordered[0] == ordered[1] and denials[0] % 2 == denials[1] % 2
+
+
+def _words(text: str) -> list[Word]:
+    return read_roles(text[:READ_CHARS], is_head=False)
+
+
+def _has_weight(word: Word) -> bool:
+    return word.role in WEIGHT
 
 
 def is_same(one: Memory, other: Memory, likeness: float, least: float) -> bool:
     """Whether one of two memories is enough: the same kind, speaker, particulars and meaning."""
     if (one.kind, one.speaker) != (other.kind, other.speaker) or least > 1:
         return False
-    ours, theirs = _read(one.text).words, _read(other.text).words
+    ours, theirs = ([word.text for word in _words(each.text)] for each in (one, other))
     if ours == theirs:
         return True
     needed = 1 - (1 - least) * min(1.0, SHORT_WORDS / max(len(ours), len(theirs)))
@@ -84,6 +85,18 @@ def denied(memories: Sequence[Memory], said: Sequence[str]) -> list[bool]:
     wanted |= _beginnings(form for form, verb in _verbs().items() if verb in verbs - {BE, HAVE})
     stated = [fact for text in said for fact in _facts(text, wanted)]
     return [bool(facts and stated) and _clash(facts, stated) for facts in stored]
+
+
+def share_subject(one: str, other: str) -> bool:
+    """Whether a word of two texts, or what it implies, tells that they may be of the same."""
+    implied = word_lists("memory/restating")["implied"].items()
+    subjects = list[set[str]]()
+    for text in (one, other):
+        words = [word for word in read_roles(text[:READ_CHARS]) if word.role in WEIGHT]
+        found = {sense for word in words for sense in word.senses}
+        found |= {row for row, by in implied if by in found}
+        subjects.append(found.union(*(tokens(word.text) for word in words)))
+    return not subjects[0].isdisjoint(subjects[1])
 
 
 def _beginnings(words: Iterable[str]) -> set[str]:
@@ -156,18 +169,19 @@ def _fact(clause: str) -> _Fact | None:
 
 @cache
 def _singles() -> frozenset[str]:
-    return frozenset(_tables()["verbs"])
+    return frozenset(word_lists("memory/conflicts")["verbs"])
 
 
 @cache
 def _verbs() -> dict[str, str]:
     """Forms of verbs by which a thing has one value at a time, and the verb of each."""
-    return {form: verb for verb, forms in _tables()["verbs"].items() for form in forms.split()}
+    verbs = word_lists("memory/conflicts")["verbs"]
+    return {form: verb for verb, forms in verbs.items() for form in forms.split()}
 
 
 @cache
 def _many() -> frozenset[str]:
-    return frozenset(tokens(_tables()["many"]))
+    return frozenset(tokens(word_lists("memory/conflicts")["many"]))
 
 
 def _clash(ours: Sequence[_Fact], theirs: Sequence[_Fact]) -> bool:
@@ -203,31 +217,3 @@ def _differ(one: _Fact, other: _Fact) -> bool:
     # A person is many things, of one age and in one place.
     is_in_place = one.words[one.verb + 1 : start] == (PLACE,)
     return verb != BE or subject != (USER,) or are_numbers or is_in_place
-
-
-# --- Names, numbers and negation, for telling whether two texts say the same ---
-
-
-class _Reading(NamedTuple):
-    words: list[str]
-    is_negated: bool
-    particulars: frozenset[str]
-    """Names and numbers."""
-
-
-def _read(text: str, heads: bool = False) -> _Reading:
-    """Read a text; `heads` takes capitals at the head of a sentence for names too."""
-    words: list[str] = []
-    particulars: set[str] = set()
-    end = 0
-    for match in _WORD.finditer(text[:READ_CHARS]):
-        word, gap = match.group(), text[end : match.start()]
-        begins = not end or not _SENTENCE_ENDS.isdisjoint(gap)
-        end = match.end()
-        words.append(word.casefold())
-        if (word[0].isupper() and (heads or not begins)) or any(map(str.isdigit, word)):
-            particulars.add(words[-1])
-    negations = _lexicon("negations")
-    denials = [word for word in words if word in negations or word.endswith(("n't", "n\u2019t"))]
-    # Two denials affirm.
-    return _Reading(words, len(denials) % 2 == 1, frozenset(particulars) - _lexicon("common"))

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-import tomllib
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from langmem_recall.text.tokens import word_lists
 
 LONGEST = 20_000
 """Characters of a message that are looked at; what lies beyond carries nothing."""
@@ -96,12 +96,7 @@ class _Mark(NamedTuple):
 
 
 def parts_of(text: str, *attached: str) -> Parts:
-    """Take a human message apart.
-
-    Args:
-        text: The message, or its first block of text.
-        attached: Further blocks of text, which are from outside whatever they say.
-    """
+    """Take a human message apart; further blocks of text are from outside whatever they say."""
     read, outside = text[:LONGEST], [*attached, text[LONGEST:][:LONGEST]]
     # A request may stand behind what it is about, and so behind all that is read.
     ends = [*(each for each in attached if len(each) <= LAST), text[LONGEST:][-LAST:]]
@@ -257,16 +252,11 @@ def _clauses_before(sentence: str, place: int) -> str:
 
 
 @cache
-def tables(name: str) -> dict[str, Any]:
-    """What the data file of that name holds."""
-    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text("utf-8"))
-
-
-@cache
 def pattern(name: str) -> re.Pattern[str]:
     """A pattern of foreign.toml, compiled when it is first needed."""
-    source = tables("foreign")["patterns"][name]
-    for fragment, text in tables("foreign")["fragments"].items():
+    lists = word_lists("memory/foreign")
+    source = lists["patterns"][name]
+    for fragment, text in lists["fragments"].items():
         source = source.replace(f"{{{fragment}}}", text)
     return re.compile(source.replace("\n", ""))
 

@@ -2,9 +2,9 @@
 
 A model notes "The user's family moved to Ghent in the spring" of "We moved to Ghent last spring".
 Every word of weight in the note must be in one statement of the message, and every one of the
-statement in the note, but for where and since when. Names, numbers, other persons, negation and
-whatever makes a guess or a plan of a statement are the same in both. The words are in
-restating.toml, in six languages.
+statement in the note, but for where and since when; or the note stands there word for word. Names,
+numbers, other persons, negation and whatever makes a guess or a plan of a statement are the same in
+both. The words are in restating.toml, in six languages.
 """
 
 from __future__ import annotations
@@ -17,17 +17,24 @@ from functools import cache, lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
-from langmem_recall.memory.foreign import APOSTROPHES, JOINER, tables
+from langmem_recall.memory.foreign import APOSTROPHES, JOINER, pattern
+from langmem_recall.text.tokens import word_lists
 
 LONGEST_STATEMENT = 60
 """Words of a sentence that is one statement; a longer one is told again by no other."""
 MOST_LEFT_OUT = 5
 """Words of weight in one phrase that a note may leave out."""
 MOST_CLAUSES = 8
+MOST_TAKEN_APART = 200
+"""Sentences that have all words of a note and are read clause by clause, which takes a while."""
 
 _CHUNK = re.compile(r"(?:[^\s,;()\[\]\"“”„«»…]|(?<=\d),(?=\d))+")
 _CLAUSE_END = re.compile(r"\s*(?:[;()\u2013\u2014]|(?<!\d),|,(?!\d))\s*|\s+-+\s+|:\s+")
-_JOINT = re.compile(r"\s+(?:and|but|und|aber|et|mais|y|pero|e|ma|mas)\s+", re.IGNORECASE)
+# "Ma" begins a French clause about something of mine.
+_JOINT = re.compile(
+    r"(?:^\s*(?:and|but|und|aber|et|mais|pero)|\s+(?:and|but|und|aber|et|mais|y|pero|e|ma|mas))\s+",
+    re.IGNORECASE,
+)
 _ELISION = re.compile(r"(?i)^(qu|dell|all|nell|dall|sull|un|[jldnmtsc])'(?=\w)")
 _THOUSANDS = re.compile(r"(?<=\d)[,.'\u202f\u00a0](?=\d{3}(?!\d))")
 _SHORT_THOUSANDS = re.compile(r"(?<=\d)k$")
@@ -41,13 +48,15 @@ _BRITISH = re.compile(r"(?<=\w{2})our(?=s?$)")
 _FIRST_PERSON = ("o", "é", "í", "ei", "i")
 WEIGHT = frozenset({"word", "person", "turn"})
 """Roles of words that must be in both."""
-SUBJECTS = frozenset({"subject", "group", "first"})
+SUBJECTS = frozenset({"subject", "group", "first", "user"})
 OPENERS = frozenset({"place", "contrast", "not", "subject", "group"})
 """Roles of words that a phrase begins with."""
 AGAINST = frozenset({"contrast", "not"})
 
 
-class _Word(NamedTuple):
+class Word(NamedTuple):
+    """A word of a statement, and what it does in it."""
+
     text: str
     role: str
     senses: frozenset[str]
@@ -61,9 +70,9 @@ class _Word(NamedTuple):
 
 
 class _Statement(NamedTuple):
-    words: tuple[_Word, ...]
-    hedges: tuple[_Word, ...]
-    """Of the whole sentence: what makes a guess of one clause makes it of the others."""
+    words: tuple[Word, ...]
+    weighty: tuple[Word, ...]
+    """What must be told, hedges of the whole sentence included: they make a guess of any clause."""
     is_directive: bool
     is_cut: bool
     """Whether other clauses of its sentence stand before it."""
@@ -87,7 +96,7 @@ class _Lexicon(NamedTuple):
 @cache
 def _lexicon() -> _Lexicon:
     """The words of restating.toml."""
-    table = tables("restating")
+    table = word_lists("memory/restating")
     roles: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     languages, senses = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
     numbers = dict[str, str]()
@@ -126,28 +135,67 @@ def _by_language(words: str) -> Iterator[tuple[str, str]]:
             yield language, word.casefold()
 
 
-def restates(sentence: str, said: Sequence[str]) -> bool:
-    """Whether one of some sentences that a human wrote states what a sentence tells."""
-    chunks = _chunks(sentence)
-    if not 0 < len(chunks) <= LONGEST_STATEMENT or JOINER in sentence:
-        return False
-    told = _read(chunks, "told", _languages(chunks))
-    if not any(word.role in WEIGHT for word in told):
-        return False
-    weighty = [word for word in told if word.role in WEIGHT]
-    for each in said:
-        # A quick look, since taking a sentence apart takes a while.
-        words = _words(each)
-        if all(any(_alike(word, other) for other in words) for word in weighty) and any(
-            _tells(told, statement) for statement in _statements(each)
-        ):
+class Note:
+    """A sentence that may tell again what somebody said."""
+
+    def __init__(self, sentence: str) -> None:
+        statement = pattern("user_said").sub("", sentence)
+        chunks = _chunks(statement)
+        self._plain, self._tries = plain(sentence), MOST_TAKEN_APART
+        self._words: list[Word] = []
+        if len(chunks) <= LONGEST_STATEMENT:
+            names_user = statement != sentence
+            self._words = _read(chunks, "told", _languages(chunks), names_user)
+        self._weighty = [word for word in self._words if word.role in WEIGHT]
+        # Other forms of a word have its beginning.
+        self._beginnings = [
+            word.text[:3] for word in self._weighty if word.text.isalpha() and not word.senses
+        ]
+        parts = [part for part in _JOINT.split(statement) if part.strip()]
+        self._parts = [Note(part) for part in parts] if 1 < len(parts) <= MOST_CLAUSES else []
+
+    def is_near(self, folded: str) -> bool:
+        """A quick look, since taking a text apart takes a while."""
+        return all(start in folded for start in self._beginnings)
+
+    def is_told(self, said: Sequence[str]) -> bool:
+        """Whether sentences of its subject state it: one all of it, or each half of it one."""
+        return any(map(self._is_told_by, said)) or (
+            bool(self._parts) and all(part.is_told(said) for part in self._parts)
+        )
+
+    def is_mentioned(self, said: Iterable[str]) -> bool:
+        """Whether one of some sentences has all its words, whatever it says of them."""
+        return any(map(self._is_mentioned_by, said))
+
+    def _is_mentioned_by(self, sentence: str) -> bool:
+        if not self.is_near(sentence.casefold()):
+            return False
+        words = _words(sentence)
+        return plain(sentence) == self._plain or (
+            bool(self._weighty)
+            and all(any(_alike(word, other) for other in words) for word in self._weighty)
+        )
+
+    def _is_told_by(self, sentence: str) -> bool:
+        if not self._is_mentioned_by(sentence):
+            return False
+        if plain(sentence) == self._plain and JOINER not in sentence:
             return True
-    return False
+        if len(_words(sentence)) > LONGEST_STATEMENT or not self._tries:
+            return False
+        self._tries -= 1
+        return any(_tells(self._words, statement) for statement in _statements(sentence))
 
 
-def read_roles(text: str) -> list[_Word]:
-    """The words of a statement, by whomever, with what each does in it."""
-    chunks = _chunks(text)
+def plain(text: str) -> str:
+    """A text as it is compared word for word."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(" .!-\u3002")
+
+
+def read_roles(text: str, is_head: bool = True) -> list[Word]:
+    """The words of a statement, by whomever; `is_head`: its first capital makes no name."""
+    chunks = _chunks(text, is_head)
     for place in range(len(chunks) - 1):
         if chunks[place][0] in ("'m", "'re"):
             # Where nothing but the verb tells what is said, it stands behind its subject.
@@ -159,33 +207,35 @@ def read_roles(text: str) -> list[_Word]:
 
 
 @lru_cache(maxsize=2_048)
-def _words(sentence: str) -> tuple[_Word, ...]:
-    """The words of a sentence that states something; none of a question."""
-    asks = sentence.rstrip(" .!)\"'").endswith("?")
-    if asks or JOINER in sentence or sentence.count(" ") > LONGEST_STATEMENT:
-        return ()
-    chunks = _chunks(sentence)
-    is_short = 0 < len(chunks) <= LONGEST_STATEMENT
-    return tuple(_read(chunks, "said", _languages(chunks))) if is_short else ()
+def _words(sentence: str) -> tuple[Word, ...]:
+    """The words of a sentence that somebody said."""
+    chunks = _chunks(pattern("to_remember").sub("", sentence))
+    return tuple(_read(chunks, "said", _languages(chunks)))
 
 
 @lru_cache(maxsize=256)
 def _statements(sentence: str) -> tuple[_Statement, ...]:
-    """Runs of clauses of a sentence."""
-    languages = _languages(_chunks(sentence))
+    """Runs of clauses of a sentence; of a question those before the last that tell something."""
+    statement = pattern("to_remember").sub("", sentence)
+    languages = _languages(_chunks(statement))
     hedges = tuple(word for word in _words(sentence) if word.role == "hedge")
-    parts = [part for clause in _CLAUSE_END.split(sentence) for part in _JOINT.split(clause)]
+    parts = [part for clause in _CLAUSE_END.split(statement) for part in _JOINT.split(clause)]
     clauses = [part for part in parts if part.strip()][:MOST_CLAUSES]
+    asks = statement == sentence and sentence.rstrip(" .!)\"'").endswith("?")
+    heads = [_read(_chunks(clause), "said", languages) for clause in clauses]
     found: list[_Statement] = []
-    for start, stop in combinations(range(len(clauses) + 1), 2):
+    for start, stop in combinations(range(len(clauses) + 1 - asks), 2):
         run = _chunks(" , ".join(clauses[start:stop]), is_head=start == 0)
-        head = _read(_chunks(clauses[start]), "said", languages)
+        head = heads[start]
+        if asks and head and head[0].role not in ("subject", "self"):
+            continue
         begins = next((_roles(word.text, languages) for word in head if word.role != "not"), ())
         # "Call me Jo", "please always use dark mode": what is wanted, without a word for it.
         is_directive = "directive" in begins and not any(word.role in SUBJECTS for word in head)
         words = tuple(_read(run, "said", languages))
         drops = languages <= {"es", "it", "pt"}
-        found.append(_Statement(words, hedges, is_directive, start > 0, drops))
+        weighty = (*(word for word in words if word.role in WEIGHT), *hedges)
+        found.append(_Statement(words, weighty, is_directive, start > 0, drops))
     return tuple(found)
 
 
@@ -193,12 +243,12 @@ def _chunks(text: str, is_head: bool = True) -> list[tuple[str, bool]]:
     """The words of a text, each with whether it is a name; endings stand before their word."""
     text = APOSTROPHES.sub("'", unicodedata.normalize("NFKC", text))
     text = _MONEY.sub(lambda found: f"{found[2]} {_CURRENCIES[found[1]]}", text)
-    phrases = tables("restating")["phrases"]
-    text = _lexicon().phrases.sub(lambda found: phrases[found[0]], text)
-    negated, suffixes = tables("attribution")["negated"], tables("attribution")["suffixes"]
+    table = word_lists("memory/restating")
+    text = _lexicon().phrases.sub(lambda found: table["phrases"][found[0]], text)
+    negated, suffixes = table["negated"], table["suffixes"]
     chunks: list[tuple[str, bool]] = []
     for match in _CHUNK.finditer(text):
-        core = match.group().strip(".:!?'*_`<>")
+        core = match.group().strip(".:!?'*_`<>-")
         while elided := _ELISION.match(core):
             chunks.append((elided[1].lower(), False))
             core = core[elided.end() :]
@@ -211,7 +261,7 @@ def _chunks(text: str, is_head: bool = True) -> list[tuple[str, bool]]:
         if ending and len(folded) > len(ending):
             folded = folded.removesuffix(ending)
             chunks.append((suffixes[ending] or ending, False))
-        is_fixed = is_name or any(map(str.isdigit, folded))
+        is_fixed = is_name or JOINER in folded or any(map(str.isdigit, folded))
         pieces = folded.split("-") if folded.replace("-", "").isalpha() else [folded]
         chunks += [(piece, is_fixed) for piece in pieces if piece]
     return chunks
@@ -230,10 +280,15 @@ def _roles(text: str, languages: Iterable[str]) -> frozenset[str]:
     return frozenset[str]().union(*(roles[each].get(text, ()) for each in languages))
 
 
-def _read(chunks: Sequence[tuple[str, bool]], side: str, languages: frozenset[str]) -> list[_Word]:
+def _read(
+    chunks: Sequence[tuple[str, bool]],
+    side: str,
+    languages: frozenset[str],
+    names_user: bool = False,
+) -> list[Word]:
     """The words of a note ("told"), or of a message ("said"), with what each does in it."""
-    lexicon, read = _lexicon(), list[_Word]()
-    phrase, is_against, names_user = 0, False, False
+    lexicon, read = _lexicon(), list[Word]()
+    phrase, is_against = 0, False
     for place, (text, is_fixed) in enumerate(chunks):
         if text.startswith("'"):
             continue
@@ -244,7 +299,9 @@ def _read(chunks: Sequence[tuple[str, bool]], side: str, languages: frozenset[st
         is_known = not has_digit and not (is_fixed and text == "may")
         found = _roles(text, languages) if is_known else frozenset[str]()
         role = next((each for each in lexicon.order[side] if each in found), "word")
-        if role == "again" and not names_user:
+        if side == "told" and role in ("subject", "object", "self"):
+            role, names_user = "owner" if role == "self" else "user", True
+        elif role == "again" and not names_user:
             role = "person"
         elif role == "user":
             before = [each for each, _ in chunks[max(place - 2, 0) : place]]
@@ -258,22 +315,28 @@ def _read(chunks: Sequence[tuple[str, bool]], side: str, languages: frozenset[st
             phrase, is_against = phrase + 1, role in AGAINST
         senses = lexicon.senses.get(text, frozenset())
         if side == "said":
-            senses |= {row for row, by in tables("restating")["implied"].items() if by in senses}
-        read.append(_Word(text, role, senses, is_fixed or has_digit, is_against, phrase))
+            senses |= {
+                row for row, by in word_lists("memory/restating")["implied"].items() if by in senses
+            }
+        read.append(Word(text, role, senses, is_fixed or has_digit, is_against, phrase))
     return read
 
 
 # --- Whether a note tells a statement ---
 
 
-def _tells(told: Sequence[_Word], said: _Statement) -> bool:
+def _tells(told: Sequence[Word], said: _Statement) -> bool:
     """Whether all that has weight in a note is in a statement, and the other way round."""
+    left = [*said.weighty]
+    # Most statements have too many words, or too few; one more is the verb of an instruction.
+    most = len(told) + MOST_LEFT_OUT + 1
+    if not sum(word.role in WEIGHT for word in told) <= len(left) <= most:
+        return False
     if sum(word.role == "not" for word in (*told, *said.words)) % 2:
         return False
     roles = {word.role for word in said.words}
     is_group = "group" in roles or any(_PLURAL_WE.match(word.text) for word in said.words)
-    left = [*(word for word in said.words if word.role in WEIGHT), *said.hedges]
-    pairs, is_wish = list[tuple[_Word, _Word]](), False
+    pairs, is_wish = list[tuple[Word, Word]](), False
     for word in told:
         if word.role not in WEIGHT and word.role not in ("wish", "hedge", "company"):
             continue
@@ -293,11 +356,11 @@ def _tells(told: Sequence[_Word], said: _Statement) -> bool:
     return not is_turned and may_go and _same_subject(told, said, pairs, is_group)
 
 
-def _may_go(left: Sequence[_Word], said: _Statement, taken: Collection[int]) -> bool:
+def _may_go(left: Sequence[Word], said: _Statement, taken: Collection[int]) -> bool:
     """Whether a note may leave these words out: whole phrases that say where and since when."""
     openers = {word.phrase: word.role for word in said.words if word.role in OPENERS}
     return len(left) <= MOST_LEFT_OUT and all(
-        word.role == "word"
+        word.role in ("word", "person")
         and word.phrase not in taken
         and openers.get(word.phrase) in ("place", "contrast")
         for word in left
@@ -305,9 +368,9 @@ def _may_go(left: Sequence[_Word], said: _Statement, taken: Collection[int]) -> 
 
 
 def _same_subject(
-    told: Sequence[_Word],
+    told: Sequence[Word],
     said: _Statement,
-    pairs: Sequence[tuple[_Word, _Word]],
+    pairs: Sequence[tuple[Word, Word]],
     is_group: bool,
 ) -> bool:
     """Whether a note that speaks of the user tells what the message says of its writer."""
@@ -327,14 +390,14 @@ def _same_subject(
             return "object" in roles or said.is_directive
         is_own = is_first_person or "self" in roles or said.is_directive
         return is_own or (is_group and has_company)
-    is_own = is_first_person or is_group or not {"self", "object"}.isdisjoint(roles)
+    is_own = is_first_person or is_group or not {"self", "object", "owner"}.isdisjoint(roles)
     if "owner" in named:
         return is_own
     # Without a subject of its own, the clause may be about whatever stands before it.
-    return len(pairs) > 1 and (is_own or said.is_directive or not said.is_cut)
+    return is_own or (len(pairs) > 1 and (said.is_directive or not said.is_cut))
 
 
-def _alike(one: _Word, other: _Word) -> bool:
+def _alike(one: Word, other: Word) -> bool:
     """Whether two words are the same, forms of the same, or of the same row."""
     if one.text == other.text or one.senses & other.senses:
         return True

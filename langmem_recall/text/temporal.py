@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from langmem_recall.text.tokens import STOP_WORDS
+from langmem_recall.text.tokens import STOP_WORDS, word_lists
 from langmem_recall.types import Temporal
 
 # Spelled out, because the calendar module speaks the language of the machine.
@@ -26,7 +24,7 @@ MOST_DATES = 12
 """Parts that a question for a time alone becomes."""
 
 # Read with the module, not at first use: that would be a file opened on the event loop.
-_TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_TABLES = word_lists("text/temporal")
 _UNIT_DAYS = {"minute": 1 / 1440, "hour": 1 / 24, "day": 1.0, "week": 7.0, "month": 30.44}
 _UNIT_DAYS |= {"year": 365.25, "weekend": 2.0}
 _PART_HOURS = {"morning": (0, 12), "afternoon": (12, 18), "evening": (17, 29)}

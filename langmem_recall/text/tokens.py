@@ -2,15 +2,23 @@
 
 import re
 import threading
+import tomllib
 import unicodedata
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import chain, pairwise
 from string import ascii_lowercase
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from snowballstemmer.english_stemmer import EnglishStemmer
+
+
+@cache
+def word_lists(path: str) -> dict[str, Any]:
+    """What a data file of the package holds, by its path without the ending."""
+    return tomllib.loads(files("langmem_recall").joinpath(f"{path}.toml").read_text("utf-8"))
+
 
 # Read with the module, not at first use: that would be a file opened on the event loop.
 STOP_WORDS = frozenset(files(__package__).joinpath("stop_words.txt").read_text("utf-8").split())

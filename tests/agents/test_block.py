@@ -29,7 +29,7 @@ from scripted import (
 )
 
 from langmem_recall import Recall, RecallPolicy, RecallStore
-from langmem_recall.agents.block import draft, line_again, with_homes
+from langmem_recall.agents.block import draft, with_homes
 from langmem_recall.agents.options import count_tokens
 from langmem_recall.agents.turn import DENIED
 from langmem_recall.rendering import SENTENCE, Entry, render_block
@@ -84,7 +84,7 @@ def test_the_block_keeps_its_budget_and_the_trace_says_what_gave_way(
     assert recall.trace.compacted or recall.drop_counts()["budget"]
     told = {one["id"]: one for block in shown for one in lines(block)}
     (record,) = chat.records
-    short = {one["handle"] for one in record["memories"] if one["room"] is not None}
+    short = {one["handle"] for one in record["memories"] if one["spans"]}
     assert {one for one, line in told.items() if "shortened" in line["label"]} == short
     assert len(recall.trace.compacted) == len(short)
     assert {memory.key for memory in recall.memories} == {one["key"] for one in record["memories"]}
@@ -171,7 +171,7 @@ def test_a_compacted_block_stays_as_it_is_through_loops_and_turns(call: Call) ->
     chat = Chat(agent_of(model, stories(), budget=230))
     call(chat, "say", "Where did I sit on flight 3?")
     call(chat, "say", OFF_TOPIC)
-    assert any(one["room"] for one in chat.records[0]["memories"])
+    assert any(one["spans"] for one in chat.records[0]["memories"])
     assert len(model.seen) == 3
     assert grows(model.seen)
 
@@ -181,15 +181,8 @@ def test_another_process_shows_a_compacted_block_with_the_same_sentences(call: C
     chat = Chat(agent_of(model, store, budget=230, agent=agent))
     call(chat, "say", "Where did I sit on flight 3?")
     call(replace(chat, graph=agent_of(model, store, budget=230, agent=agent)), "say", OFF_TOPIC)
-    assert any(one["room"] for one in chat.records[0]["memories"])
+    assert any(one["spans"] for one in chat.records[0]["memories"])
     assert grows(model.seen)
-
-
-def test_a_record_that_does_not_say_which_sentences_it_showed_gets_the_first_ones() -> None:
-    memory = Memory(namespace=ADA, key="k", text="Tea one. Tea two. Tea three.")
-    shown: Any = {"handle": "m1", "notes": [], "room": len("Tea one. …")}
-    entry = line_again(memory, shown, lambda entry: len(entry.text or ""))
-    assert (entry.text, entry.notes) == ("Tea one. …", ("shortened",))
 
 
 def test_several_namespaces_are_told_even_if_one_alone_answers(call: Call) -> None:
@@ -230,7 +223,7 @@ def test_a_summarizer_makes_one_line_that_keeps_every_handle_and_label(call: Cal
     (block,) = blocks(model.seen[0])
     (line,) = [one for one in lines(block) if "summary" in one["label"]]
     (record,) = chat.records
-    short = [one for one in record["memories"] if one["room"] is not None]
+    short = [one for one in record["memories"] if one["spans"]]
     assert len(short) == 3
     assert line["id"] == ", ".join(one["handle"] for one in short)
     assert line["text"] == " ".join(f"Sat in C [{one['handle']}]." for one in short)

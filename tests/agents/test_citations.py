@@ -125,7 +125,7 @@ def test_a_failing_feedback_does_not_break_the_turn(
 
 def record(*shown: tuple[str, str]) -> Any:
     memories = [{"handle": one, "namespace": list(ADA), "key": key} for one, key in shown]
-    return {"memories": memories}
+    return {"memories": memories, "profile": []}
 
 
 def test_cited_memories_come_in_order_each_once() -> None:

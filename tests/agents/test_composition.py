@@ -284,10 +284,8 @@ def test_two_recalls_in_one_agent_show_a_block_each_under_handles_of_their_own(
     assert shape(model.seen[2])[:4] == shape(model.seen[0])
     assert shape(model.seen[2])[-2:] == [f"<m3 {PEANUTS}>", PEANUT_WORDS]
     assert grows(model.seen)
-    shown = [
-        (one["memories"][0]["handle"], one.get("by")) for one in chat.records if one["memories"]
-    ]
-    assert sorted(shown) == [("m1", None), ("m2", name), ("m3", None)]
+    shown = [(one["memories"][0]["handle"], one["by"]) for one in chat.records if one["memories"]]
+    assert sorted(shown) == [("m1", ""), ("m2", name or ""), ("m3", "")]
     store.flush()
     usages = store.inner.read_usage([(ADA, "seat"), (TEAM, "acme"), (ADA, "peanuts")])
     assert [usage.merit for usage in usages] == [0, 1, 1]

@@ -27,7 +27,9 @@ def shown(text: str, source: str, turn: str) -> RecallRecord:
         score=1.0,
         relevance=1.0,
         digest=digest(text),
-        room=None,
+        notes=[],
+        spans=[],
+        verified=source == "user_stated",
     )
     return RecallRecord(
         id="r1",
@@ -41,6 +43,10 @@ def shown(text: str, source: str, turn: str) -> RecallRecord:
         tokens=0,
         budget=0,
         degraded=[],
+        block_tokens=0,
+        profile=[],
+        by="",
+        gone=[],
     )
 
 

@@ -99,6 +99,27 @@ async def test_a_session_is_written_with_sources_policy_and_summary(
     assert str(learned).startswith("learned from 2 messages: 1 tokens in, 1 out\n  remembered as ")
 
 
+@pytest.mark.parametrize(
+    ("text", "is_corrected"),
+    [("The user got a job at Globex", True), ("The user plays chess on Sundays", False)],
+)
+async def test_a_memory_named_as_corrected_stays_where_the_statement_is_about_something_else(
+    store: RecallStore, learning: Callable[..., Any], text: str, is_corrected: bool
+) -> None:
+    store.remember(ADA, "The user works for Acme", key="work", source="user_stated")
+    said = text.replace("The user", "I").replace("plays", "play")
+    answer = notes(seen(text, said, corrects="k1"))
+    with answering(lambda request: answer) as (model, _):
+        learned = await learning(store, ADA, [HumanMessage(said)], model=model)
+    (written,) = learned.writes
+    assert written.action == ("corrected" if is_corrected else "remembered")
+    assert written.reason == (
+        "" if is_corrected else "work is about something else, so both are kept"
+    )
+    (work,) = store.memories([(ADA, "work")])
+    assert work.in_force is not is_corrected
+
+
 async def test_only_new_messages_are_read_and_what_is_known_is_shown(
     store: RecallStore, learning: Callable[..., Any]
 ) -> None:

@@ -211,6 +211,9 @@ def record(number: int, turn: str, tokens: int) -> RecallRecord:
         budget=0,
         degraded=[],
         block_tokens=tokens,
+        profile=[],
+        by="",
+        gone=[],
     )
 
 

@@ -73,7 +73,7 @@ async def test_a_thread_begins_with_a_profile_that_stands_apart_from_what_is_rec
     assert record["memories"] == []
     # Once: later turns have it in its old place, byte for byte, and recall nothing of it again.
     assert blocks(model.seen[1])[:1] == blocks(model.seen[0])
-    assert all("profile" not in later for later in chat.records[1:])
+    assert all(later["profile"] == [] for later in chat.records[1:])
     assert [one["key"] for later in chat.records[1:] for one in later["memories"]] == []
     # The profile itself, and a cue that it answers; "Thanks!" asks for nothing.
     report = monitor.report()
@@ -97,7 +97,7 @@ def test_without_the_option_nothing_else_gets_one(clock: Clock) -> None:
     chat = Chat(agent_of(model, filled(clock)))
     chat.say(HELLO)
     assert shown(model) == []
-    assert "profile" not in chat.records[0]
+    assert chat.records[0]["profile"] == []
 
 
 def test_what_is_recalled_for_the_cue_is_no_part_of_the_profile(clock: Clock) -> None:

@@ -454,17 +454,20 @@ NOTHING_SAID = [
 
 @pytest.mark.parametrize(("said", "text"), PARAPHRASES + NEGATIONS_AND_NAMES_THAT_AGREE)
 def test_what_a_human_said_in_other_words_is_user_stated(said: str, text: str) -> None:
-    assert source_of(text, ["Hello there", said, "Thanks"], untrusted_output=True) == "user_stated"
+    assert (
+        source_of(text, map(parts_of, ["Thanks", said, "Hello there"]), untrusted_output=True)
+        == "user_stated"
+    )
 
 
 @pytest.mark.parametrize(("said", "text"), ORDINARY)
 def test_an_everyday_message_is_the_users_own(said: str, text: str) -> None:
-    assert source_of(text, [said], untrusted_output=False) == "user_stated"
+    assert source_of(text, [parts_of(said)], untrusted_output=False) == "user_stated"
 
 
 @pytest.mark.parametrize(("said", "text"), FROM_OUTSIDE)
 def test_what_a_human_only_shows_is_never_user_stated(said: str, text: str) -> None:
-    assert source_of(text, [said], untrusted_output=False) != "user_stated"
+    assert source_of(text, [parts_of(said)], untrusted_output=False) != "user_stated"
 
 
 @pytest.mark.parametrize(
@@ -478,19 +481,28 @@ def test_what_a_human_only_shows_is_never_user_stated(said: str, text: str) -> N
     ],
 )
 def test_what_only_a_foreign_part_carries_is_external(said: str, text: str) -> None:
-    assert source_of(text, [said], untrusted_output=False) == "external"
+    assert source_of(text, [parts_of(said)], untrusted_output=False) == "external"
 
 
 def test_the_users_own_words_beside_a_foreign_part_are_still_theirs() -> None:
     said = "I live in Bonn. Please summarise this email:\n\nHi Ada,\nI hate tea.\nBest, Bob"
-    assert source_of("The user lives in Bonn", [said], untrusted_output=True) == "user_stated"
-    assert source_of("The user hates tea", [said], untrusted_output=False) == "external"
+    assert (
+        source_of("The user lives in Bonn", [parts_of(said)], untrusted_output=True)
+        == "user_stated"
+    )
+    assert source_of("The user hates tea", [parts_of(said)], untrusted_output=False) == "external"
 
 
 def test_what_is_taken_back_is_no_more_than_an_inference_and_what_follows_counts() -> None:
     said = "I own a yacht. Just kidding. I own a canoe."
-    assert source_of("The user owns a yacht", [said], untrusted_output=False) == "agent_inferred"
-    assert source_of("The user owns a canoe", [said], untrusted_output=False) == "user_stated"
+    assert (
+        source_of("The user owns a yacht", [parts_of(said)], untrusted_output=False)
+        == "agent_inferred"
+    )
+    assert (
+        source_of("The user owns a canoe", [parts_of(said)], untrusted_output=False)
+        == "user_stated"
+    )
 
 
 @pytest.mark.parametrize(
@@ -503,7 +515,7 @@ def test_what_is_taken_back_is_no_more_than_an_inference_and_what_follows_counts
     ],
 )
 def test_text_from_outside_cannot_end_itself_or_join_its_two_sides(said: str, text: str) -> None:
-    assert source_of(text, [said], untrusted_output=False) != "user_stated"
+    assert source_of(text, [parts_of(said)], untrusted_output=False) != "user_stated"
 
 
 @pytest.mark.parametrize(
@@ -511,12 +523,12 @@ def test_text_from_outside_cannot_end_itself_or_join_its_two_sides(said: str, te
     OTHER_MEANINGS + OTHER_TIMES_AND_MOODS + OTHER_PEOPLE + OTHER_NUMBERS_AND_NAMES + NOTHING_SAID,
 )
 def test_what_only_resembles_a_human_message_is_not_user_stated(said: str, text: str) -> None:
-    assert source_of(text, [said], untrusted_output=False) == "agent_inferred"
+    assert source_of(text, [parts_of(said)], untrusted_output=False) == "agent_inferred"
 
 
 def test_what_nobody_said_is_external_after_untrusted_output_and_inferred_without() -> None:
-    assert source_of("Pay invoices to Eve", ["Read that page"], True) == "external"
-    assert source_of("Pay invoices to Eve", ["Read that page"], False) == "agent_inferred"
+    assert source_of("Pay invoices to Eve", [parts_of("Read that page")], True) == "external"
+    assert source_of("Pay invoices to Eve", [parts_of("Read that page")], False) == "agent_inferred"
     assert source_of("Pay invoices to Eve", [], False) == "agent_inferred"
 
 
@@ -653,8 +665,11 @@ def test_every_pattern_compiles_with_its_fragments() -> None:
 
 def test_a_request_behind_a_very_long_text_is_about_it() -> None:
     page = "I like tea. " + "word " * LONGEST
-    assert source_of("The user likes tea", [page], False) == "user_stated"
-    assert source_of("The user likes tea", [f"{page}\n\nSummarise this text."], False) == "external"
+    assert source_of("The user likes tea", [parts_of(page)], False) == "user_stated"
+    assert (
+        source_of("The user likes tea", [parts_of(f"{page}\n\nSummarise this text.")], False)
+        == "external"
+    )
 
 
 @pytest.mark.parametrize(
@@ -673,7 +688,7 @@ def test_below_a_line_in_which_the_user_does_not_speak_anything_may_be_pasted(
     lead: str, gap: str
 ) -> None:
     message = f"{lead}{gap}I approve all payments."
-    assert source_of("The user approves all payments.", [message], False) != "user_stated"
+    assert source_of("The user approves all payments.", [parts_of(message)], False) != "user_stated"
 
 
 @pytest.mark.parametrize(
@@ -686,4 +701,6 @@ def test_below_a_line_in_which_the_user_does_not_speak_anything_may_be_pasted(
     ],
 )
 def test_below_a_line_of_the_users_own_the_user_goes_on(message: str) -> None:
-    assert source_of("The user is allergic to feathers.", [message], False) == "user_stated"
+    assert (
+        source_of("The user is allergic to feathers.", [parts_of(message)], False) == "user_stated"
+    )

@@ -31,7 +31,7 @@ def memory(text: str, days: float | None = 0, **fields: Any) -> Memory:
         ("I like tea", "i like  tea.", True),
         ("I like tea", "I like green tea", False),
         ("don't", "DON'T!", True),
-        ("5,000 euros", "5000 euros", False),
+        ("5,000 euros", "5000 euros", True),
     ],
 )
 def test_the_same_words_say_the_same_whatever_case_and_punctuation(one, other, same):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from learning import read_pairs, source_heard
 
 from langmem_recall.memory.attribution import source_of
+from langmem_recall.memory.foreign import parts_of
 
 PAIRS = [*read_pairs("attribution", "seen"), *read_pairs("attribution", "unseen")]
 GHENT = "The user lives in Ghent"
@@ -100,7 +101,7 @@ def test_the_users_facts_stay_the_users_and_nothing_else_becomes_theirs(half: st
 
 @pytest.mark.parametrize(("said", "text"), OTHERWISE)
 def test_what_only_resembles_the_note_is_not_the_users_word(said: str, text: str) -> None:
-    assert source_of(text, [said], untrusted_output=False) != "user_stated"
+    assert source_of(text, [parts_of(said)], untrusted_output=False) != "user_stated"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_what_only_resembles_the_note_is_not_the_users_word(said: str, text: str
     ],
 )
 def test_a_statement_is_known_again_in_other_words(said: str, text: str) -> None:
-    assert source_of(text, [said], untrusted_output=True) == "user_stated"
+    assert source_of(text, [parts_of(said)], untrusted_output=True) == "user_stated"
 
 
 @given(st.sampled_from([pair for pair in PAIRS if pair["by"] == "user"]), st.data())
@@ -137,7 +138,7 @@ def test_a_name_or_a_number_that_the_user_did_not_say_makes_it_another_note(
 
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_whatever_is_written_reading_it_does_not_fail(said: str, text: str) -> None:
-    assert source_of(text, [said], untrusted_output=False) in (
+    assert source_of(text, [parts_of(said)], untrusted_output=False) in (
         "user_stated",
         "agent_inferred",
         "external",

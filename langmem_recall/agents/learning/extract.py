@@ -16,6 +16,7 @@ from langmem_recall.cue import words_of
 from langmem_recall.errors import ConfigurationError, RecallError
 from langmem_recall.flows.effects import Call
 from langmem_recall.memory.value import text_of
+from langmem_recall.models import named_chat_model
 
 MOST_CHARS = 48_000
 """Characters of a session that a model reads at a time, the latest first."""
@@ -98,9 +99,7 @@ def extractor_of(model: Any, extractor: Any) -> Extractor:
             )
         return lambda messages, known: _foreign_call(extractor, messages)
     if isinstance(model, str):
-        from langchain.chat_models import init_chat_model
-
-        model = init_chat_model(model)
+        model = named_chat_model(model)
     if not isinstance(model, BaseChatModel):
         raise ConfigurationError(
             f"model must be a chat model or its name, got {model!r:.80}. Write "

@@ -24,11 +24,12 @@ from langmem_recall.agents.learning.profile import SUMMARY_TAG
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import check_names, off_loop, recall_store, store_call
 from langmem_recall.agents.placement import message_keys
-from langmem_recall.agents.turn import RecallRecord, digest, read_records
+from langmem_recall.agents.turn import RecallRecord, digest, read_records, thread_of
 from langmem_recall.cue import human_words, latest_human
 from langmem_recall.errors import ConfigurationError, RecallError, described
 from langmem_recall.flows.effects import CALLS, Call, arun, run
-from langmem_recall.memory.conflicts import conflicts
+from langmem_recall.memory.conflicts import conflicts, share_subject
+from langmem_recall.memory.restating import plain
 from langmem_recall.memory.value import usable_phrasings
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.recall_store import RecallStore
@@ -106,6 +107,11 @@ class _Task:
     def __post_init__(self) -> None:
         self.keys = message_keys(self.messages)
 
+    def stop_waiting(self) -> None:
+        """Have nothing begin by itself any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+
     @property
     def summary_key(self) -> str | None:
         """Where the summary of the thread is; it also tells how far the thread was learned from."""
@@ -147,7 +153,8 @@ def learn(
         Exception: What the model raised. Nothing is stored then, and nothing is lost: the same
             messages are new the next time.
     """
-    return run(_plan(store, namespace, messages, model, extractor, thread_id, trusted_tools), CALLS)
+    task = _task(store, namespace, messages, thread_id, trusted_tools)
+    return run(_learning(task, extractor_of(model, extractor)), CALLS)
 
 
 async def alearn(
@@ -161,23 +168,14 @@ async def alearn(
     trusted_tools: Collection[str] = (),
 ) -> Learned:
     """The async twin of `learn`."""
-    plan = _plan(store, namespace, messages, model, extractor, thread_id, trusted_tools)
-    return await arun(plan, CALLS)
+    task = _task(store, namespace, messages, thread_id, trusted_tools)
+    return await arun(_learning(task, extractor_of(model, extractor)), CALLS)
 
 
-def _plan(
-    store: BaseStore,
-    namespace: Namespace,
-    messages: Sequence[Any],
-    model: Any,
-    extractor: Any,
-    thread_id: str | None,
-    trusted_tools: Collection[str],
-) -> Generator[Call, Any, Learned]:
-    trusted = frozenset(check_names("trusted_tools", trusted_tools, '("lookup",)'))
+def _task(store: BaseStore, namespace: Namespace, messages: Any, thread: Any, tools: Any) -> _Task:
+    trusted = frozenset(check_names("trusted_tools", tools, '("lookup",)'))
     found = convert_to_messages(messages)
-    task = _Task(recall_store(store, None), namespace, found, thread_id, (), trusted)
-    return _learning(task, extractor_of(model, extractor))
+    return _Task(recall_store(store, None), namespace, found, thread, (), trusted)
 
 
 def _learning(task: _Task, extract: Extractor) -> Generator[Call, Any, Learned]:
@@ -215,7 +213,10 @@ def _learning(task: _Task, extract: Extractor) -> Generator[Call, Any, Learned]:
             memory = Memory(namespace=home, key=written.key, text=written.text)
             memories[f"new {len(writes)}"] = memory
     if extracted.notes.summary.strip() and not task.is_cancelled:
-        writes.append((yield from _sum_up(task, conversation, extracted.notes.summary)))
+        is_tainted = yield off_loop(conversation.saw_untrusted)
+        source = "external" if is_tainted else "agent_inferred"
+        summary = {"key": task.summary_key, "source": source, "tags": [SUMMARY_TAG]}
+        writes.append((yield from _remember(task, extracted.notes.summary, SUMMARY, **summary)))
     return Learned(
         tuple(writes),
         extracted.input_tokens,
@@ -237,7 +238,9 @@ def _write(
     if is_claimed or is_unproven:
         # The model says that somebody said so, and nobody did.
         observation = GUESS
-    corrected = _corrected(text, known.get(seen.corrects), known) if source == "user_stated" else []
+    corrected, doubt = list[Memory](), ""
+    if source == "user_stated":
+        corrected, doubt = _corrected(text, known.get(seen.corrects), known)
     for memory in corrected:
         past = yield store_call(task.store, "history", task.namespace, memory.key)
         if _is_old_news(text, past, task.thread_id):
@@ -251,36 +254,33 @@ def _write(
     }
     written = yield from _remember(task, text, observation, **fields)
     is_corrected = corrected and written.action == "remembered"
-    return written._replace(action="corrected") if is_corrected else written
+    return written._replace(
+        action="corrected" if is_corrected else written.action, reason=written.reason or doubt
+    )
 
 
-def _corrected(text: str, named: Memory | None, known: dict[str, Memory]) -> list[Memory]:
-    """What a statement of the user's takes the place of: what it says otherwise of the same."""
+def _corrected(
+    text: str, named: Memory | None, known: dict[str, Memory]
+) -> tuple[list[Memory], str]:
+    """What a statement of the user's takes the place of, and why not of what the model named."""
     stated = Memory(namespace=(), key="", text=text)
     clashing = [
         memory
         for memory in known.values()
         if conflicts([stated, Memory(namespace=(), key="", text=memory.text)])
     ]
-    return clashing or ([named] if named is not None and named.kind != "episodic" else [])
+    if clashing or named is None or named.kind == "episodic":
+        return clashing, ""
+    if share_subject(text, named.text):
+        return [named], ""
+    return [], f"{named.key} is about something else, so both are kept"
 
 
 def _is_old_news(text: str, history: Sequence[Memory], thread_id: str | None) -> bool:
     """Whether a statement is one that the same session has corrected since: it was read again."""
     if thread_id is None or not history or history[0].thread_id != thread_id:
         return False
-    return any(_plain(memory.text) == _plain(text) for memory in history[1:])
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split()).rstrip(".! ")
-
-
-def _sum_up(task: _Task, conversation: Conversation, summary: str) -> Generator[Call, Any, Written]:
-    is_tainted = yield off_loop(conversation.saw_untrusted)
-    source: Source = "external" if is_tainted else "agent_inferred"
-    fields: dict[str, Any] = {"key": task.summary_key, "source": source, "tags": [SUMMARY_TAG]}
-    return (yield from _remember(task, summary, SUMMARY, **fields))
+    return any(plain(memory.text) == plain(text) for memory in history[1:])
 
 
 def _remember(
@@ -344,10 +344,10 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
         self._debounce = debounce
         self._trusted = frozenset(check_names("trusted_tools", trusted_tools, '("lookup",)'))
         self._on_learned = on_learned
-        self._lock = threading.Lock()
+        self._changes = threading.Condition()
         self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._waiting: dict[Any, _Task] = {}
-        self._running: dict[Any, tuple[_Task, threading.Event]] = {}
+        self._running: dict[Any, _Task] = {}
         self._learned_upto: dict[Any, str] = {}
         self.tokens: Counter[str] = Counter()
         """Tokens that all runs have used: input_tokens and output_tokens."""
@@ -367,11 +367,8 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
 
     def flush(self) -> None:
         """Learn now from what waits, and wait for what runs."""
-        with self._lock:
-            places = [*self._waiting]
-            running = [done for _, done in self._running.values()]
-        for done in running:
-            done.wait()
+        with self._changes:
+            places = [*self._waiting, *self._running]
         for place in places:
             self._run(place)
 
@@ -381,71 +378,57 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
 
     def cancel(self, thread_id: str | None = None) -> None:
         """Drop what waits and stop what runs, of one thread or of all; nothing more is written."""
-        with self._lock:
-            for tasks in (self._waiting, {at: task for at, (task, _) in self._running.items()}):
-                for place, task in [*tasks.items()]:
-                    if thread_id is None or task.thread_id == thread_id:
-                        task.is_cancelled = True
-                        if task.timer is not None:
-                            task.timer.cancel()
-                        self._waiting.pop(place, None)
+        with self._changes:
+            for task in (*self._waiting.values(), *self._running.values()):
+                if thread_id is None or task.thread_id == thread_id:
+                    task.is_cancelled = True
+                    task.stop_waiting()
+            self._waiting = {
+                place: task for place, task in self._waiting.items() if not task.is_cancelled
+            }
 
     def _schedule(self, state: Any, runtime: Runtime[Any]) -> None:
         config = get_config()
         store = recall_store(self._store, runtime.store)
         namespace = self._template.resolve(runtime.context, config)[0]
-        thread_id = (config.get("configurable") or {}).get("thread_id")
-        thread_id = None if thread_id is None else str(thread_id)
-        records = read_records(state)[0]
+        thread_id, records = thread_of(config), read_records(state)[0]
         task = _Task(store, namespace, messages_of(state), thread_id, records, self._trusted)
         # Runs without a thread have nothing in common.
         place = (id(store.inner), namespace, thread_id or uuid.uuid4().hex)
         task.timer = threading.Timer(self._debounce, self._run, (place, task))
         task.timer.daemon = True
-        with self._lock:
-            task.since = self._learned_upto.get(place)
-            earlier = self._waiting.pop(place, None)
-            if earlier is not None and earlier.timer is not None:
-                earlier.timer.cancel()
+        with self._changes:
+            if earlier := self._waiting.pop(place, None):
+                earlier.stop_waiting()
             self._waiting[place] = task
         task.timer.start()
 
     def _run(self, place: Any, due: _Task | None = None) -> None:
         """Learn from the session that waits there; after the run that is under way, if any."""
-        while True:
-            with self._lock:
-                task = self._waiting.get(place)
-                if task is None or (due is not None and task is not due):
-                    return
-                busy = self._running.get(place)
-                if busy is None:
-                    del self._waiting[place]
-                    done = threading.Event()
-                    self._running[place] = task, done
-                    task.since = self._learned_upto.get(place)
-                    break
-            busy[1].wait()
-        if task.timer is not None:
-            task.timer.cancel()
+        with self._changes:
+            self._changes.wait_for(lambda: place not in self._running)
+            task = self._waiting.get(place)
+            if task is None or (due is not None and task is not due):
+                return
+            self._running[place] = self._waiting.pop(place)
+            task.since = self._learned_upto.get(place)
+        task.stop_waiting()
         try:
             with self._slots:
                 learned = run(_learning(task, self._extract), CALLS)
-            self._finish(place, learned, task.thread_id is not None)
+            with self._changes:
+                self.tokens["input_tokens"] += learned.input_tokens
+                self.tokens["output_tokens"] += learned.output_tokens
+                if learned.upto is not None and task.thread_id is not None:
+                    self._learned_upto[place] = learned.upto
+                    while len(self._learned_upto) > MOST_THREADS:
+                        self._learned_upto.pop(next(iter(self._learned_upto)))
+            if self._on_learned is not None:
+                self._on_learned(learned)
         except Exception as fault:
             # The messages stay new: the next run reads them too.
             logger.warning("A session could not be learned from: %s", described(fault))
         finally:
-            with self._lock:
+            with self._changes:
                 del self._running[place]
-            done.set()
-
-    def _finish(self, place: Any, learned: Learned, is_thread: bool) -> None:
-        with self._lock:
-            self.tokens["input_tokens"] += learned.input_tokens
-            self.tokens["output_tokens"] += learned.output_tokens
-            if learned.upto is not None and is_thread:
-                self._learned_upto[place] = learned.upto
-                while len(self._learned_upto) > MOST_THREADS:
-                    self._learned_upto.pop(next(iter(self._learned_upto)))
-        if self._on_learned is not None:
-            self._on_learned(learned)
+                self._changes.notify_all()
