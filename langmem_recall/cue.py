@@ -251,10 +251,10 @@ def parts_of(text: str) -> list[tuple[str, str]]:
     sentences = [each for each in sentences_of(text) if not says_nothing(each)]
     if not sentences:
         return [(shorten(text), "latest words")]
-    questions, statements, is_open = [], [""], False
+    questions, statements, is_open = list[tuple[str, str]](), [""], False
     for sentence in sentences:
         if sentence.endswith(_QUESTION_MARKS):
-            questions.append((shorten(sentence), "question"))
+            questions += ((shorten(each), "question") for each in _questions_of(sentence))
             is_open = False
         elif is_open and len(statements[-1]) + len(sentence) < _SHARED_CHARS:
             statements[-1] += f" {sentence}"
@@ -271,6 +271,18 @@ def parts_of(text: str) -> list[tuple[str, str]]:
     asked = questions if len(questions) <= room else [*questions[: room - 1], questions[-1]]
     parts = [*asked, *((each, "latest words") for each in told)][:room]
     return [*parts, (named, "pasted text")] if named else parts
+
+
+def _questions_of(sentence: str) -> list[str]:
+    """A question, or the two that "and" joins: each of their memories is near to only one."""
+    for joint in _SECOND_QUESTION.finditer(sentence):
+        first, second = sentence[: joint.start()], sentence[joint.end() :]
+        # "Who is it and when do they come?" asks both of one thing.
+        is_whole = (_REFERRING - _DETERMINERS).isdisjoint(read_words(second))
+        terms = len(_terms(first)), len(_terms(second))
+        if is_whole and min(terms) > 0 and sum(terms) > 2:
+            return [f"{first}?", *_questions_of(second)]
+    return [sentence]
 
 
 # --- Shortening: the question is kept, what was pasted goes first ---
@@ -440,10 +452,13 @@ def without_courtesy(sentence: str) -> str:
 
 # --- Vague follow-ups: words that mean something only after other words ---
 
-_VAGUE, _REFERRING, _FIRST_PERSON = map(_words, ("vague", "referring", "first_person"))
+_VAGUE, _REFERRING, _DETERMINERS, _FIRST_PERSON = map(
+    _words, ("vague", "referring", "determiners", "first_person")
+)
 _FUNCTION = STOP_WORDS | _words("function")
 # Written without spaces, so they are told by being nothing but such words.
 _VAGUE_UNSPACED = re.compile(_LISTS["vague_unspaced"])
+_SECOND_QUESTION = re.compile(_LISTS["second_question"].replace("\n", ""), re.IGNORECASE)
 _LEANING = re.compile(rf"[\W_]*(?:{_LISTS['leaning'].replace(chr(10), '')})\b", re.IGNORECASE)
 _MOST_VAGUE_CHARS = 80
 _LONGEST_LEANING = 160
@@ -466,14 +481,18 @@ def leans(text: str) -> bool:
     said = " ".join(sentences_of(text))
     if len(said) > _LONGEST_LEANING:
         return False
-    words = read_words(said)
-    terms = [word for word in words if word not in _FUNCTION and word not in _REFERRING]
+    words, terms = read_words(said), _terms(said)
     if _LEANING.match(said):
         return True
     if not _REFERRING.isdisjoint(words):
         return len(terms) <= _MOST_LEANING
     # "Since when?" leans; "Am I allergic?" is as short, and asks something new.
     return len(terms) <= 1 and _FIRST_PERSON.isdisjoint(words)
+
+
+def _terms(text: str) -> list[str]:
+    """The words that neither hold a sentence together nor refer to something else."""
+    return [word for word in read_words(text) if word not in _FUNCTION and word not in _REFERRING]
 
 
 def _content(text: str) -> list[str]:

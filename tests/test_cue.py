@@ -668,3 +668,47 @@ def test_the_reasons_follow_the_parts_and_say_nothing_of_what_is_searched():
     assert cue.reasons == ("question", "goal", "open loop")
     assert replace(cue, task="trip").reasons == cue.reasons
     assert cue == replace(cue, reasons=())
+
+
+@pytest.mark.parametrize(
+    ("sentence", "parts"),
+    [
+        (
+            "When is my dentist appointment and where did I park the car?",
+            ("When is my dentist appointment?", "where did I park the car?"),
+        ),
+        (
+            "What is the wifi password, and also which plan are we on?",
+            ("What is the wifi password?", "which plan are we on?"),
+        ),
+        (
+            "Wann ist der Zahnarzt und wo steht das Auto?",
+            ("Wann ist der Zahnarzt?", "wo steht das Auto?"),
+        ),
+        (
+            "Quand est le dentiste et où est la voiture de Paul?",
+            ("Quand est le dentiste?", "où est la voiture de Paul?"),
+        ),
+        (
+            "¿Cuándo es la cita y dónde está el coche?",
+            ("¿Cuándo es la cita?", "dónde está el coche?"),
+        ),
+    ],
+)
+def test_two_questions_in_one_sentence_are_two_parts(sentence, parts):
+    cue = build_cue({"messages": [HumanMessage(sentence)]})
+    assert (cue.text, cue.parts) == (sentence, parts)
+    assert cue.reasons == ("question", "question")
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Who is my dentist and when do they open?",
+        "Who is my sister's husband and when is her birthday?",
+        "Which bread and butter should we buy?",
+        "What is new and when was that?",
+    ],
+)
+def test_a_question_about_what_the_first_one_names_stays_with_it(sentence):
+    assert build_cue({"messages": [HumanMessage(sentence)]}).parts == (sentence,)
