@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Annotated, Any, cast
 
@@ -11,18 +10,18 @@ import typer
 from rich.console import Console
 
 from langmem_recall.cli.inputs import (
-    EMBEDDINGS_HELP,
     EVERYTHING,
     EmbeddingsChoice,
     PolicyChoice,
     Target,
-    check_embedder,
+    Whose,
+    embeddings_option,
     load_embedder,
-    load_policy,
+    namespace_text,
+    open_recall_store,
     open_store,
     parse_namespace,
     shown,
-    told_namespace,
 )
 from langmem_recall.cli.output import BAD_NEWS, AsJson, Output, deliver, note, progress, table
 from langmem_recall.errors import InputError, RecallError, StoreError
@@ -35,15 +34,7 @@ MOST_DAYS = 36_500
 
 def sweep_command(
     store: Target,
-    namespace: Annotated[
-        str,
-        typer.Option(
-            "--namespace",
-            "-n",
-            metavar="A/B",
-            help="Whose memories, with all below; a JSON list where a label has a slash in it.",
-        ),
-    ],
+    namespace: Whose,
     apply: Annotated[bool, typer.Option("--apply", help="Do it; a dry run without it.")] = False,
     steps: Annotated[
         str,
@@ -92,18 +83,13 @@ def sweep_command(
     # An empty list leaves what is only listed.
     chosen = tuple(step.strip() for step in steps.split(",") if step.strip())
     check_steps(chosen)
-    given = load_policy(policy) if policy else None
-    embedder = load_embedder(embeddings)
-    if apply:
-        check_embedder(store, embedder, "--apply")
-    from langmem_recall.stores.recall_store import RecallStore
-
     reports: list[SweepReport] = []
     place: int | None = after
     with (
-        open_store(store, embedder) as opened,
+        open_recall_store(
+            store, embeddings, policy, writes="--apply" if apply else None
+        ) as sweeper,
         progress("sweeping") as tick,
-        closing(RecallStore(opened, policy=given, stored_policies=given is None)) as sweeper,
     ):
         while place is not None and (to_the_end or not reports):
             report = sweeper.sweep(
@@ -121,7 +107,7 @@ def sweep_command(
     rows = [row for report in reports for row in report.rows]
     record = {
         "store": shown(store),
-        "namespace": told_namespace(prefix),
+        "namespace": namespace_text(prefix),
         "applied": apply,
         "examined": sum(report.examined for report in reports),
         "next": place,
@@ -145,19 +131,17 @@ def _show_sweep(screen: Console, record: Mapping[str, Any]) -> None:
     head = f"{kind} of {record['namespace']}: {record['examined']:,} memories looked at"
     title = f"{head}, {counts or 'nothing to do'}"
     cells = [
-        (row["action"], told_namespace(tuple(row["namespace"])), row["key"], row["reason"])
+        (row["action"], namespace_text(tuple(row["namespace"])), row["key"], row["reason"])
         for row in rows[:SHOWN]
     ]
-    screen.print(table(title, header, cells, labels=len(header)) if cells else title)
+    screen.print(table(title, cells, header, labels=len(header)) if cells else title)
     if rows[SHOWN:]:
         screen.print(f"and {len(rows) - SHOWN:,} others; --json shows all.")
 
 
 def reindex_command(
     store: Target,
-    embeddings: Annotated[
-        str, typer.Option("--embeddings", "-e", metavar="NAME", help=EMBEDDINGS_HELP)
-    ],
+    embeddings: Annotated[str, embeddings_option],
     as_json: AsJson = False,
     output: Output = None,
 ) -> None:
@@ -188,11 +172,10 @@ def reindex_command(
             f"Embedding stopped ({type(error).__name__}: {error}). What was embedded is kept; run "
             "the command again to go on."
         ) from error
-    identity = embedder_identity(embedder)
-    name = shown(store)
+    name, identity = shown(store), embedder_identity(embedder)
     record = {"store": name, "embedder": identity, "embedded": embedded, "waiting": waiting}
     line = f"{embedded:,} texts of {name} were embedded by {identity}."
-    deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json, output)
+    deliver(record, line, as_json, output)
     if waiting:
         note(f"{waiting:,} texts still wait for the embedder. Run the command again to go on.")
         raise typer.Exit(BAD_NEWS)

@@ -9,6 +9,7 @@ from typing import IO, Annotated, Any, cast
 import typer
 
 from langmem_recall.cli.inputs import (
+    Create,
     EmbeddingsChoice,
     Target,
     Within,
@@ -17,7 +18,16 @@ from langmem_recall.cli.inputs import (
     parse_namespace,
     shown,
 )
-from langmem_recall.cli.output import BAD_NEWS, AsJson, Tick, deliver, note, progress, replaced
+from langmem_recall.cli.output import (
+    BAD_NEWS,
+    AsJson,
+    Tick,
+    deliver,
+    note,
+    output_option,
+    progress,
+    replaced,
+)
 from langmem_recall.errors import InputError
 
 
@@ -28,10 +38,7 @@ def export_command(
         bool, typer.Option("--vectors", help="Also write vectors (LocalStore only).")
     ] = False,
     as_json: AsJson = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="JSONL to write; stdout without it."),
-    ] = None,
+    output: Annotated[Path | None, output_option("JSONL to write; stdout without it.")] = None,
 ) -> None:
     """Write all memories as JSON lines, sorted by namespace and key.
 
@@ -50,8 +57,7 @@ def export_command(
             counted = cast(IO[str], _CountedLines(lines, tick))
             count = export_jsonl(opened, counted, prefix, vectors)
     record = {"store": shown(store), "memories": count, "output": str(output)}
-    line = f"{count:,} memories of {shown(store)} are in {output}."
-    deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json)
+    deliver(record, f"{count:,} memories of {shown(store)} are in {output}.", as_json)
 
 
 def import_command(
@@ -60,9 +66,7 @@ def import_command(
     ],
     store: Target,
     embeddings: EmbeddingsChoice = None,
-    create: Annotated[
-        bool, typer.Option("--create", help="Make the store where there is none.")
-    ] = False,
+    create: Create = False,
     judge_anew: Annotated[
         bool,
         typer.Option("--judge-anew", help="Take no decisions and approvals over from the file."),
@@ -134,8 +138,7 @@ def import_command(
         note(f"Stopped. {kept}; run the same command again to go on.")
     else:
         record = {"store": shown(store), "memories": count, "input": source}
-        line = f"{count:,} memories were imported into {shown(store)}."
-        deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json)
+        deliver(record, f"{count:,} memories were imported into {shown(store)}.", as_json)
     if waiting:
         note(f"{waiting:,} texts wait for the embedder and are found by their words until then.")
     if is_stopped or waiting:

@@ -25,6 +25,7 @@ OTHERWISE_DROPPED = "dropped by other gates"
 IN_PROMPT = "already in the prompt"
 BY_TOOL = "asked for by tool"
 
+GATES = ("floor", "trigger", "composite_floor")
 HEALTHY_INJECTION = (0.40, 0.55)
 LEAST_INJECTION, MOST_INJECTION, FAR_TOO_MUCH_INJECTION = 0.20, 0.70, 0.80
 ENOUGH_RECALLS = 200
@@ -437,11 +438,13 @@ def _injection_warnings(report: MonitorReport, window: Window, policy: RecallPol
 
 
 def _moved_gates(policy: RecallPolicy, step: float) -> str:
-    floor, trigger = (min(max(gate + step, 0.0), 1.0) for gate in (policy.floor, policy.trigger))
-    return (
-        f"floor and trigger by {abs(step):g}, to RecallPolicy.replace(floor={floor:.2f}, "
-        f"trigger={trigger:.2f})"
+    names = [name for name in GATES if getattr(policy, name)] or ["floor", "trigger"]
+    levels = {name: getattr(policy, name) for name in names}
+    moved = ", ".join(
+        f"{name}={min(max(level + step, 0.0), max(level, 1.0)):.2f}"
+        for name, level in levels.items()
     )
+    return f"{' and '.join(names)} by {abs(step):g}, to RecallPolicy.replace({moved})"
 
 
 def _blindness_warnings(report: MonitorReport, window: Window, policy: RecallPolicy) -> Warnings:
@@ -465,7 +468,7 @@ def _blindness_warnings(report: MonitorReport, window: Window, policy: RecallPol
     }
     aside = ""
     if is_healthy(report.injection_rate):
-        aside = HEALTHY_ASIDE
+        aside = " The injection rate is healthy: if those cues were off topic, all is well."
     elif not any(causes.values()):
         aside = " No cause shows in the traces: if those cues were off topic, all is well."
     off_topic = sum(stats.outcome == NOT_CLEARED for stats in blind)
@@ -531,8 +534,6 @@ def _policy_warnings(report: MonitorReport, window: Window, policy: RecallPolicy
 
 
 # --- checks that `doctor` shares ------------------------------------------------------------------
-
-HEALTHY_ASIDE = " The injection rate is healthy: if those cues were off topic, all is well."
 
 
 def is_healthy(injection_rate: float) -> bool:

@@ -318,7 +318,7 @@ def test_a_page_follows_its_log_through_rotation_and_erasure(tmp_path: Path) -> 
     with TraceLog(path, max_bytes=1_000, keep=2) as log:
         log(recall("tea"))
         log.flush()
-        shown = Inspection([str(path)], (), "Mine", lambda done, of: None)
+        shown = Inspection([str(path)], (), "Mine")
         first, page = shown.page("")
         assert page
         assert shown.data.turns == 1
