@@ -23,7 +23,6 @@ from typing import Any, BinaryIO
 
 from langmem_recall.errors import ConfigurationError, InputError, check_whole, described
 from langmem_recall.observe.show import ANSWER, FEEDBACK, VERDICT, VERSION, recall_id, to_json
-from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Answer, GuardEvent, MemoryId, Namespace, Recall
 
 logger = logging.getLogger(__name__)
@@ -55,8 +54,6 @@ IDENTITY_BYTES = 128
 """The beginning of a file that tells it from others: its first record's id."""
 LONGEST_ANSWER = 8_000
 """Characters of an answer that are recorded."""
-IDLE_TICKS = 240
-"""Ticks without a trace after which the thread ends; the next trace starts another."""
 
 
 class TraceLog:
@@ -71,8 +68,6 @@ class TraceLog:
             stay.
         max_bytes: Size beyond which the file is rotated out.
         keep: How many rotated files are kept.
-        policies: Policies of one's own whose knobs are to be recorded, so that the inspector can
-            start from them; presets need not be named.
     """
 
     def __init__(
@@ -82,7 +77,6 @@ class TraceLog:
         with_text: bool = True,
         max_bytes: int = 10_000_000,
         keep: int = 3,
-        policies: Iterable[RecallPolicy] = (),
     ) -> None:
         check_whole("max_bytes", max_bytes, 1, ConfigurationError)
         check_whole("keep", keep, 0, ConfigurationError)
@@ -97,7 +91,6 @@ class TraceLog:
         self._with_text = with_text
         self._max_bytes = max_bytes
         self._keep = keep
-        self._policies = {policy.fingerprint: policy for policy in policies}
         self._closed = False
         self._start_afresh()
         _open_logs.add(self)
@@ -108,10 +101,11 @@ class TraceLog:
         self._brought: OrderedDict[MemoryId, str] = OrderedDict()
         self._writing = threading.Lock()
         self._starting = threading.Lock()
+        self._has_pending = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def __call__(self, recall: Recall, *, block: str | None = None) -> None:
-        """Append a recall, with the block the model was shown where it is known."""
+    def __call__(self, recall: Recall) -> None:
+        """Append a recall."""
 
         def line() -> str:
             # Which recall brought a memory is noted for feedback that does not say.
@@ -121,8 +115,7 @@ class TraceLog:
                 self._brought.move_to_end(memory.id)
             while len(self._brought) > MOST_BROUGHT:
                 self._brought.popitem(last=False)
-            policy = self._policies.get(recall.trace.policy.rpartition(" ")[2])
-            return to_json(recall, with_text=self._with_text, policy=policy, block=block)
+            return to_json(recall, with_text=self._with_text)
 
         self._append(line)
 
@@ -192,6 +185,7 @@ class TraceLog:
     def close(self) -> None:
         """Write what is pending; whatever comes later is lost."""
         self._closed = True
+        self._has_pending.set()
         self.flush()
         _open_logs.discard(self)
 
@@ -209,6 +203,7 @@ class TraceLog:
             return
         with self._starting:
             self._pending.append(make_line)
+            self._has_pending.set()
             if self._thread is None:
                 thread = threading.Thread(target=self._run, daemon=True, name="recall-traces")
                 # Where no thread can be had, `flush` and the end of the process write.
@@ -217,23 +212,16 @@ class TraceLog:
                     self._thread = thread
 
     def _run(self) -> None:
-        """Write at quiet times, until the log is closed or nothing has come for long."""
-        before = waited = idle = 0
+        """Write at quiet times, until the log is closed."""
+        before = waited = 0
         while not self._closed:
+            self._has_pending.wait()
             time.sleep(TICK_S)
-            pending = len(self._pending)
-            if not pending:
-                idle, waited = idle + 1, 0
-                if idle >= IDLE_TICKS:
-                    with self._starting:
-                        if not self._pending:
-                            self._thread = None
-                            return
-            else:
-                idle, waited = 0, waited + 1
-                if pending == before or pending >= MANY_PENDING or waited >= LONGEST_WAIT:
-                    self.flush()
-                    pending = waited = 0
+            pending, waited = len(self._pending), waited + 1
+            if pending == before or pending >= MANY_PENDING or waited >= LONGEST_WAIT:
+                self._has_pending.clear()
+                self.flush()
+                pending = waited = 0
             before = pending
         self.flush()
 
@@ -293,26 +281,23 @@ class Fan:
 
     def feedback(self, namespace: Namespace, key: str, good: bool) -> None:
         """Hand what came of a memory to every sink that takes it."""
-        for sink in self._sinks:
-            if hasattr(sink, "feedback"):
-                sink.feedback(namespace, key, good)
+        self._tell("feedback", namespace, key, good)
 
     def verdict(self, event: GuardEvent) -> None:
         """Hand what the guard said of a text to every sink that takes it."""
-        for sink in self._sinks:
-            if hasattr(sink, "verdict"):
-                sink.verdict(event)
+        self._tell("verdict", event)
 
     def answer(self, answer: Answer) -> None:
         """Hand what a model answered to every sink that takes it."""
-        for sink in self._sinks:
-            if hasattr(sink, "answer"):
-                sink.answer(answer)
+        self._tell("answer", answer)
 
     def erase(self, namespace: Namespace, key: str | None = None) -> int:
         """Remove what the sinks hold of a namespace or of one memory, where they can."""
-        erasers = (sink for sink in self._sinks if hasattr(sink, "erase"))
-        return sum(sink.erase(namespace, key) for sink in erasers)
+        return sum(self._tell("erase", namespace, key))
+
+    def _tell(self, method: str, *told: Any) -> list[Any]:
+        takers = (sink for sink in self._sinks if hasattr(sink, method))
+        return [getattr(sink, method)(*told) for sink in takers]
 
 
 # --- files ----------------------------------------------------------------------------------------
