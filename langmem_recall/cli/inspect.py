@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -19,9 +18,8 @@ import typer
 from langmem_recall.cli import inputs
 from langmem_recall.cli.output import AsJson, deliver, note, output_option, progress, replaced
 from langmem_recall.errors import InputError
-from langmem_recall.observe.inspector.page import TITLE, PageData, render_page
-from langmem_recall.observe.log import Progress, files, is_whole, read_log
-from langmem_recall.observe.show import printable
+from langmem_recall.observe.inspector.page import PageData, render_page
+from langmem_recall.observe.log import files, read_log
 from langmem_recall.types import Namespace
 
 SQLITE = b"SQLite format 3\x00"
@@ -37,7 +35,6 @@ def inspect_command(
         ),
     ],
     namespace: inputs.Within = None,
-    title: Annotated[str, typer.Option(help="What the page is called.")] = TITLE,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the page on this machine until Ctrl-C.")
     ] = False,
@@ -65,8 +62,8 @@ def inspect_command(
     if output and output.resolve() in read:
         raise InputError(f"{output} is what is inspected. Name another file for the page.")
     with progress("reading"):
-        shown = Inspection(sources, inputs.parse_namespace(namespace), printable(title))
-    data, made = shown.data, render_page(shown.data, shown.title).encode()
+        shown = Inspection(sources, inputs.parse_namespace(namespace))
+    data, made = shown.data, render_page(shown.data).encode()
     if data.unreadable:
         note(f"{data.unreadable:,} records could not be read and are left out.")
     if output:
@@ -96,52 +93,55 @@ def inspect_command(
 
 
 class Inspection:
-    """What is shown of logs, which may grow, and of stores as they are when they are opened."""
+    """What is shown of logs, which may grow, and of stores as they are when they are read."""
 
-    def __init__(self, sources: Sequence[str], namespace: Namespace, title: str) -> None:
-        self.title = title
+    def __init__(self, sources: Sequence[str], namespace: Namespace) -> None:
         self._namespace = namespace
         self._stores = [source for source in sources if _is_store(source)]
         self._logs = [source for source in sources if source not in self._stores]
         self._serving = threading.Lock()
-        self._pages: dict[str, bytes] = {}
-        self._read_all()
+        self._seen: tuple[Hashable, ...] | None = None
+        self._served: tuple[str, bytes] | None = None
+        self._read()
 
     def page(self, tag: str) -> tuple[str, bytes | None]:
         """The tag of what there is now, and the page where a client has that of another tag."""
         with self._serving:
             # While a log is rotated or away, what there was is shown.
             with suppress(InputError, OSError):
-                if all(is_whole(log, self._read[log]) for log in self._logs):
-                    self._read_on()
-                else:
-                    self._read_all()
-            now = f'"{self._started:x}-{sum(map(sum, map(dict.values, self._read.values())))}"'
-            if now != tag and now not in self._pages:
-                self._pages = {now: render_page(self.data, self.title, now).encode()}
-            return now, None if now == tag else self._pages[now]
+                if self._log_files() != self._seen:
+                    self._read()
+            now = f'"{hash(self._seen):x}"'
+            if now == tag:
+                return now, None
+            if self._served is None or self._served[0] != now:
+                self._served = now, render_page(self.data, live=now).encode()
+            return self._served
 
-    def _read_all(self) -> None:
-        self.data, self._started = PageData(), time.time_ns()
-        self._read: dict[str, Progress] = {log: {} for log in self._logs}
+    def _log_files(self) -> tuple[Hashable, ...]:
+        """What tells the files of the logs from what they were before."""
+        found = [file for log in self._logs for file in files(Path(log).absolute())]
+        return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in found)
+
+    def _read(self) -> None:
+        """Take memories, and records that looked into the namespace."""
+        seen, data = self._log_files(), PageData()
         for target in self._stores:
             with inputs.open_store(target) as store:
                 found = inputs.all_memories(store, self._namespace)
                 for memory, usage in zip(found, inputs.usages_of(store, found), strict=True):
-                    self.data.add_memory(memory, usage)
-        self._read_on()
-
-    def _read_on(self) -> None:
-        """Take new records that looked into the namespace; a file without any trace is no log."""
+                    data.add_memory(memory, usage)
         for log in self._logs:
-            is_log = bool(self._read[log])
-            for record in read_log(log, self._read[log]):
-                is_log |= self.data.add(record) if self._is_within(record) else "version" in record
+            # What was a log still is, though all of it may have been erased.
+            is_log = self._seen is not None
+            for record in read_log(log):
+                is_log |= data.add(record) if self._is_within(record) else "version" in record
             if not is_log:
                 raise InputError(
                     f"{inputs.shown(log)} holds no traces that can be read. Pass what TraceLog "
                     "wrote, or the file of a LocalStore."
                 )
+        self.data, self._seen = data, seen
 
     def _is_within(self, record: Mapping[str, Any]) -> bool:
         several = record.get("namespaces")

@@ -21,7 +21,6 @@ from langmem_recall.cli.inputs import (
 from langmem_recall.cli.output import (
     BAD_NEWS,
     AsJson,
-    Tick,
     deliver,
     note,
     output_option,
@@ -49,13 +48,12 @@ def export_command(
     prefix = parse_namespace(namespace)
     if output is not None and Path(store).exists() and output.resolve() == Path(store).resolve():
         raise InputError(f"{output} is the store itself. Name another file to export to.")
-    with open_store(store) as opened, progress("exporting") as tick:
+    with open_store(store) as opened, progress("exporting"):
         if output is None:
-            export_jsonl(opened, cast(IO[str], _CountedLines(sys.stdout, tick)), prefix, vectors)
+            export_jsonl(opened, sys.stdout, prefix, vectors)
             return
         with replaced(output) as fresh, fresh.open("w", encoding="utf-8", newline="\n") as lines:
-            counted = cast(IO[str], _CountedLines(lines, tick))
-            count = export_jsonl(opened, counted, prefix, vectors)
+            count = export_jsonl(opened, lines, prefix, vectors)
     record = {"store": shown(store), "memories": count, "output": str(output)}
     deliver(record, f"{count:,} memories of {shown(store)} are in {output}.", as_json)
 
@@ -143,16 +141,3 @@ def import_command(
         note(f"{waiting:,} texts wait for the embedder and are found by their words until then.")
     if is_stopped or waiting:
         raise typer.Exit(BAD_NEWS)
-
-
-class _CountedLines:
-    """A file that reports how many lines were written to it."""
-
-    def __init__(self, target: IO[str], tick: Tick) -> None:
-        self._target, self._tick, self._written = target, tick, 0
-
-    def write(self, line: str) -> None:
-        """Write a line."""
-        self._target.write(line)
-        self._written += 1
-        self._tick(self._written, None)

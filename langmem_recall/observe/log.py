@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from langmem_recall.errors import ConfigurationError, InputError, check_whole, described
 from langmem_recall.observe.show import ANSWER, FEEDBACK, VERDICT, VERSION, recall_id, to_json
@@ -35,8 +35,6 @@ except ImportError:  # Windows has no such locks: let one process at a time writ
 
 Sink = Callable[[Recall], None]
 Record = dict[str, Any]
-Progress = dict[tuple[int, bytes], int]
-"""How many bytes of each file of a log have been read."""
 
 FORGOTTEN = "a forgotten memory"
 """Stands in a reason where the key of an erased memory stood."""
@@ -50,8 +48,6 @@ MOST_PENDING = 1024
 """Beyond so many traces the disk does not keep up, and what comes is lost."""
 MOST_BROUGHT = 10_000
 """Memories whose latest recall is known to feedback."""
-IDENTITY_BYTES = 128
-"""The beginning of a file that tells it from others: its first record's id."""
 LONGEST_ANSWER = 8_000
 """Characters of an answer that are recorded."""
 
@@ -303,15 +299,10 @@ class Fan:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def read_log(path: str | Path, read: Progress | None = None) -> Iterator[dict[str, Any]]:
+def read_log(path: str | Path) -> Iterator[Record]:
     """The records of a log and of what was rotated out, the oldest first.
 
     Lines that cannot be read are left out, and a warning says how many.
-
-    Args:
-        path: The log.
-        read: How far each file has been read, to read on from there; `is_whole` says whether one
-            can. It is kept up to date.
 
     Raises:
         InputError: There is no such log.
@@ -320,34 +311,15 @@ def read_log(path: str | Path, read: Progress | None = None) -> Iterator[dict[st
     _flush_open(source)
     if not files(source):
         raise InputError(f"There is no log of traces at {source}. Check the path.")
-    return _records(source, {} if read is None else read, is_growing=read is not None)
+    return _records(source)
 
 
-def is_whole(path: str | Path, read: Progress) -> bool:
-    """Whether all that has been read of a log is still there: nothing was erased or let go."""
-    sizes = {}
-    for file in files(Path(path).absolute()):
-        with open(file, "rb") as lines:
-            sizes[_identity(lines)] = os.fstat(lines.fileno()).st_size
-    return all(sizes.get(name, -1) >= end for name, end in read.items())
-
-
-def _identity(file: BinaryIO) -> tuple[int, bytes]:
-    """What a rotated file keeps; the number alone may be given to a new file."""
-    return os.fstat(file.fileno()).st_ino, file.read(IDENTITY_BYTES)
-
-
-def _records(path: Path, read: Progress, is_growing: bool) -> Iterator[Record]:
+def _records(path: Path) -> Iterator[Record]:
     bad = 0
     for file in files(path):
-        with open(file, "rb") as lines:
-            name = _identity(lines)
-            lines.seek(read.get(name, 0))
+        with open(file, encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                record = _parsed(line.decode("utf-8", "replace"))
-                if record is None and is_growing and not line.endswith(b"\n"):
-                    break  # It is still being written.
-                read[name] = read.get(name, 0) + len(line)
+                record = _parsed(line)
                 bad += record is None and bool(line.strip())
                 if record is not None:
                     yield record

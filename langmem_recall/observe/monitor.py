@@ -300,12 +300,6 @@ class Monitor:
         stuck = max(chain.from_iterable(commonest), key=itemgetter(1), default=("", 0))
         return replace(report, warnings=(*_cue_warnings(*stuck), *chain.from_iterable(found)))
 
-    @property
-    def namespaces(self) -> tuple[Namespace, ...]:
-        """The namespaces that are watched, the latest last."""
-        with self._lock:
-            return tuple(self._states)
-
     def erase(self, namespace: Namespace, key: str | None = None) -> int:
         """Forget a namespace and all below it, or that a memory was recalled."""
         with self._lock:

@@ -138,18 +138,6 @@ def test_a_namespace_narrows_turns_feedback_and_memories(
     assert (told["turns"], told["memories"]) == (0, 0)
 
 
-@pytest.mark.parametrize("title", ["Ada's <b>turns</b> & 日本", "a\x1bb\udcff"])
-def test_any_title_is_text(title: str, traces: Path, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    shown = run("inspect", traces, "-o", page, "--title", title)
-    assert shown.code == 0
-    assert "4 turns and 4 memories" in shown.stdout
-    html = page.read_text(encoding="utf-8")
-    assert "<b>turns" not in html
-    assert "\x1b" not in html
-    assert len(packed(html)["turns"]) == 4
-
-
 def test_records_that_cannot_be_read_are_left_out_and_counted(traces: Path, tmp_path: Path) -> None:
     lines = traces.read_text().splitlines()
     damaged = {"version": json.loads(lines[0])["version"], "kind": "recall", "candidates": [[]]}
@@ -318,7 +306,7 @@ def test_a_page_follows_its_log_through_rotation_and_erasure(tmp_path: Path) -> 
     with TraceLog(path, max_bytes=1_000, keep=2) as log:
         log(recall("tea"))
         log.flush()
-        shown = Inspection([str(path)], (), "Mine")
+        shown = Inspection([str(path)], ())
         first, page = shown.page("")
         assert page
         assert shown.data.turns == 1

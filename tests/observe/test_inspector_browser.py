@@ -463,7 +463,7 @@ def test_a_served_page_follows_its_log(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     first, _, again, other = (json.dumps(record) + "\n" for record in conversation())
     path.write_text(first, encoding="utf-8")
-    shown = Inspection([str(path)], (), "Mine")
+    shown = Inspection([str(path)], ())
     with PageServer(shown.page) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

@@ -19,7 +19,7 @@ from recalls import HOME, candidate, recall_of
 from langmem_recall import LocalStore, RecallStore
 from langmem_recall.errors import ConfigurationError, InputError
 from langmem_recall.observe import log as log_module
-from langmem_recall.observe.log import Progress, TraceLog, both, erase, is_whole, read_log
+from langmem_recall.observe.log import TraceLog, both, erase, read_log
 from langmem_recall.observe.monitor import Monitor
 from langmem_recall.observe.show import recall_id, to_dict, to_json
 from langmem_recall.types import Recall
@@ -438,24 +438,3 @@ def test_new_files_are_their_owners_alone_and_others_keep_their_mode(path: Path)
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
     finally:
         os.umask(former)
-
-
-def test_a_log_is_read_on_from_where_it_was_left_through_rotation(path: Path) -> None:
-    read: Progress = {}
-    with TraceLog(path, max_bytes=1, keep=2) as log:
-        for cue in ("one", "two"):
-            log(asked(cue))
-        assert [record["cue"]["text"] for record in read_log(path, read)] == ["one", "two"]
-        log(asked("three"))
-        log.flush()
-        assert is_whole(path, read)
-        with path.open("ab") as file:
-            file.write(b'{"half')
-        assert [record["cue"]["text"] for record in read_log(path, read)] == ["three"]
-        with path.open("ab") as file:
-            file.write(b'": 1}\n')
-        assert list(read_log(path, read)) == [{"half": 1}]
-        # The oldest file is let go.
-        log(asked("four"))
-        log.flush()
-        assert not is_whole(path, read)

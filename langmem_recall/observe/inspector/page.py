@@ -100,7 +100,7 @@ def page(
     return render_page(data, title)
 
 
-def render_page(data: PageData, title: str, live: str = "") -> str:
+def render_page(data: PageData, title: str = TITLE, live: str = "") -> str:
     """The page that holds the data; with a tag, it asks its server for those of another tag."""
     template, style, script = _assets()
     style_hash, script_hash = (
