@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, repeat
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -165,22 +165,40 @@ def _ask(
 
 
 def _show_diagnosis(screen: Console, diagnosis: Diagnosis) -> None:
-    readings = [(reading.name.replace("_", " "), reading.text) for reading in diagnosis.readings]
+    readings = [(name.replace("_", " "), _text(it)) for name, it in diagnosis.readings.items()]
     screen.print(table("Readings", readings))
-    rows = []
-    for language, null, *gates in diagnosis.panels:
-        row = [language if null.measured else f"{language} (assumed)"]
-        row += [f"{null.mean:.3f}", f"{null.sd:.3f}"]
-        for cosine in gates:
-            reached = "needs words" if cosine is None or cosine > 1.0 else f"{cosine:.2f}"
-            row.append("off" if cosine is None else reached)
-        rows.append(row)
+    rows = [
+        (
+            f"{panel['language']}{'' if panel['measured'] else ' (assumed)'}",
+            *(f"{panel[name]:.3f}" for name in ("mean", "sd")),
+            *(_cosine_text(panel[gate]) for gate in ("trigger", "floor")),
+        )
+        for panel in diagnosis.panels
+    ]
     header = ("language", "chance", "sd", "trigger", "floor")
     screen.print("", table(COSINES, rows, header), sep="\n")
     checks = [(MARKS[check.state], check.name, check.text) for check in diagnosis.checks]
     screen.print(table("Production checklist", checks), "", sep="\n")
     warnings = [(MARKS[level], name, message) for name, level, message in diagnosis.warnings]
     screen.print(table("Warnings", warnings) if warnings else "No warnings.")
+
+
+def _cosine_text(cosine: float | None) -> str:
+    if cosine is None:
+        return "-"
+    return "needs words" if cosine > 1.0 else f"{cosine:.2f}"
+
+
+def _text(reading: Any) -> str:
+    if isinstance(reading, bool):
+        return "yes" if reading else "no"
+    if isinstance(reading, int):
+        return f"{reading:,}"
+    if isinstance(reading, float):
+        return f"{reading:.3g}"
+    if isinstance(reading, list):
+        return "; ".join(reading) or "none"
+    return "not known" if reading is None else str(reading)
 
 
 # --- stats ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
@@ -290,17 +291,9 @@ class Bench:
         self.store = RecallStore(
             inner, record=False, clock=lambda: self._now, caching=Caching(max_age=math.inf)
         )
-
-    def fill(self, collection: Collection) -> None:
-        """Write the memories."""
-        batch: dict[str, PutOp] = {}
-        for key, value in collection.memories:
-            # InMemoryStore cannot take the same text twice in one batch.
-            if self._texts[key] in batch or len(batch) == PUTS_PER_BATCH:
-                self.store.batch(batch.values())
-                batch = {}
-            batch[self._texts[key]] = PutOp(NAMESPACE, key, dict(value))
-        self.store.batch(batch.values())
+        puts = [PutOp(NAMESPACE, key, dict(value)) for key, value in collection.memories]
+        for start in range(0, len(puts), PUTS_PER_BATCH):
+            self.store.batch(puts[start : start + PUTS_PER_BATCH])
         # The first read measures the embedder and loads the words: no policy should pay for it.
         self.store.recall(NAMESPACE, "warm-up")
 
@@ -346,13 +339,11 @@ def each_case(
     """Every case with its place and its collection in a store, one collection after another."""
     for collection in cases.collections:
         inner = make(embeddings) if make else LocalStore(":memory:", embeddings=embeddings)
-        bench = Bench(collection, inner)
-        try:
-            bench.fill(collection)
+        with ExitStack() as closing_time:
+            if callable(close := getattr(inner, "close", None)):
+                closing_time.callback(close)
+            bench = Bench(collection, inner)
+            closing_time.callback(bench.store.close)
             for i, case in enumerate(cases.cases):
                 if case.collection == collection.name:
                     yield i, case, bench
-        finally:
-            bench.store.close()
-            if callable(close := getattr(inner, "close", None)):
-                close()

