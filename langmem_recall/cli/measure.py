@@ -124,10 +124,6 @@ def tune_command(
     cases: CasesSource,
     policy: PolicyChoice = None,
     embeddings: EmbeddingsChoice = None,
-    injection_rate: Annotated[
-        float | None,
-        typer.Option(min=0.0, max=1.0, help="Set the gates so that this share of cues injects."),
-    ] = None,
     folds: Annotated[int, typer.Option(min=2, help="Parts that are each kept back once.")] = 5,
     seed: Annotated[int, typer.Option(help="Deals the cases into the parts.")] = 0,
     store: Annotated[
@@ -160,7 +156,6 @@ def tune_command(
                 store=make,
                 folds=folds,
                 seed=seed,
-                target_injection=injection_rate,
                 progress=tick,
             )
         record = {"accepted": tuned.is_better, **tuned.to_dict()}

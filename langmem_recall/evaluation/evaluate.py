@@ -62,14 +62,6 @@ def best_relevance(recall: Recall) -> float:
     return max(reaches, default=0.0)
 
 
-def check_share(target: float) -> None:
-    """Refuse what is no share."""
-    if isinstance(target, bool) or not isinstance(target, int | float) or not 0 <= target <= 1:
-        raise InputError(
-            f"A target injection rate must be a share from 0 to 1, got {target!r}. Use 0.5."
-        )
-
-
 def set_injection_rate(
     best_relevances: Sequence[float] | FloatArray, target: float, base: RecallPolicy
 ) -> RecallPolicy:
@@ -81,7 +73,10 @@ def set_injection_rate(
             the trigger reaches its bounds, 0.05 and 0.95, the nearest share there is.
         base: The policy to change; its floor keeps the distance it has to the trigger.
     """
-    check_share(target)
+    if isinstance(target, bool) or not isinstance(target, int | float) or not 0 <= target <= 1:
+        raise InputError(
+            f"A target injection rate must be a share from 0 to 1, got {target!r}. Use 0.5."
+        )
     reaches = np.sort(np.asarray(best_relevances, dtype=np.float64))
     if not len(reaches) or np.isnan(reaches).any():
         raise InputError(
