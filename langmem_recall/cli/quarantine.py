@@ -59,8 +59,9 @@ def quarantine_command(
         roots = [prefix] if prefix else opened.list_namespaces(max_depth=1, limit=EVERYTHING)
         waiting = [memory for root in roots for memory in opened.quarantined(root)]
         if action == "list":
-            record = {"store": shown(store), "waiting": [_record_of(memory) for memory in waiting]}
-            deliver(record, lambda screen: _show_list(screen, record), as_json, output)
+            rows = [_record_of(memory) for memory in waiting]
+            record = {"store": shown(store), "waiting": rows}
+            deliver(record, lambda screen: _show_list(screen, rows), as_json, output)
             return
         memory = _named(waiting, str(key), prefix)
         if action == "approve":
@@ -99,20 +100,17 @@ def _record_of(memory: Memory) -> dict[str, Any]:
     }
 
 
-def _show_list(screen: Console, record: Mapping[str, Any]) -> None:
-    rows = [
-        (
-            row["status"],
-            namespace_text(tuple(row["namespace"])),
-            row["key"],
-            row["source"].replace("_", " "),
-            "; ".join(row["reasons"])[:EXCERPT],
-        )
-        for row in record["waiting"]
-    ]
-    title = f"{len(rows):,} wait for approval" if rows else "Nothing waits for approval"
+def _show_list(screen: Console, waiting: Sequence[Mapping[str, Any]]) -> None:
+    if not waiting:
+        screen.print("Nothing waits for approval")
+        return
+    rows = []
+    for row in waiting:
+        where, source = namespace_text(tuple(row["namespace"])), row["source"].replace("_", " ")
+        why = "; ".join(row["reasons"])[:EXCERPT]
+        rows.append((row["status"], where, row["key"], source, why))
     header = ("status", "namespace", "memory", "source", "why")
-    screen.print(table(title, rows, header, labels=4) if rows else title)
+    screen.print(table(f"{len(rows):,} wait for approval", rows, header, labels=4))
 
 
 def _show_memory(screen: Console, memory: Memory) -> None:
