@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from langmem_recall.observe.doctor import Diagnosis
     from langmem_recall.observe.monitor import MonitorReport
 
-COSINES = "Cosines by language: unrelated (chance, sd), saying nothing, reaching a gate alone"
+COSINES = (
+    "Cosines by language: of unrelated texts, and those that alone reach a gate (above 1: none)"
+)
 MARKS = {"alarm": "ALARM", "warn": "warning", "pass": "pass", "unknown": "unknown"}
 NAMED = 5
 """Namespaces that an error message lists."""
@@ -167,26 +169,12 @@ def _ask(
 def _show_diagnosis(screen: Console, diagnosis: Diagnosis) -> None:
     readings = [(name.replace("_", " "), _text(it)) for name, it in diagnosis.readings.items()]
     screen.print(table("Readings", readings))
-    rows = [
-        (
-            f"{panel['language']}{'' if panel['measured'] else ' (assumed)'}",
-            *(f"{panel[name]:.3f}" for name in ("mean", "sd")),
-            *(_cosine_text(panel[gate]) for gate in ("trigger", "floor")),
-        )
-        for panel in diagnosis.panels
-    ]
-    header = ("language", "chance", "sd", "trigger", "floor")
-    screen.print("", table(COSINES, rows, header), sep="\n")
+    rows = [[*map(_text, panel.values())] for panel in diagnosis.panels]
+    screen.print("", table(COSINES, rows, list(diagnosis.panels[0])), sep="\n")
     checks = [(MARKS[check.state], check.name, check.text) for check in diagnosis.checks]
     screen.print(table("Production checklist", checks), "", sep="\n")
     warnings = [(MARKS[level], name, message) for name, level, message in diagnosis.warnings]
     screen.print(table("Warnings", warnings) if warnings else "No warnings.")
-
-
-def _cosine_text(cosine: float | None) -> str:
-    if cosine is None:
-        return "-"
-    return "needs words" if cosine > 1.0 else f"{cosine:.2f}"
 
 
 def _text(reading: Any) -> str:
@@ -198,7 +186,7 @@ def _text(reading: Any) -> str:
         return f"{reading:.3g}"
     if isinstance(reading, list):
         return "; ".join(reading) or "none"
-    return "not known" if reading is None else str(reading)
+    return "-" if reading is None else str(reading)
 
 
 # --- stats ----------------------------------------------------------------------------------------

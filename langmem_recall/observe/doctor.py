@@ -251,7 +251,14 @@ class Diagnosis(NamedTuple):
 def diagnose(facts: Facts) -> Diagnosis:
     """Judge how recall will do, from what is known of embedder, policy, store and cues."""
     warnings = [*_embedder_warnings(facts.calibration), *_store_warnings(facts)]
-    warnings += [*_policy_warnings(facts), *_recall_warnings(facts.report)]
+    warnings += _policy_warnings(facts)
+    if report := facts.report:
+        # What is not injected is blind: 45 to 60 % with a healthy injection rate. That is no alarm.
+        is_calm = monitor.is_healthy(report.injection_rate)
+        warnings += [
+            warning._replace(level="warn") if is_calm and warning.name == "blindness" else warning
+            for warning in report.warnings
+        ]
     # What shows in the policy or the store and in recalls as well is said once.
     by_name = {warning.name: warning for warning in reversed(warnings)}
     return Diagnosis(
@@ -363,15 +370,6 @@ def _policy_warnings(facts: Facts) -> Warnings:
             "gates",
             "No gate is on: every cue injects. Set trigger and floor; the default has 0.5 and 0.3.",
         )
-
-
-def _recall_warnings(report: MonitorReport | None) -> Warnings:
-    """What a monitor says of the recalls for recorded cues."""
-    for warning in report.warnings if report else ():
-        # What is not injected is blind: 45 to 60 % with a healthy injection rate. That is no alarm.
-        if report and warning.name == "blindness" and monitor.is_healthy(report.injection_rate):
-            warning = warning._replace(level="warn")
-        yield warning
 
 
 def _checks(facts: Facts) -> Iterator[Check]:

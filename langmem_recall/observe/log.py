@@ -104,7 +104,7 @@ class TraceLog:
         """Append a recall."""
 
         def line() -> str:
-            # Which recall brought a memory is noted for feedback that does not say.
+            # Which recall brought a memory is noted for feedback.
             name = recall_id(recall) if recall.chosen else ""
             for memory in recall.memories:
                 self._brought[memory.id] = name
@@ -115,22 +115,13 @@ class TraceLog:
 
         self._append(line)
 
-    def feedback(
-        self, namespace: Namespace, key: str, good: bool, recall: str | None = None
-    ) -> None:
-        """Append what came of a memory that was recalled; `RecallStore.feedback` calls it.
-
-        Args:
-            namespace: Where the memory is.
-            key: Its key.
-            good: Whether it helped.
-            recall: Id of the recall that brought it; the latest in this log that did when absent.
-        """
+    def feedback(self, namespace: Namespace, key: str, good: bool) -> None:
+        """Append what came of a memory that was recalled; `RecallStore.feedback` calls it."""
 
         def line() -> str:
             # Looked up when it is written: by then the recall before it has been written too.
-            brought = recall or self._brought.get((namespace, key))
-            record = {"version": VERSION, "kind": FEEDBACK, "recall": brought}
+            latest = self._brought.get((namespace, key))
+            record = {"version": VERSION, "kind": FEEDBACK, "recall": latest}
             return json.dumps(record | {"namespace": namespace, "key": key, "good": good})
 
         self._append(line)

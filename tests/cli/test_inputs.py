@@ -80,7 +80,7 @@ def test_what_a_store_logs_is_read_back_and_feedback_is_passed_over(tmp_path: Pa
     log = TraceLog(tmp_path / "traces.jsonl")
     with RecallStore(LocalStore(index=False), traces=log) as store:
         store.recall(("u", "1"), Cue("seat", ("goal", "seat"), "trip"))
-        log.feedback(("u", "1"), "seat", good=True, recall="r1")
+        log.feedback(("u", "1"), "seat", good=True)
     log.close()
     (read,) = read_cues(tmp_path / "traces.jsonl")
     assert (read.cue, read.namespaces) == (Cue("seat", ("goal", "seat"), "trip"), (("u", "1"),))
