@@ -116,14 +116,14 @@ def import_command(
     embedder, count, done, is_stopped = load_embedder(embeddings), 0, 0, False
     with open_store(store, embedder, create) as opened:
         try:
-            with progress("reading") as read, progress("storing") as tick:
+            with progress("importing") as tick:
 
                 def stored(number: int, total: int) -> None:
                     nonlocal done
                     done = number
                     tick(number, total)
 
-                knobs: Any = {"decisions": not judge_anew, "progress": stored, "reading": read}
+                knobs: Any = {"decisions": not judge_anew, "progress": stored, "reading": tick}
                 count = import_jsonl(opened, cast(IO[str], found), **knobs)
         except KeyboardInterrupt:
             is_stopped = True
