@@ -35,14 +35,7 @@ from langmem_recall.errors import InputError
 if TYPE_CHECKING:
     from langchain_core.embeddings import Embeddings
 
-    from langmem_recall.evaluation.evaluate import Facet, Report, StoreFactory
-
-LEGEND = (
-    "R, hit, nDCG, MRR: how well answerable cues find their memories. repeats: near-duplicates "
-    "among the first.",
-    "tokens: what a recall costs. in: share of cues that recall anything. AUC: how well relevance "
-    "tells answerable cues from others.",
-)
+    from langmem_recall.evaluation.evaluate import StoreFactory
 
 
 def evaluate_command(
@@ -79,7 +72,7 @@ def evaluate_command(
     if by:
         parts = report.by(by).items()
         record["by"] = {label: [row.to_dict() for row in rows] for label, rows in parts}
-    deliver(record, _shown(report, by, intervals), as_json, output)
+    deliver(record, report.text(by, intervals), as_json, output)
 
 
 def _load_embedder(name: str | None) -> tuple[Embeddings | None, StoreFactory | None]:
@@ -88,36 +81,6 @@ def _load_embedder(name: str | None) -> tuple[Embeddings | None, StoreFactory | 
 
     embedder = load_embedder(name)
     return embedder or None, (lambda _: LocalStore(index=False)) if embedder is False else None
-
-
-def _shown(report: Report, by: Facet | None, intervals: bool) -> str:
-    from langmem_recall.evaluation.metrics import table_of
-
-    k = report.k
-    # The columns of the table and what they are called; all the rest is in the JSON.
-    titles = {
-        f"recall@{k}": f"R@{k}",
-        f"hit@{k}": f"hit@{k}",
-        f"ndcg@{k}": f"nDCG@{k}",
-        "mrr": "MRR",
-        f"duplicates@{k}": "repeats",
-        "tokens": "tokens",
-        "injected": "in",
-    }
-    for metric in report.metrics:
-        word, _, group = metric.partition("_")
-        if group and word in ("injected", "auc"):
-            titles[metric] = f"{'in' if word == 'injected' else 'AUC'} {group.replace('_', '-')}"
-    titles["ms"] = "ms"
-    lines = [report.heading, *(f"  {text}" for text in report.cases.notes)]
-    lines.append(report.table(list(titles), intervals, titles))
-    for label, rows in report.by(by).items() if by else ():
-        columns = [metric for metric in titles if metric in rows[0].estimates]
-        lines += [f"\n{by}: {label}", table_of(rows, columns, intervals, titles)]
-    lines += ["", *LEGEND]
-    if len(report.rows) > 1:
-        lines.append(f"* differs from {report.rows[0].policy} (p < 0.05, paired test)")
-    return "\n".join(lines)
 
 
 def tune_command(

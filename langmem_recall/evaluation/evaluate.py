@@ -42,6 +42,12 @@ NAMESPACE: Namespace = ("evaluation",)
 PUTS_PER_BATCH = 256
 AT_K = ("recall", "hit", "ndcg", "duplicates")
 """Metrics that read the first k of a ranking."""
+LEGEND = (
+    "R, hit, nDCG, MRR: how well answerable cues find their memories. repeats: near-duplicates "
+    "among the first.",
+    "tokens: what a recall costs. in: share of cues that recall anything. AUC: how well relevance "
+    "tells answerable cues from others.",
+)
 PER_CASE = ("recall", "hit", "ndcg", "mrr", "duplicates", "tokens", "injected", "ms")
 
 StoreFactory = Callable[[Embeddings | None], BaseStore]
@@ -161,12 +167,6 @@ class Report:
         """Names of the metrics, in the order of the table."""
         return tuple(self.rows[0].estimates)
 
-    @property
-    def heading(self) -> str:
-        """What was measured: the name of the cases, and how many each group has."""
-        counts = Counter(case.group for case in self.cases.cases)
-        return f"{self.cases.name}: {', '.join(f'{n} {group}' for group, n in counts.items())}"
-
     def by(self, facet: Facet) -> dict[str, tuple[Row, ...]]:
         """The rows for each category, group or collection of the cases."""
         labels = np.array([str(getattr(case, facet) or "") for case in self.cases.cases])
@@ -196,11 +196,32 @@ class Report:
             "rows": [row.to_dict() for row in self.rows],
         }
 
-    def __str__(self) -> str:
-        lines = [self.heading, self.table()]
-        if any(each.is_significant for row in self.rows for each in row.estimates.values()):
+    def text(self, by: Facet | None = None, intervals: bool = False) -> str:
+        """What is measured, the metrics that matter most, and what they mean."""
+        k = self.k
+        titles = {
+            **{f"recall@{k}": f"R@{k}", f"hit@{k}": f"hit@{k}", f"ndcg@{k}": f"nDCG@{k}"},
+            **{"mrr": "MRR", f"duplicates@{k}": "repeats", "tokens": "tokens", "injected": "in"},
+        }
+        for metric in self.metrics:
+            word, _, group = metric.partition("_")
+            if group and (title := {"injected": "in", "auc": "AUC"}.get(word)):
+                titles[metric] = f"{title} {group.replace('_', '-')}"
+        titles["ms"] = "ms"
+        counts = Counter(case.group for case in self.cases.cases)
+        lines = [f"{self.cases.name}: {', '.join(f'{n} {group}' for group, n in counts.items())}"]
+        lines += [f"  {note}" for note in self.cases.notes]
+        lines.append(self.table(list(titles), intervals, titles))
+        for label, rows in self.by(by).items() if by else ():
+            columns = [metric for metric in titles if metric in rows[0].estimates]
+            lines += [f"\n{by}: {label}", table_of(rows, columns, intervals, titles)]
+        lines += ["", *LEGEND]
+        if len(self.rows) > 1:
             lines.append(f"* differs from {self.rows[0].policy} (p < 0.05, paired test)")
         return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.text()
 
 
 def evaluate(
