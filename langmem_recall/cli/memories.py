@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import typer
-from rich.console import Console
 
 from langmem_recall.cli.inputs import (
     EVERYTHING,
@@ -23,12 +21,10 @@ from langmem_recall.cli.inputs import (
     parse_namespace,
     shown,
 )
-from langmem_recall.cli.output import BAD_NEWS, AsJson, Output, deliver, note, progress, table
+from langmem_recall.cli.output import BAD_NEWS, AsJson, Output, deliver, note, progress
 from langmem_recall.errors import InputError, RecallError, StoreError
 from langmem_recall.memory.upkeep import STEPS, Step, SweepReport, check_steps, counts_of
 
-SHOWN = 200
-"""Rows in the table; all are in the JSON."""
 MOST_DAYS = 36_500
 
 
@@ -104,39 +100,25 @@ def sweep_command(
             reports.append(report)
             place = report.next
             tick(sum(each.examined for each in reports), None)
-    rows = [row for report in reports for row in report.rows]
+    rows = tuple(row for report in reports for row in report.rows)
+    whole = SweepReport(prefix, apply, rows, sum(report.examined for report in reports), place)
     record = {
         "store": shown(store),
         "namespace": namespace_text(prefix),
         "applied": apply,
-        "examined": sum(report.examined for report in reports),
+        "examined": whole.examined,
         "next": place,
         "counts": counts_of(row.action for row in rows),
         "rows": [
-            {"action": action, "namespace": list(place), "key": key, "reason": reason}
-            for action, (place, key), reason in rows
+            {"action": action, "namespace": list(home), "key": key, "reason": reason}
+            for action, (home, key), reason in rows
         ],
     }
-    deliver(record, lambda screen: _show_sweep(screen, record), as_json, output)
+    deliver(record, str(whole), as_json, output)
     if place is not None:
         note(f"There are more memories: go on with --after {place}, or use --all.")
     if rows and not apply:
         note("This was a dry run: nothing was changed. Add --apply to do it.")
-
-
-def _show_sweep(screen: Console, record: Mapping[str, Any]) -> None:
-    rows, header = record["rows"], ("what", "namespace", "memory", "why")
-    counts = ", ".join(f"{count:,} {action}" for action, count in record["counts"].items())
-    kind = "Sweep" if record["applied"] else "Dry run"
-    head = f"{kind} of {record['namespace']}: {record['examined']:,} memories looked at"
-    title = f"{head}, {counts or 'nothing to do'}"
-    cells = [
-        (row["action"], namespace_text(tuple(row["namespace"])), row["key"], row["reason"])
-        for row in rows[:SHOWN]
-    ]
-    screen.print(table(title, cells, header, labels=len(header)) if cells else title)
-    if rows[SHOWN:]:
-        screen.print(f"and {len(rows) - SHOWN:,} others; --json shows all.")
 
 
 def reindex_command(
