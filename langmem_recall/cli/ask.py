@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from langmem_recall.cli.inputs import (
     Create,
@@ -172,17 +171,12 @@ def demo_command(as_json: AsJson = False, output: Output = None) -> None:
         ],
         "why_not": why_not,
     }
-
-    def show(screen: Console) -> None:
-        screen.print("Remembered:")
-        for _, text, source in MEMORIES:
-            screen.print(f"  {source:15} {text}")
-        for recall in recalls:
-            screen.print(f"\n> {recall.trace.cue.text}")
-            for scored in recall.chosen:
-                screen.print(f"  relevance {scored.signals.relevance:.2f}  {scored.memory.text}")
-            screen.print(f"  {recall}")
-        screen.print(f"\nWhy not the gym?  {why_not}\n")
-        screen.print("Next: RecallStore(LocalStore('memory.db')) keeps it; langmem-recall --help.")
-
-    deliver(record, show, as_json, output)
+    lines = ["Remembered:", *(f"  {source:15} {text}" for _, text, source in MEMORIES)]
+    for recall in recalls:
+        lines += ["", f"> {recall.trace.cue.text}"]
+        for scored in recall.chosen:
+            lines.append(f"  relevance {scored.signals.relevance:.2f}  {scored.memory.text}")
+        lines.append(f"  {recall}")
+    lines += ["", f"Why not the gym?  {why_not}", ""]
+    lines.append("Next: RecallStore(LocalStore('memory.db')) keeps it; langmem-recall --help.")
+    deliver(record, "\n".join(lines), as_json, output)

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from langmem_recall.cli.inputs import (
     EVERYTHING,
@@ -69,7 +68,7 @@ def quarantine_command(
         elif action == "reject":
             opened.delete(memory.namespace, memory.key)
     record = _record_of(memory) | {"action": action, "text": memory.text}
-    deliver(record, lambda screen: _show_memory(screen, memory), as_json, output)
+    deliver(record, _marked(record), as_json, output)
     if action != "show":
         note(f"{memory.key} is {'approved' if action == 'approve' else 'deleted'}.")
 
@@ -113,17 +112,13 @@ def _show_list(screen: Console, waiting: Sequence[Mapping[str, Any]]) -> None:
     screen.print(table(f"{len(rows):,} wait for approval", rows, header, labels=4))
 
 
-def _show_memory(screen: Console, memory: Memory) -> None:
-    """The text with what the guard objects to in reverse and between marks."""
-    record = _record_of(memory)
-    where = namespace_text(memory.namespace)
-    screen.print(f"{where} {memory.key}: {memory.status}, {memory.source.replace('_', ' ')}")
-    for reason in record["reasons"]:
-        screen.print(f"  {printable(reason)}")
-    words, end = Text(), 0
+def _marked(record: Mapping[str, Any]) -> str:
+    """What is known of a memory, and its text with what the guard objects to between marks."""
+    where, source = namespace_text(tuple(record["namespace"])), record["source"].replace("_", " ")
+    text, words, end = record["text"], "", 0
     for start, stop, *_ in sorted(record["spans"]):
-        words.append(printable(memory.text[end:start]))
-        words.append(f">>>{printable(memory.text[start:stop])}<<<", style="reverse")
+        words += f"{text[end:start]}>>>{text[start:stop]}<<<"
         end = stop
-    words.append(printable(memory.text[end:]))
-    screen.print(words)
+    reasons = (f"  {printable(reason)}" for reason in record["reasons"])
+    head = f"{where} {record['key']}: {record['status']}, {source}"
+    return "\n".join([printable(head), *reasons, printable(words + text[end:])])
