@@ -20,7 +20,7 @@ from langmem_recall.cli.output import AsJson, deliver, note, output_option, prog
 from langmem_recall.errors import InputError
 from langmem_recall.observe.inspector.page import PageData, render_page
 from langmem_recall.observe.log import files, read_log
-from langmem_recall.types import Namespace
+from langmem_recall.types import Memory, Namespace, Usage
 
 SQLITE = b"SQLite format 3\x00"
 
@@ -93,12 +93,17 @@ def inspect_command(
 
 
 class Inspection:
-    """What is shown of logs, which may grow, and of stores as they are when they are read."""
+    """What is shown of logs, which may grow, and of stores as they are when they are opened."""
 
     def __init__(self, sources: Sequence[str], namespace: Namespace) -> None:
         self._namespace = namespace
-        self._stores = [source for source in sources if _is_store(source)]
-        self._logs = [source for source in sources if source not in self._stores]
+        stores = [source for source in sources if _is_store(source)]
+        self._logs = [source for source in sources if source not in stores]
+        self._stored: list[tuple[Memory, Usage]] = []
+        for target in stores:
+            with inputs.open_store(target) as store:
+                found = inputs.all_memories(store, namespace)
+                self._stored += zip(found, inputs.usages_of(store, found), strict=True)
         self._serving = threading.Lock()
         self._seen: tuple[Hashable, ...] | None = None
         self._served: tuple[str, bytes] | None = None
@@ -126,11 +131,8 @@ class Inspection:
     def _read(self) -> None:
         """Take memories, and records that looked into the namespace."""
         seen, data = self._log_files(), PageData()
-        for target in self._stores:
-            with inputs.open_store(target) as store:
-                found = inputs.all_memories(store, self._namespace)
-                for memory, usage in zip(found, inputs.usages_of(store, found), strict=True):
-                    data.add_memory(memory, usage)
+        for memory, usage in self._stored:
+            data.add_memory(memory, usage)
         for log in self._logs:
             # What was a log still is, though all of it may have been erased.
             is_log = self._seen is not None

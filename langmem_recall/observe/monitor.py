@@ -208,7 +208,7 @@ class _WindowState:
         self.recalled: frozenset[MemoryId] = frozenset()
         self.cues: deque[str] = deque(maxlen=LATEST_CUES)
         """The words of the latest cues, a turn each."""
-        self.cue_at: datetime | None = None
+        self.latest_cue: tuple[datetime, str] | None = None
 
 
 class Monitor:
@@ -242,9 +242,9 @@ class Monitor:
             words = " ".join(recall.trace.cue.words[:LONGEST_TEXT].casefold().split())
             for state in states if words and stats.outcome != BY_TOOL else ():
                 # An agent recalls once a turn for a cue; the same at the same time is one turn.
-                if (state.cue_at, *[*state.cues][-1:]) != (recall.trace.at, words):
+                if (recall.trace.at, words) != state.latest_cue:
                     state.cues.append(words)
-                state.cue_at = recall.trace.at
+                state.latest_cue = recall.trace.at, words
 
     def feedback(self, namespace: Namespace, key: str, good: bool) -> None:
         """Take note of what came of a memory that was recalled; `RecallStore.feedback` calls it."""
