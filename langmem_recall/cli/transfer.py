@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import IO, Annotated, Any, cast
+from typing import IO, Annotated, Any, Literal, cast
 
 import typer
 
@@ -28,6 +28,7 @@ from langmem_recall.cli.output import (
     replaced,
 )
 from langmem_recall.errors import InputError
+from langmem_recall.types import Source
 
 
 def export_command(
@@ -70,10 +71,9 @@ def import_command(
         typer.Option("--judge-anew", help="Take no decisions and approvals over from the file."),
     ] = False,
     form: Annotated[
-        str | None,
+        Literal["mem0", "records"] | None,
         typer.Option(
             "--from",
-            metavar="FORM",
             help="The file is another system's: mem0 (its export), or records (JSON or JSON lines "
             "with a text in a field such as text, content or fact).",
         ),
@@ -87,7 +87,7 @@ def import_command(
         ),
     ] = None,
     vouched_by: Annotated[
-        str, typer.Option("--source", help="Source of records of --from that tell none.")
+        Source, typer.Option("--source", help="Source of records of --from that tell none.")
     ] = "unknown",
     as_json: AsJson = False,
 ) -> None:
@@ -111,8 +111,7 @@ def import_command(
     found = iter(text.split("\n"))
     if form is not None and namespace is not None:
         # All of them before the store is touched.
-        labels = namespace.split("/")
-        found = iter([*converted(text, cast(Any, form), labels, cast(Any, vouched_by))])
+        found = iter([*converted(text, form, namespace.split("/"), vouched_by)])
     embedder, count, done, is_stopped = load_embedder(embeddings), 0, 0, False
     with open_store(store, embedder, create) as opened:
         try:

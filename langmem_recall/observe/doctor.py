@@ -190,13 +190,12 @@ def panels_of(facts: Facts) -> Iterator[dict[str, Any]]:
     """
     for language, measured in (facts.calibration.nulls or {"any": None}).items():
         null = measured or DEFAULT_NULL
-        gates = {
-            gate: cosine_alone(level, facts.searched, null) if 0.0 < level < 1.0 else None
-            for gate in ("trigger", "floor")
-            for level in [getattr(facts.policy, gate)]
-        }
+        trigger, floor = (
+            cosine_alone(level, facts.searched, null) if 0.0 < level < 1.0 else None
+            for level in (facts.policy.trigger, facts.policy.floor)
+        )
         measure = {"mean": null.mean, "sd": null.sd, "measured": null.measured}
-        yield {"language": language, **measure, **gates}
+        yield {"language": language, **measure, "trigger": trigger, "floor": floor}
 
 
 def cosine_alone(relevance: float, memories: int, null: NullDistribution) -> float:
