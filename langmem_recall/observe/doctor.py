@@ -269,7 +269,8 @@ def diagnose(facts: Facts) -> Diagnosis:
 
 
 def _readings(facts: Facts) -> dict[str, Any]:
-    (identity, *_, separation), found = facts.calibration, facts.survey
+    found = facts.survey
+    identity, separation = facts.calibration.identity, facts.calibration.separation
     readings: dict[str, Any] = {"embedder": identity}
     if separation is not None:
         readings["separation"] = separation
@@ -295,12 +296,8 @@ def _readings(facts: Facts) -> dict[str, Any]:
 
 
 def _rate_text(report: MonitorReport) -> str:
-    if report.injection_interval:
-        return f"{report.injection_rate:.0%} [{{:.0%}}, {{:.0%}}]".format(
-            *report.injection_interval
-        )
-    few = f"from only {report.recalls} recalls ({monitor.ENOUGH_RECALLS} are needed)"
-    return f"{report.injection_rate:.0%}, {few}"
+    few = f", from only {report.recalls} recalls ({monitor.ENOUGH_RECALLS} are needed)"
+    return monitor.rate_text(report) + ("" if report.injection_interval else few)
 
 
 def _embedder_warnings(calibration: Calibration) -> Warnings:

@@ -126,7 +126,7 @@ class MonitorReport:
         verdicts = ", ".join(f"{count:,} {name}" for name, count in self.verdicts.items())
         lines = [
             f"{self.recalls:,} recalls in {where}" + (f": {outcomes}" if outcomes else ""),
-            f"injected {_rate(self)}, blind {_share(self.blindness_rate)}, "
+            f"injected {rate_text(self)}, blind {_share(self.blindness_rate)}, "
             f"drift {_share(self.drift)}, redundant {_share(self.redundancy)}, "
             f"budget pressed {_share(self.budget_pressure)}",
             f"latency {latency.replace('nan', '-')}; feedback {self.good} good, {self.bad} bad",
@@ -149,7 +149,7 @@ def _share(number: float) -> str:
     return "-" if math.isnan(number) else f"{100 * number:.0f} %"
 
 
-def _rate(report: MonitorReport) -> str:
+def rate_text(report: MonitorReport) -> str:
     """The injection rate, with its interval where there is one."""
     rate, interval = _share(report.injection_rate), report.injection_interval
     return f"{rate} [{', '.join(map(_share, interval))}]" if interval else rate
@@ -419,7 +419,7 @@ def _cue_warnings(cue: str, count: int) -> Warnings:
 def _injection_warnings(report: MonitorReport, window: Window, policy: RecallPolicy) -> Warnings:
     injected = report.outcomes.get(RECALLED, 0)
     healthy = "healthy is {:.0%} to {:.0%}".format(*HEALTHY_INJECTION)
-    share = f"Memories are injected in {_rate(report)} of recalls ({healthy})"
+    share = f"Memories are injected in {rate_text(report)} of recalls ({healthy})"
     if report.injection_interval and report.injection_rate > MOST_INJECTION:
         level: Level = "alarm" if report.injection_rate > FAR_TOO_MUCH_INJECTION else "warn"
         advice = f"noise gets through. Raise {_moved_gates(policy, STEP)}."

@@ -289,7 +289,7 @@ def test_what_the_monitor_warns_of_is_warned_of_once() -> None:
 
 def test_fewer_than_200_recalls_are_said_to_be_few() -> None:
     found = diagnose(facts(report=recalled(5, 5)))
-    assert found.checks[0].text == "50%, from only 10 recalls (200 are needed)"
+    assert found.checks[0].text == "50 %, from only 10 recalls (200 are needed)"
     assert check(found, "injection rate") == "warn"
 
 
