@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from langmem_recall.observe.log import TraceLog as TraceLog
     from langmem_recall.observe.monitor import Monitor as Monitor
     from langmem_recall.policy import RecallPolicy as RecallPolicy
+    from langmem_recall.policy import WritePolicy as WritePolicy
     from langmem_recall.rendering import render as render
     from langmem_recall.stores.local.store import LocalStore as LocalStore
     from langmem_recall.stores.recall_store import Caching as Caching
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from langmem_recall.types import Cue as Cue
     from langmem_recall.types import Memory as Memory
     from langmem_recall.types import Recall as Recall
-    from langmem_recall.write_policy import WritePolicy as WritePolicy
 
 __version__ = "0.1.0"
 
@@ -60,13 +60,12 @@ _NAMES = {
     "guard.judge": "Guard Verdict",
     "observe.log": "TraceLog",
     "observe.monitor": "Monitor",
-    "policy": "RecallPolicy",
+    "policy": "RecallPolicy WritePolicy",
     "rendering": "render",
     "stores.local.store": "LocalStore",
     "stores.recall_store": "Caching RecallStore",
     "stores.transfer": "export_jsonl import_jsonl",
     "types": "Cue Memory Recall",
-    "write_policy": "WritePolicy",
 }
 _HOMES = {n: f"langmem_recall.{home}" for home, names in _NAMES.items() for n in names.split()}
 

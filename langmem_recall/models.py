@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from langmem_recall.errors import ConfigurationError, MissingExtraError
 
 if TYPE_CHECKING:
     from langchain_core.embeddings import Embeddings
     from langchain_core.language_models import BaseChatModel
-
-T = TypeVar("T")
 
 # Texts go out as they are: cut into tokens first, they would need a tokenizer from the network and
 # be refused by servers that only speak OpenAI's protocol.
@@ -29,28 +28,25 @@ def named_embeddings(name: str) -> Embeddings:
 
         return LocalEmbeddings(name)
 
-    def make() -> Embeddings:
+    with _explained("embedder", name, "openai:text-embedding-3-small"):
         from langchain.embeddings import init_embeddings
 
         return init_embeddings(name, **_SETTINGS.get(name.partition(":")[0], {}))
 
-    return _made(make, "embedder", name, "openai:text-embedding-3-small")
-
 
 def named_chat_model(name: str) -> BaseChatModel:
     """The chat model of a name, through LangChain's `init_chat_model`."""
-
-    def make() -> BaseChatModel:
+    with _explained("chat model", name, "openai:gpt-4.1-mini"):
         from langchain.chat_models import init_chat_model
 
         return init_chat_model(name)
 
-    return _made(make, "chat model", name, "openai:gpt-4.1-mini")
 
-
-def _made(make: Callable[[], T], kind: str, name: str, example: str) -> T:
+@contextmanager
+def _explained(kind: str, name: str, example: str) -> Iterator[None]:
+    """Errors within say what to install, or how to name a model."""
     try:
-        return make()
+        yield
     except ImportError as error:
         missing = getattr(error.__cause__ or error, "name", None) or "langchain"
         package = missing.partition(".")[0].replace("_", "-")

@@ -14,12 +14,12 @@ from typer.core import TyperGroup
 
 from langmem_recall import __version__
 from langmem_recall.cli.ask import (
+    demo_command,
     explain_command,
     mcp_command,
     recall_command,
     remember_command,
 )
-from langmem_recall.cli.demo import demo_command
 from langmem_recall.cli.doctor import doctor_command, stats_command
 from langmem_recall.cli.enrich import enrich_command
 from langmem_recall.cli.inspect import inspect_command

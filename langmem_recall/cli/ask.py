@@ -1,41 +1,26 @@
-"""`langmem-recall recall`, `explain`, `remember` and `mcp`: a store asked, told and served."""
+"""`langmem-recall recall`, `explain`, `remember`, `mcp` and `demo`: a store asked and told."""
 
 from __future__ import annotations
 
-from contextlib import closing
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from langmem_recall.cli.inputs import (
+    Create,
     EmbeddingsChoice,
     PolicyChoice,
     Target,
-    check_embedder,
-    load_embedder,
-    load_policy,
-    open_store,
+    Whose,
+    namespace_text,
+    open_recall_store,
     parse_namespace,
     shown,
-    told_namespace,
 )
 from langmem_recall.cli.output import BAD_NEWS, AsJson, Output, deliver, note
-from langmem_recall.types import KINDS, TRUST
+from langmem_recall.types import Kind, Source
 
-Whose = Annotated[
-    str,
-    typer.Option(
-        "--namespace",
-        "-n",
-        metavar="A/B",
-        help="Whose memories; a JSON list where a label has a slash in it.",
-    ),
-]
 CueWords = Annotated[str, typer.Argument(metavar="CUE", help="What is asked for, in plain words.")]
-KindName = StrEnum("KindName", KINDS)  # type: ignore[misc]
-SourceName = StrEnum("SourceName", list(TRUST))  # type: ignore[misc]
-SEMANTIC, USER = KindName("semantic"), SourceName("user_stated")
 
 
 def recall_command(
@@ -52,13 +37,10 @@ def recall_command(
     Nothing is changed: this counts as no use, and a store that may only be read will do.
     """
     from langmem_recall.observe.show import table, to_dict
-    from langmem_recall.stores.recall_store import RecallStore
 
-    prefix, chosen = parse_namespace(namespace), load_policy(policy) if policy else None
-    with open_store(store, load_embedder(embeddings)) as opened:
-        reader = RecallStore(opened, policy=chosen, record=False, stored_policies=chosen is None)
-        with reader.quiet():
-            recall = reader.recall(prefix, cue, record=False)
+    prefix = parse_namespace(namespace)
+    with open_recall_store(store, embeddings, policy, record=False) as reader, reader.quiet():
+        recall = reader.recall(prefix, cue)
     deliver(
         {"recalled": [memory.key for memory in recall.memories], **to_dict(recall)},
         lambda screen: screen.print(table(recall, screen.width), soft_wrap=True),
@@ -81,14 +63,11 @@ def explain_command(
 
     Nothing is changed: this counts as no use.
     """
-    from langmem_recall.stores.recall_store import RecallStore
-
-    prefix, chosen = parse_namespace(namespace), load_policy(policy) if policy else None
-    with open_store(store, load_embedder(embeddings)) as opened:
-        reader = RecallStore(opened, policy=chosen, record=False, stored_policies=chosen is None)
+    prefix = parse_namespace(namespace)
+    with open_recall_store(store, embeddings, policy, record=False) as reader:
         why = str(reader.explain(prefix, key, cue))
-    record = {"namespace": told_namespace(prefix), "key": key, "cue": cue, "explanation": why}
-    deliver(record, lambda screen: screen.print(why, soft_wrap=True), as_json, output)
+    record = {"namespace": namespace_text(prefix), "key": key, "cue": cue, "explanation": why}
+    deliver(record, why, as_json, output)
 
 
 def remember_command(
@@ -96,12 +75,12 @@ def remember_command(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="One statement, in full.")],
     namespace: Whose,
     key: Annotated[str | None, typer.Option(help="Its key; made up without it.")] = None,
-    kind: Annotated[KindName, typer.Option(help="What kind of memory it is.")] = SEMANTIC,
-    source: Annotated[SourceName, typer.Option(help="Who says so; trust follows from it.")] = USER,
+    kind: Annotated[Kind, typer.Option(help="What kind of memory it is.")] = "semantic",
+    source: Annotated[
+        Source, typer.Option(help="Who says so; trust follows from it.")
+    ] = "user_stated",
     pinned: Annotated[bool, typer.Option("--pinned", help="Recall it always.")] = False,
-    create: Annotated[
-        bool, typer.Option("--create", help="Make the store where there is none.")
-    ] = False,
+    create: Create = False,
     embeddings: EmbeddingsChoice = None,
     as_json: AsJson = False,
     output: Output = None,
@@ -110,21 +89,18 @@ def remember_command(
 
     Exit code 1 when the guard keeps it aside.
     """
-    from langmem_recall.stores.recall_store import RecallStore
-
-    prefix, embedder = parse_namespace(namespace), load_embedder(embeddings)
-    check_embedder(store, embedder, "remember")
-    with open_store(store, embedder, create) as opened, closing(RecallStore(opened)) as writer:
-        fields: Any = {"kind": kind.value, "source": source.value, "pinned": pinned}
+    prefix = parse_namespace(namespace)
+    fields: Any = {"kind": kind, "source": source, "pinned": pinned}
+    with open_recall_store(store, embeddings, create=create, writes="remember") as writer:
         memory = writer.remember(prefix, text, key=key, **fields)
     record = {
         "store": shown(store),
-        "namespace": told_namespace(prefix),
+        "namespace": namespace_text(prefix),
         "key": memory.key,
         "status": memory.status,
     }
     line = f"{memory.key} ({memory.kind}, {memory.source}) is {memory.status} in {shown(store)}."
-    deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json, output)
+    deliver(record, line, as_json, output)
     if memory.status == "quarantined":
         note("The guard keeps it aside: it is not recalled until a person approves it.")
         raise typer.Exit(BAD_NEWS)
@@ -136,9 +112,7 @@ def mcp_command(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Offer recall and explain alone.")
     ] = False,
-    create: Annotated[
-        bool, typer.Option("--create", help="Make the store where there is none.")
-    ] = False,
+    create: Create = False,
     policy: PolicyChoice = None,
     embeddings: EmbeddingsChoice = None,
 ) -> None:
@@ -148,14 +122,61 @@ def mcp_command(
     counts as inferred. Needs the extra mcp.
     """
     from langmem_recall.interfaces.mcp import mcp_server
+
+    prefix, writes = parse_namespace(namespace), None if read_only else "mcp"
+    with open_recall_store(store, embeddings, policy, create=create, writes=writes) as served:
+        mcp_server(served, prefix, read_only=read_only).run()
+
+
+# --- demo -----------------------------------------------------------------------------------------
+
+NAMESPACE = ("memories", "ada")
+MEMORIES: tuple[tuple[str, str, Source], ...] = (
+    ("seat", "I always book an aisle seat on flights, near the front.", "user_stated"),
+    ("peanuts", "I am allergic to peanuts, please never suggest satay.", "user_stated"),
+    ("sister", "My sister Mia lives in Bergen.", "user_stated"),
+    ("deploy", "Deploying the shop failed with ERR_SSL_VERSION_MISMATCH.", "tool_verified"),
+    ("gym", "Ada seems to go to the gym on Tuesdays.", "agent_inferred"),
+)
+CUES = (
+    "Which seat should you book on my flight?",
+    "What was that ERR_SSL_VERSION_MISMATCH about?",
+    "Where does my sister live?",
+    "Who composed the opera Tosca?",
+)
+
+
+def demo_command(as_json: AsJson = False, output: Output = None) -> None:
+    """Remember five things, ask four, and see what is recalled and why.
+
+    All of it happens in memory: no key, no server, no file.
+    """
+    from langmem_recall.stores.local.store import LocalStore
     from langmem_recall.stores.recall_store import RecallStore
 
-    prefix, chosen = parse_namespace(namespace), load_policy(policy) if policy else None
-    embedder = load_embedder(embeddings)
-    if not read_only:
-        check_embedder(store, embedder, "mcp")
-    with (
-        open_store(store, embedder, create) as opened,
-        closing(RecallStore(opened, policy=chosen, stored_policies=chosen is None)) as served,
-    ):
-        mcp_server(served, prefix, read_only=read_only).run()
+    with RecallStore(LocalStore()) as store:
+        for key, text, source in MEMORIES:
+            store.remember(NAMESPACE, text, key=key, source=source)
+        recalls = [store.recall(NAMESPACE, cue) for cue in CUES]
+        why_not = str(store.explain(NAMESPACE, "gym", CUES[0]))
+    record = {
+        "memories": [dict(zip(("key", "text", "source"), each, strict=True)) for each in MEMORIES],
+        "recalls": [
+            {
+                "cue": recall.trace.cue.text,
+                "recalled": [memory.key for memory in recall.memories],
+                "trace": str(recall),
+            }
+            for recall in recalls
+        ],
+        "why_not": why_not,
+    }
+    lines = ["Remembered:", *(f"  {source:15} {text}" for _, text, source in MEMORIES)]
+    for recall in recalls:
+        lines += ["", f"> {recall.trace.cue.text}"]
+        for scored in recall.chosen:
+            lines.append(f"  relevance {scored.signals.relevance:.2f}  {scored.memory.text}")
+        lines.append(f"  {recall}")
+    lines += ["", f"Why not the gym?  {why_not}", ""]
+    lines.append("Next: RecallStore(LocalStore('memory.db')) keeps it; langmem-recall --help.")
+    deliver(record, "\n".join(lines), as_json, output)

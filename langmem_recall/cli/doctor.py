@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, repeat
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -27,7 +27,7 @@ from langmem_recall.cli.output import (
     AsJson,
     Output,
     deliver,
-    listing,
+    output_option,
     progress,
     save_policy,
     table,
@@ -39,9 +39,12 @@ from langmem_recall.types import Namespace
 if TYPE_CHECKING:
     from langgraph.store.base import BaseStore
 
-    from langmem_recall.observe.doctor import Answer, Diagnosis
+    from langmem_recall.observe.doctor import Diagnosis
+    from langmem_recall.observe.monitor import MonitorReport
 
-COSINES = "Cosines by language: unrelated (chance, sd), saying nothing, reaching a gate alone"
+COSINES = (
+    "Cosines by language: of unrelated texts, and those that alone reach a gate (above 1: none)"
+)
 MARKS = {"alarm": "ALARM", "warn": "warning", "pass": "pass", "unknown": "unknown"}
 NAMED = 5
 """Namespaces that an error message lists."""
@@ -70,13 +73,7 @@ def doctor_command(
     embeddings: EmbeddingsChoice = None,
     as_json: AsJson = False,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="With --target-rate the policy file to write, else the report.",
-        ),
+        Path | None, output_option("With --target-rate the policy file to write, else the report.")
     ] = None,
 ) -> None:
     """Show how an embedder, a policy and a store will do, and what to change.
@@ -94,20 +91,23 @@ def doctor_command(
 
     recorded, prefix = read_cues(cues) if cues else [], inputs.parse_namespace(namespace)
     chosen, embedder = load_policy(policy) if policy else None, load_embedder(embeddings)
+    reaches: list[float] = []
     with inputs.open_store(store or ":memory:", embedder, create=store is None) as opened:
         used = chosen or RecallStore(opened, stored_policies=True).policy_for(prefix)
         is_chosen = bool(chosen) or used != RecallPolicy.default()
         facts = Facts(used, calibration_of(opened), is_chosen=is_chosen)
         if store is not None:
-            facts = survey(facts, opened, prefix, inputs.all_items(opened, prefix))
-            if not facts.calibration.is_foreign:
-                facts = facts._replace(answers=_ask(opened, recorded, prefix, used))
-            budgets = [cue.budget_tokens for cue in recorded if cue.is_trace]
+            items = inputs.all_items(opened, prefix)
+            facts = survey(facts, opened, prefix, items)
+            if recorded and not facts.calibration.is_foreign:
+                places = {item.namespace for item in items}
+                report, reaches = _ask(opened, recorded, prefix, places, used)
+                facts = facts._replace(report=report)
+            budgets = [cue.trace.budget_tokens for cue in recorded if cue.trace]
             facts = facts._replace(has_budget=None not in budgets if budgets else None)
     diagnosis, fitted, expected = diagnose(facts), None, math.nan
     record = diagnosis.to_dict()
-    if target_rate is not None and facts.answers:
-        reaches = [answer.reach for answer in facts.answers]
+    if target_rate is not None and reaches:
         fitted = set_injection_rate(reaches, target_rate, used).replace(name="calibrated")
         gate = max(fitted.trigger, fitted.floor)
         expected = sum(reach >= gate for reach in reaches) / len(reaches)
@@ -128,53 +128,65 @@ def doctor_command(
 
 
 def _ask(
-    store: BaseStore, cues: Sequence[RecordedCue], namespace: Namespace, policy: RecallPolicy
-) -> list[Answer]:
-    """Recall for every cue, one at a time, without leaving a trace.
+    store: BaseStore,
+    cues: Sequence[RecordedCue],
+    namespace: Namespace,
+    places: Set[Namespace],
+    policy: RecallPolicy,
+) -> tuple[MonitorReport, list[float]]:
+    """Recall for every cue without leaving a trace: what a monitor says, and what each reached.
 
     Each is asked of the namespace given, else of where its trace was made, else of the only one.
     """
-    from langmem_recall.observe.doctor import answer_of
+    from langmem_recall.evaluation.evaluate import best_relevance
+    from langmem_recall.observe.monitor import Monitor
     from langmem_recall.stores.recall_store import RecallStore
 
-    default = namespace
     if not namespace and not all(cue.namespaces for cue in cues):
-        found = sorted({item.namespace for item in inputs.all_items(store)})
-        if not found:
+        if not places:
             raise InputError("The store holds no memories, so no cue can find one. Add some first.")
-        if len(found) > 1:
-            named = ", ".join(map(inputs.told_namespace, found[:NAMED]))
+        if len(places) > 1:
+            named = ", ".join(map(inputs.namespace_text, sorted(places)[:NAMED]))
             raise InputError(
-                f"The cues do not say which of {len(found)} namespaces they are asked of. Name one "
-                f"with --namespace: {named}{' ...' if found[NAMED:] else ''}"
+                f"The cues do not say which of {len(places)} namespaces they are asked of. Name "
+                f"one with --namespace: {named}{' ...' * (len(places) > NAMED)}"
             )
-        default = found[0]
-    reader, answers = RecallStore(store, policy=policy, record=False), []
+        (namespace,) = places
+    reader, monitor = (
+        RecallStore(store, policy=policy, record=False),
+        Monitor(len(cues), policy=policy),
+    )
+    reaches = []
     with reader.quiet(), progress("recalling") as tick:
         for cue in cues:
-            places = cue.namespaces if cue.namespaces and not namespace else (default,)
-            answers.append(answer_of(reader.recall(places, cue.cue)))
-            tick(len(answers), len(cues))
-    return answers
+            recall = reader.recall((namespace,) if namespace else cue.namespaces, cue.cue)
+            monitor(recall)
+            reaches.append(best_relevance(recall))
+            tick(len(reaches), len(cues))
+    return monitor.report(), reaches
 
 
 def _show_diagnosis(screen: Console, diagnosis: Diagnosis) -> None:
-    readings = [(reading.name.replace("_", " "), reading.text) for reading in diagnosis.readings]
-    screen.print(listing("Readings", readings))
-    rows = []
-    for language, null, *gates in diagnosis.panels:
-        row = [language if null.measured else f"{language} (assumed)"]
-        row += [f"{null.mean:.3f}", f"{null.sd:.3f}"]
-        for cosine in gates:
-            reached = "needs words" if cosine is None or cosine > 1.0 else f"{cosine:.2f}"
-            row.append("off" if cosine is None else reached)
-        rows.append(row)
-    header = ("language", "chance", "sd", "trigger", "floor")
-    screen.print("", table(COSINES, header, rows), sep="\n")
+    readings = [(name.replace("_", " "), _text(it)) for name, it in diagnosis.readings.items()]
+    screen.print(table("Readings", readings))
+    rows = [[*map(_text, panel.values())] for panel in diagnosis.panels]
+    screen.print("", table(COSINES, rows, list(diagnosis.panels[0])), sep="\n")
     checks = [(MARKS[check.state], check.name, check.text) for check in diagnosis.checks]
-    screen.print(listing("Production checklist", checks), "", sep="\n")
+    screen.print(table("Production checklist", checks), "", sep="\n")
     warnings = [(MARKS[level], name, message) for name, level, message in diagnosis.warnings]
-    screen.print(listing("Warnings", warnings) if warnings else "No warnings.")
+    screen.print(table("Warnings", warnings) if warnings else "No warnings.")
+
+
+def _text(reading: Any) -> str:
+    if isinstance(reading, bool):
+        return "yes" if reading else "no"
+    if isinstance(reading, int):
+        return f"{reading:,}"
+    if isinstance(reading, float):
+        return f"{reading:.3g}"
+    if isinstance(reading, list):
+        return "; ".join(reading) or "none"
+    return "-" if reading is None else str(reading)
 
 
 # --- stats ----------------------------------------------------------------------------------------
@@ -213,7 +225,7 @@ def stats_command(
     ages = [(now - memory.written_ts) / _SECONDS_PER_DAY for memory in memories]
     lasts = [usage.last_used for usage in usages if usage.last_used is not None]
     counts = {
-        "namespaces": _by_count(inputs.told_namespace(memory.namespace) for memory in memories),
+        "namespaces": _by_count(inputs.namespace_text(memory.namespace) for memory in memories),
         "kinds": _by_count(memory.kind for memory in memories),
         "sources": _by_count(memory.source for memory in memories),
         "statuses": _by_count(memory.status for memory in memories),
@@ -223,7 +235,7 @@ def stats_command(
     }
     record = {
         "store": inputs.shown(store),
-        "namespace": inputs.told_namespace(prefix),
+        "namespace": inputs.namespace_text(prefix),
         "bytes": size,
         "memories": len(memories),
     }
@@ -231,7 +243,7 @@ def stats_command(
     def show(screen: Console) -> None:
         head = [("store", inputs.shown(store)), ("memories", f"{len(memories):,}")]
         head += [] if size is None else [("size", f"{size / 1e6:,.1f} MB")]
-        screen.print(listing(None, head))
+        screen.print(table(None, head))
         rows: list[tuple[str, str, str]] = []
         for name, by_label in counts.items():
             cells = [(label, f"{count:,}") for label, count in by_label.items()][:SHOWN]
@@ -240,7 +252,7 @@ def stats_command(
             titles = chain([name.replace("_", " ")], repeat(""))
             rows += [(title, *pair) for title, pair in zip(titles, cells, strict=False)]
         if rows:
-            screen.print(table(None, ("by", "", "memories"), rows, labels=2))
+            screen.print(table(None, rows, ("by", "", "memories"), labels=2))
 
     deliver(record | counts, show, as_json, output)
 

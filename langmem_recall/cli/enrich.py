@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,22 +16,12 @@ from langmem_recall.cli.inputs import (
     Target,
     Within,
     all_memories,
-    check_embedder,
-    load_embedder,
+    open_recall_store,
     open_store,
     parse_namespace,
     shown,
 )
-from langmem_recall.cli.output import (
-    BAD_NEWS,
-    AsJson,
-    Output,
-    Tick,
-    deliver,
-    listing,
-    note,
-    progress,
-)
+from langmem_recall.cli.output import BAD_NEWS, AsJson, Output, Tick, deliver, note, progress, table
 from langmem_recall.errors import RejectedError
 from langmem_recall.memory.upkeep import is_in_force
 from langmem_recall.memory.value import content_of, usable_phrasings
@@ -72,9 +59,6 @@ SCHEMA = {
     "additionalProperties": False,
 }
 
-Answer = tuple[list[str], Counter[str]]
-"""Phrasings, and the tokens that they cost."""
-
 
 def enrich_command(
     store: Target,
@@ -106,19 +90,18 @@ def enrich_command(
     and never shown; text, source, times, use and history stay as they are. Stopped at any point,
     the same command goes on from there. Exit code 1 when it was stopped or requests failed.
     """
-    prefix, embedder = parse_namespace(namespace), load_embedder(embeddings)
-    run, ask = _Run(), None
-    if not dry_run:
-        check_embedder(store, embedder, "enrich")
-        ask = _asker(model)
-    with open_store(store, embedder) as opened, progress("asking") as tick:
+    prefix, run = parse_namespace(namespace), _Run()
+    asked = None if dry_run else named_chat_model(model)
+    with open_store(store) as opened:
         lacking, skipped = _lacking(all_memories(opened, prefix), datetime.now(UTC))
-        chosen = lacking[:limit]
-        if ask is not None:
-            from langmem_recall.stores.recall_store import RecallStore
-
-            with closing(RecallStore(opened)) as writer:
-                run.enrich(writer, ask, chosen, tick)
+    chosen = lacking[:limit]
+    if asked is not None:
+        structured = asked.with_structured_output(SCHEMA, include_raw=True)
+        with (
+            open_recall_store(store, embeddings, writes="enrich") as writer,
+            progress("asking") as tick,
+        ):
+            run.enrich(writer, structured, chosen, tick)
     name, tokens = shown(store), run.tokens
     record = {
         "store": name,
@@ -139,7 +122,7 @@ def enrich_command(
         screen.print(line, soft_wrap=True)
         rest = [*skipped.items(), *((why, n) for why, n in run.counts.items() if why != "added")]
         if rest:
-            screen.print(listing("Left as they are", [(f"{n:,}", why) for why, n in rest]))
+            screen.print(table("Left as they are", [(f"{n:,}", why) for why, n in rest]))
 
     deliver(record, show, as_json, output)
     if run.is_stopping:
@@ -148,20 +131,6 @@ def enrich_command(
         note(f"Requests failed, the last one with {run.fault}. Run the command again to go on.")
     if run.is_stopping or run.fault is not None:
         raise typer.Exit(BAD_NEWS)
-
-
-def _asker(name: str) -> Callable[[str], Answer]:
-    """What asks the model of that name about a text."""
-    model: Any = named_chat_model(name).with_structured_output(SCHEMA, include_raw=True)
-
-    def ask(text: str) -> Answer:
-        answer = model.invoke([("system", INSTRUCTIONS), ("human", text[:LONGEST_ASKED])])
-        said, usage = answer["parsed"], answer["raw"].usage_metadata or {}
-        phrasings = usable_phrasings(said.get("asked_as") if isinstance(said, dict) else ())
-        counts = {name: usage.get(name, 0) for name in ("input_tokens", "output_tokens")}
-        return phrasings, Counter(counts)
-
-    return ask
 
 
 def _lacking(memories: Sequence[Memory], now: datetime) -> tuple[list[Memory], Counter[str]]:
@@ -192,30 +161,24 @@ class _Run:
         self._faults_in_a_row = 0
 
     def enrich(
-        self,
-        store: RecallStore,
-        ask: Callable[[str], Answer],
-        memories: Sequence[Memory],
-        tick: Tick,
+        self, store: RecallStore, model: Any, memories: Sequence[Memory], tick: Tick
     ) -> None:
         """Ask about each memory; a first Ctrl-C lets what is under way end, and be stored."""
-        waiting, running = iter(memories), dict[Future[Answer], Memory]()
-        pool = ThreadPoolExecutor(PARALLEL)
         usual = signal.signal(signal.SIGINT, self._stop)
         tick(0, len(memories))
         try:
-            while True:
-                is_over = self.is_stopping or self._faults_in_a_row >= MOST_FAULTS
-                for memory in islice(waiting, 0 if is_over else PARALLEL - len(running)):
-                    running[pool.submit(ask, memory.text)] = memory
-                if not running:
+            for start in range(0, len(memories), PARALLEL):
+                if self.is_stopping or self._faults_in_a_row >= MOST_FAULTS:
                     break
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    self.counts[self._outcome(store, running.pop(future), future)] += 1
+                some = memories[start : start + PARALLEL]
+                texts = (memory.text[:LONGEST_ASKED] for memory in some)
+                prompts = [[("system", INSTRUCTIONS), ("human", text)] for text in texts]
+                answers = model.batch(prompts, return_exceptions=True)
+                for memory, answer in zip(some, answers, strict=True):
+                    self.counts[self._outcome(store, memory, answer)] += 1
                     tick(self.counts.total(), len(memories))
         finally:
             signal.signal(signal.SIGINT, usual)
-            pool.shutdown(wait=False, cancel_futures=True)
 
     def _stop(self, *_: object) -> None:
         self.is_stopping = True
@@ -223,15 +186,15 @@ class _Run:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         note("Stopping once the requests under way are answered; Ctrl-C again stops at once.")
 
-    def _outcome(self, store: RecallStore, memory: Memory, future: Future[Answer]) -> str:
-        try:
-            phrasings, tokens = future.result()
-        except Exception as error:
+    def _outcome(self, store: RecallStore, memory: Memory, answer: Any) -> str:
+        if isinstance(answer, Exception):
             self._faults_in_a_row += 1
-            self.fault = f"{type(error).__name__}: {error!s:.200}"
+            self.fault = f"{type(answer).__name__}: {answer!s:.200}"
             return "failed"
         self._faults_in_a_row = 0
-        self.tokens.update(tokens)
+        said, usage = answer["parsed"], answer["raw"].usage_metadata or {}
+        self.tokens.update({name: usage.get(name, 0) for name in ("input_tokens", "output_tokens")})
+        phrasings = usable_phrasings(said.get("asked_as") if isinstance(said, dict) else ())
         item = store.get(*memory.id, refresh_ttl=False)
         if item is None or item.value != memory.value:
             return "changed meanwhile"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from time import time
@@ -17,13 +17,14 @@ import typer
 from langmem_recall.errors import InputError, MissingExtraError, RecallError, StoreError
 from langmem_recall.models import named_embeddings
 from langmem_recall.policy import PRESETS, RecallPolicy
-from langmem_recall.types import SIDECAR_ROOT, Cue, Memory, Namespace, Usage
+from langmem_recall.types import SIDECAR_ROOT, Cue, Memory, Namespace, Trace, Usage
 
 if TYPE_CHECKING:
     from langchain_core.embeddings import Embeddings
     from langgraph.store.base import BaseStore, SearchItem
 
     from langmem_recall.evaluation.cases import CaseSet
+    from langmem_recall.stores.recall_store import RecallStore
 
     EmbedderChoice = Embeddings | Literal[False] | None
     """An embedder, False for none at all, or None for the store's default."""
@@ -31,24 +32,33 @@ if TYPE_CHECKING:
 EVERYTHING = 2**31 - 1
 """One page: stores that sort by time alone lose and repeat memories between pages."""
 _USAGES_PER_READ = 1_000
-EMBEDDINGS_HELP = (
-    "wordllama, minilm, none, a provider's model as in openai:text-embedding-3-small, or "
-    "module:name of a LangChain embedder or of what makes one."
-)
-_POLICY_HELP = "A policy file or a preset: default, weighted, coding, similarity and others."
 
+
+def namespace_option(help: str) -> Any:
+    """What a command takes a namespace by; the type says whether it must be given."""
+    slash = "a JSON list where a label has a slash in it."
+    return typer.Option("--namespace", "-n", metavar="A/B", help=f"{help}; {slash}")
+
+
+_policy_option: Any = typer.Option(
+    "--policy",
+    "-p",
+    metavar="NAME|FILE",
+    help="A policy file or a preset: default, weighted, coding, similarity and others.",
+)
+embeddings_option: Any = typer.Option(
+    "--embeddings",
+    "-e",
+    metavar="NAME",
+    help="wordllama, minilm, none, a provider's model as in openai:text-embedding-3-small, or "
+    "module:name of a LangChain embedder or of what makes one.",
+)
 Target = Annotated[
     str, typer.Argument(metavar="STORE", help="File of a LocalStore, or a postgresql:// address.")
 ]
-Within = Annotated[
-    str | None,
-    typer.Option(
-        "--namespace",
-        "-n",
-        metavar="A/B",
-        help="Only this namespace and below; a JSON list where a label has a slash in it.",
-    ),
-]
+Whose = Annotated[str, namespace_option("Whose memories")]
+Within = Annotated[str | None, namespace_option("Only this namespace and below")]
+Create = Annotated[bool, typer.Option("--create", help="Make the store where there is none.")]
 CasesSource = Annotated[
     str,
     typer.Argument(
@@ -56,16 +66,9 @@ CasesSource = Annotated[
         help="JSONL of memories and cues, an export with --cues, or a log of traces with feedback.",
     ),
 ]
-PolicyChoice = Annotated[
-    str | None, typer.Option("--policy", "-p", metavar="NAME|FILE", help=_POLICY_HELP)
-]
-PolicyChoices = Annotated[
-    list[str] | None,
-    typer.Option("--policy", "-p", metavar="NAME|FILE", help=f"{_POLICY_HELP} May be repeated."),
-]
-EmbeddingsChoice = Annotated[
-    str | None, typer.Option("--embeddings", "-e", metavar="NAME", help=EMBEDDINGS_HELP)
-]
+PolicyChoice = Annotated[str | None, _policy_option]
+PolicyChoices = Annotated[list[str] | None, _policy_option]
+EmbeddingsChoice = Annotated[str | None, embeddings_option]
 
 
 # --- stores ---------------------------------------------------------------------------------------
@@ -101,6 +104,35 @@ def open_store(
             raise InputError(f"{target} is empty and no LocalStore. Check the path.")
     index: Literal[False] | None = False if embedder is False else None
     return LocalStore(target, embeddings=embedder or None, index=index)
+
+
+@contextmanager
+def open_recall_store(
+    target: str,
+    embeddings: str | None,
+    policy: str | None = None,
+    *,
+    create: bool = False,
+    writes: str | None = None,
+    **knobs: Any,
+) -> Iterator[RecallStore]:
+    """A RecallStore over the store behind a path or an address, all by the names users give.
+
+    Without a policy those stored in it apply. Where something writes, Postgres needs the embedder
+    that made its vectors: they would be left as they were by mistake.
+    """
+    chosen, embedder = load_policy(policy) if policy else None, load_embedder(embeddings)
+    if writes and embedder is None and is_postgres(target):
+        raise InputError(
+            f"{writes} on Postgres needs the embedder that made its vectors. Name it with "
+            "--embeddings, or pass --embeddings none where the store keeps no vectors."
+        )
+    with open_store(target, embedder, create) as inner:
+        from langmem_recall.stores.recall_store import RecallStore
+
+        knobs |= {"policy": chosen, "stored_policies": chosen is None}
+        with closing(RecallStore(inner, **knobs)) as opened:
+            yield opened
 
 
 def is_postgres(target: str) -> bool:
@@ -165,7 +197,7 @@ def parse_namespace(text: str | None) -> Namespace:
     return tuple(labels)
 
 
-def told_namespace(namespace: Namespace) -> str:
+def namespace_text(namespace: Namespace) -> str:
     """A namespace as `parse_namespace` reads it."""
     text = "/".join(namespace)
     is_plain = text.count("/") < len(namespace) and not text.startswith("[")
@@ -246,15 +278,6 @@ def load_embedder(name: str | None) -> EmbedderChoice:
     return made
 
 
-def check_embedder(target: str, embedder: EmbedderChoice, what: str) -> None:
-    """Refuse to write where vectors would be left as they were by mistake."""
-    if embedder is None and is_postgres(target):
-        raise InputError(
-            f"{what} on Postgres needs the embedder that made its vectors. Name it with "
-            "--embeddings, or pass --embeddings none where the store keeps no vectors."
-        )
-
-
 def load_policy(name: str) -> RecallPolicy:
     """A preset by its name, or a policy file."""
     if name in PRESETS:
@@ -286,18 +309,23 @@ class RecordedCue(NamedTuple):
 
     cue: Cue
     namespaces: tuple[Namespace, ...] = ()
-    is_trace: bool = False
-    budget_tokens: int | None = None
+    trace: Trace | None = None
 
 
 def read_cues(path: Path) -> list[RecordedCue]:
     """Cues from a file: one a line as plain text, or a log of traces as JSON lines."""
     if _first_line(path).startswith("{"):
         from langmem_recall.observe.log import read_log
+        from langmem_recall.observe.show import RECALL, from_dict
 
         # A log holds feedback as well.
-        recalls = (each for each in read_log(path) if each.get("kind", "recall") == "recall")
-        cues = [_read_trace(record, path.name) for record in recalls]
+        records = (each for each in read_log(path) if each.get("kind", RECALL) == RECALL)
+        traces = [from_dict(record).trace for record in records]
+        cues = [
+            RecordedCue(Cue(asked.text, asked.parts, asked.task), trace.namespaces, trace)
+            for trace in traces
+            if (asked := trace.cue).words
+        ]
     else:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
         cues = [RecordedCue(Cue(line.strip())) for line in lines if line.strip()]
@@ -313,22 +341,3 @@ def _first_line(path: Path) -> str:
             return next((line.strip() for line in lines if line.strip()), "")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}. Pass a UTF-8 file.") from error
-
-
-def _read_trace(record: dict[str, Any], file: str) -> RecordedCue:
-    """Only what is needed: reading every candidate of a long log would take its time."""
-    cue, budget = record.get("cue"), record.get("budget")
-    fields: Any = {"text": cue} if isinstance(cue, str) else cue
-    try:
-        text, parts, task = fields.get("text") or "", fields.get("parts") or (), fields.get("task")
-        places = tuple(tuple(map(str, labels)) for labels in record.get("namespaces") or ())
-        if not (text or parts) or not all(isinstance(each, str) for each in (text, *parts)):
-            raise TypeError("no words")
-        if not isinstance(task, str | None):
-            raise TypeError("a task is a text")
-    except (AttributeError, TypeError) as error:
-        raise InputError(
-            f'{file}: There is no cue in {record!s:.80}. A trace has {{"cue": {{"text": ...}}}}.'
-        ) from error
-    tokens = budget if isinstance(budget, int) else None
-    return RecordedCue(Cue(text, tuple(parts), task), places, True, tokens)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from http import HTTPStatus
-from http.client import HTTP_PORT
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
@@ -18,18 +16,13 @@ from typing import Annotated, Any
 import typer
 
 from langmem_recall.cli import inputs
-from langmem_recall.cli.output import AsJson, Tick, deliver, note, progress, replaced
+from langmem_recall.cli.output import AsJson, deliver, note, output_option, progress, replaced
 from langmem_recall.errors import InputError
-from langmem_recall.observe.inspector.page import TITLE, PageData, render_page
-from langmem_recall.observe.log import Progress, files, is_whole, read_log
-from langmem_recall.observe.show import printable
-from langmem_recall.types import Namespace
+from langmem_recall.observe.inspector.page import PageData, render_page
+from langmem_recall.observe.log import files, read_log
+from langmem_recall.types import Memory, Namespace, Usage
 
 SQLITE = b"SQLite format 3\x00"
-
-
-def _no_tick(done: int, of: int | None) -> None:
-    """Nobody waits."""
 
 
 def inspect_command(
@@ -42,7 +35,6 @@ def inspect_command(
         ),
     ],
     namespace: inputs.Within = None,
-    title: Annotated[str, typer.Option(help="What the page is called.")] = TITLE,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the page on this machine until Ctrl-C.")
     ] = False,
@@ -51,9 +43,7 @@ def inspect_command(
         typer.Option(min=0, max=65_535, help="With --serve: the port; any free one without it."),
     ] = None,
     as_json: AsJson = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="HTML file to write.")
-    ] = None,
+    output: Annotated[Path | None, output_option("HTML file to write.")] = None,
 ) -> None:
     """Show why each memory was recalled or not, on a page that needs nothing but a browser.
 
@@ -71,9 +61,9 @@ def inspect_command(
     read = {file.resolve() for path in paths for file in (path, *files(path))}
     if output and output.resolve() in read:
         raise InputError(f"{output} is what is inspected. Name another file for the page.")
-    with progress("reading") as tick:
-        shown = Inspection(sources, inputs.parse_namespace(namespace), printable(title), tick)
-    data, made = shown.data, render_page(shown.data, shown.title).encode()
+    with progress("reading"):
+        shown = Inspection(sources, inputs.parse_namespace(namespace))
+    data, made = shown.data, render_page(shown.data).encode()
     if data.unreadable:
         note(f"{data.unreadable:,} records could not be read and are left out.")
     if output:
@@ -91,8 +81,7 @@ def inspect_command(
         if server:
             record["address"] = server.address
             where = f"at {server.address} until you press Ctrl-C; it follows the log."
-        line = printable(f"{counts} {where}")
-        deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json)
+        deliver(record, f"{counts} {where}", as_json)
         if server:
             # A parent process that reads our pipe waits for the address.
             sys.stdout.flush()
@@ -106,44 +95,62 @@ def inspect_command(
 class Inspection:
     """What is shown of logs, which may grow, and of stores as they are when they are opened."""
 
-    def __init__(
-        self, sources: Sequence[str], namespace: Namespace, title: str, tick: Tick
-    ) -> None:
-        self.title = title
+    def __init__(self, sources: Sequence[str], namespace: Namespace) -> None:
         self._namespace = namespace
-        self._stores = [source for source in sources if _is_store(source)]
-        self._logs = [source for source in sources if source not in self._stores]
+        stores = [source for source in sources if _is_store(source)]
+        self._logs = [source for source in sources if source not in stores]
+        self._stored: list[tuple[Memory, Usage]] = []
+        for target in stores:
+            with inputs.open_store(target) as store:
+                found = inputs.all_memories(store, namespace)
+                self._stored += zip(found, inputs.usages_of(store, found), strict=True)
         self._serving = threading.Lock()
-        self._pages: dict[str, bytes] = {}
-        self._read_all(tick)
+        self._seen: tuple[Hashable, ...] | None = None
+        self._served: tuple[str, bytes] | None = None
+        self._read()
 
     def page(self, tag: str) -> tuple[str, bytes | None]:
         """The tag of what there is now, and the page where a client has that of another tag."""
         with self._serving:
             # While a log is rotated or away, what there was is shown.
             with suppress(InputError, OSError):
-                if all(is_whole(log, self._read[log]) for log in self._logs):
-                    self._read_on()
-                else:
-                    self._read_all()
-            now = f'"{self._started:x}-{sum(map(sum, map(dict.values, self._read.values())))}"'
-            if now != tag and now not in self._pages:
-                self._pages = {now: render_page(self.data, self.title, now).encode()}
-            return now, None if now == tag else self._pages[now]
+                if self._log_files() != self._seen:
+                    self._read()
+            now = f'"{hash(self._seen):x}"'
+            if now == tag:
+                return now, None
+            if self._served is None or self._served[0] != now:
+                self._served = now, render_page(self.data, live=now).encode()
+            return self._served
 
-    def _read_all(self, tick: Tick = _no_tick) -> None:
-        self.data, self._started = PageData(), time.time_ns()
-        self._read: dict[str, Progress] = {log: {} for log in self._logs}
-        for target in self._stores:
-            with inputs.open_store(target) as store:
-                found = inputs.all_memories(store, self._namespace)
-                for memory, usage in zip(found, inputs.usages_of(store, found), strict=True):
-                    self.data.add_memory(memory, usage)
-        self._read_on(tick)
+    def _log_files(self) -> tuple[Hashable, ...]:
+        """What tells the files of the logs from what they were before."""
+        found = [file for log in self._logs for file in files(Path(log).absolute())]
+        return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in found)
 
-    def _read_on(self, tick: Tick = _no_tick) -> None:
+    def _read(self) -> None:
+        """Take memories, and records that looked into the namespace."""
+        seen, data = self._log_files(), PageData()
+        for memory, usage in self._stored:
+            data.add_memory(memory, usage)
         for log in self._logs:
-            _read_traces(log, self._read[log], self._namespace, self.data, tick)
+            # What was a log still is, though all of it may have been erased.
+            is_log = self._seen is not None
+            for record in read_log(log):
+                is_log |= data.add(record) if self._is_within(record) else "version" in record
+            if not is_log:
+                raise InputError(
+                    f"{inputs.shown(log)} holds no traces that can be read. Pass what TraceLog "
+                    "wrote, or the file of a LocalStore."
+                )
+        self.data, self._seen = data, seen
+
+    def _is_within(self, record: Mapping[str, Any]) -> bool:
+        several = record.get("namespaces")
+        places = [*(several if isinstance(several, list) else ()), record.get("namespace")]
+        prefix = list(self._namespace)
+        lists = (place for place in places if isinstance(place, list))
+        return not prefix or any(place[: len(prefix)] == prefix for place in lists)
 
 
 def _is_store(source: str) -> bool:
@@ -158,31 +165,9 @@ def _is_store(source: str) -> bool:
         return file.read(len(SQLITE)) == SQLITE
 
 
-def _read_traces(
-    log: str, read: Progress, namespace: Namespace, data: PageData, tick: Tick
-) -> None:
-    """Take the records that looked into a namespace; a file without any trace is no log."""
-    is_log = bool(read)
-    for record in read_log(log, read):
-        several = record.get("namespaces")
-        places = [*(several if isinstance(several, list) else ()), record.get("namespace")]
-        lists = [tuple(place) for place in places if isinstance(place, list)]
-        if namespace and not any(place[: len(namespace)] == namespace for place in lists):
-            is_log |= "version" in record
-        else:
-            is_log |= data.add(record)
-            tick(data.turns, None)
-    if not is_log:
-        raise InputError(
-            f"{inputs.shown(log)} holds no traces that can be read. Pass what TraceLog wrote, "
-            "or the file of a LocalStore."
-        )
-
-
 # --- serving --------------------------------------------------------------------------------------
 
 LOOPBACK = "127.0.0.1"
-LOCAL_NAMES = (LOOPBACK, "localhost")
 HEADERS = {
     "Cache-Control": "no-store",
     # The page has a policy of its own, but who may frame it can only be said here.
@@ -239,11 +224,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Send the page to a request by our name."""
         port = self.server.server_address[1]
-        names = {f"{name}:{port}" for name in LOCAL_NAMES}
-        names.update(LOCAL_NAMES if port == HTTP_PORT else ())
         hosts = self.headers.get_all("Host", [])
         # A rebound DNS name is not ours.
-        if len(hosts) != 1 or hosts[0].lower() not in names:
+        if len(hosts) != 1 or hosts[0].lower() not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain="Open the address as printed.")
         elif self.path != "/":
             self.send_error(HTTPStatus.NOT_FOUND)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from langmem_recall.cli.inputs import (
     CasesSource,
@@ -18,33 +16,26 @@ from langmem_recall.cli.inputs import (
     load_case_set,
     load_embedder,
     load_policy,
+    namespace_option,
     open_store,
     parse_namespace,
     shown,
 )
-from langmem_recall.cli.output import AsJson, Output, deliver, note, progress, save_policy
+from langmem_recall.cli.output import (
+    AsJson,
+    Output,
+    deliver,
+    note,
+    output_option,
+    progress,
+    save_policy,
+)
 from langmem_recall.errors import InputError
-from langmem_recall.observe.show import printable
 
 if TYPE_CHECKING:
     from langchain_core.embeddings import Embeddings
 
-    from langmem_recall.evaluation.evaluate import Report, StoreFactory
-
-LEGEND = (
-    "R, hit, nDCG, MRR: how well answerable cues find their memories. repeats: near-duplicates "
-    "among the first.",
-    "tokens: what a recall costs. in: share of cues that recall anything. AUC: how well relevance "
-    "tells answerable cues from others.",
-)
-
-
-class Facet(StrEnum):
-    """What a table can be broken down by."""
-
-    category = "category"
-    group = "group"
-    collection = "collection"
+    from langmem_recall.evaluation.evaluate import StoreFactory
 
 
 def evaluate_command(
@@ -56,7 +47,10 @@ def evaluate_command(
     policy: PolicyChoices = None,
     embeddings: EmbeddingsChoice = None,
     k: Annotated[int, typer.Option("--k", min=1, help="Memories a ranking is judged by.")] = 10,
-    by: Annotated[Facet | None, typer.Option(help="Also break the table down.")] = None,
+    by: Annotated[
+        Literal["category", "group", "collection"] | None,
+        typer.Option(help="Also break the table down."),
+    ] = None,
     intervals: Annotated[bool, typer.Option("--intervals", help="Show 95 % intervals.")] = False,
     as_json: AsJson = False,
     output: Output = None,
@@ -76,9 +70,9 @@ def evaluate_command(
         report = evaluate(case_set, policies, embeddings=embedder, store=make, k=k, progress=tick)
     record = report.to_dict()
     if by:
-        parts = report.by(by.value).items()
+        parts = report.by(by).items()
         record["by"] = {label: [row.to_dict() for row in rows] for label, rows in parts}
-    deliver(record, lambda screen: _show(screen, report, by, intervals), as_json, output)
+    deliver(record, report.text(by, intervals), as_json, output)
 
 
 def _load_embedder(name: str | None) -> tuple[Embeddings | None, StoreFactory | None]:
@@ -89,64 +83,18 @@ def _load_embedder(name: str | None) -> tuple[Embeddings | None, StoreFactory | 
     return embedder or None, (lambda _: LocalStore(index=False)) if embedder is False else None
 
 
-def _show(screen: Console, report: Report, by: Facet | None, intervals: bool) -> None:
-    from langmem_recall.evaluation.metrics import table_of
-
-    k = report.k
-    # The columns of the table and what they are called; all the rest is in the JSON.
-    titles = {
-        f"recall@{k}": f"R@{k}",
-        f"hit@{k}": f"hit@{k}",
-        f"ndcg@{k}": f"nDCG@{k}",
-        "mrr": "MRR",
-        f"duplicates@{k}": "repeats",
-        "tokens": "tokens",
-        "injected": "in",
-    }
-    for metric in report.metrics:
-        word, _, group = metric.partition("_")
-        if group and word in ("injected", "auc"):
-            titles[metric] = f"{'in' if word == 'injected' else 'AUC'} {group.replace('_', '-')}"
-    titles["ms"] = "ms"
-    lines = [report.heading, *(f"  {text}" for text in report.cases.notes)]
-    lines.append(report.table(list(titles), intervals, titles))
-    for label, rows in report.by(by.value).items() if by else ():
-        columns = [metric for metric in titles if metric in rows[0].estimates]
-        lines += [f"\n{by}: {label}", table_of(rows, columns, intervals, titles)]
-    lines += ["", *LEGEND]
-    if len(report.rows) > 1:
-        lines.append(f"* differs from {report.rows[0].policy} (p < 0.05, paired test)")
-    _print(screen, "\n".join(lines))
-
-
-def _print(screen: Console, text: str) -> None:
-    screen.print("\n".join(map(printable, text.split("\n"))), soft_wrap=True)
-
-
 def tune_command(
     cases: CasesSource,
     policy: PolicyChoice = None,
     embeddings: EmbeddingsChoice = None,
-    injection_rate: Annotated[
-        float | None,
-        typer.Option(min=0.0, max=1.0, help="Set the gates so that this share of cues injects."),
-    ] = None,
     folds: Annotated[int, typer.Option(min=2, help="Parts that are each kept back once.")] = 5,
     seed: Annotated[int, typer.Option(help="Deals the cases into the parts.")] = 0,
     store: Annotated[
         str | None, typer.Option(metavar="STORE", help="Also save the policy in this store.")
     ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option("--namespace", "-n", metavar="A/B", help="Of that store: where it applies."),
-    ] = None,
+    namespace: Annotated[str | None, namespace_option("Of that store: where it applies")] = None,
     as_json: AsJson = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Policy file to write, .toml or .json."
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_option("Policy file to write, .toml or .json.")] = None,
 ) -> None:
     """Fit weights, half-life, trigger and floor to cases, or refuse where nothing is gained.
 
@@ -171,11 +119,10 @@ def tune_command(
                 store=make,
                 folds=folds,
                 seed=seed,
-                target_injection=injection_rate,
                 progress=tick,
             )
         record = {"accepted": tuned.is_better, **tuned.to_dict()}
-        deliver(record, lambda screen: _print(screen, str(tuned)), as_json)
+        deliver(record, str(tuned), as_json)
         if output:
             save_policy(tuned.policy, output)
         if inner and store and tuned.is_better:

@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
 from datetime import datetime, timedelta
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import typer
-from rich.console import Console
 
 from langmem_recall.cli.inputs import (
-    EMBEDDINGS_HELP,
     EVERYTHING,
     EmbeddingsChoice,
     PolicyChoice,
     Target,
-    check_embedder,
+    Whose,
+    embeddings_option,
     load_embedder,
-    load_policy,
+    namespace_text,
+    open_recall_store,
     open_store,
     parse_namespace,
     shown,
-    told_namespace,
 )
-from langmem_recall.cli.output import BAD_NEWS, AsJson, Output, deliver, note, progress, table
+from langmem_recall.cli.output import BAD_NEWS, AsJson, Output, deliver, note, progress
 from langmem_recall.errors import InputError, RecallError, StoreError
 from langmem_recall.memory.upkeep import STEPS, Step, SweepReport, check_steps, counts_of
 
-SHOWN = 200
-"""Rows in the table; all are in the JSON."""
 MOST_DAYS = 36_500
 
 
 def sweep_command(
     store: Target,
-    namespace: Annotated[
-        str,
-        typer.Option(
-            "--namespace",
-            "-n",
-            metavar="A/B",
-            help="Whose memories, with all below; a JSON list where a label has a slash in it.",
-        ),
-    ],
+    namespace: Whose,
     apply: Annotated[bool, typer.Option("--apply", help="Do it; a dry run without it.")] = False,
     steps: Annotated[
         str,
@@ -92,18 +79,13 @@ def sweep_command(
     # An empty list leaves what is only listed.
     chosen = tuple(step.strip() for step in steps.split(",") if step.strip())
     check_steps(chosen)
-    given = load_policy(policy) if policy else None
-    embedder = load_embedder(embeddings)
-    if apply:
-        check_embedder(store, embedder, "--apply")
-    from langmem_recall.stores.recall_store import RecallStore
-
     reports: list[SweepReport] = []
     place: int | None = after
     with (
-        open_store(store, embedder) as opened,
+        open_recall_store(
+            store, embeddings, policy, writes="--apply" if apply else None
+        ) as sweeper,
         progress("sweeping") as tick,
-        closing(RecallStore(opened, policy=given, stored_policies=given is None)) as sweeper,
     ):
         while place is not None and (to_the_end or not reports):
             report = sweeper.sweep(
@@ -118,46 +100,30 @@ def sweep_command(
             reports.append(report)
             place = report.next
             tick(sum(each.examined for each in reports), None)
-    rows = [row for report in reports for row in report.rows]
+    rows = tuple(row for report in reports for row in report.rows)
+    whole = SweepReport(prefix, apply, rows, sum(report.examined for report in reports), place)
     record = {
         "store": shown(store),
-        "namespace": told_namespace(prefix),
+        "namespace": namespace_text(prefix),
         "applied": apply,
-        "examined": sum(report.examined for report in reports),
+        "examined": whole.examined,
         "next": place,
         "counts": counts_of(row.action for row in rows),
         "rows": [
-            {"action": action, "namespace": list(place), "key": key, "reason": reason}
-            for action, (place, key), reason in rows
+            {"action": action, "namespace": list(home), "key": key, "reason": reason}
+            for action, (home, key), reason in rows
         ],
     }
-    deliver(record, lambda screen: _show_sweep(screen, record), as_json, output)
+    deliver(record, str(whole), as_json, output)
     if place is not None:
         note(f"There are more memories: go on with --after {place}, or use --all.")
     if rows and not apply:
         note("This was a dry run: nothing was changed. Add --apply to do it.")
 
 
-def _show_sweep(screen: Console, record: Mapping[str, Any]) -> None:
-    rows, header = record["rows"], ("what", "namespace", "memory", "why")
-    counts = ", ".join(f"{count:,} {action}" for action, count in record["counts"].items())
-    kind = "Sweep" if record["applied"] else "Dry run"
-    head = f"{kind} of {record['namespace']}: {record['examined']:,} memories looked at"
-    title = f"{head}, {counts or 'nothing to do'}"
-    cells = [
-        (row["action"], told_namespace(tuple(row["namespace"])), row["key"], row["reason"])
-        for row in rows[:SHOWN]
-    ]
-    screen.print(table(title, header, cells, labels=len(header)) if cells else title)
-    if rows[SHOWN:]:
-        screen.print(f"and {len(rows) - SHOWN:,} others; --json shows all.")
-
-
 def reindex_command(
     store: Target,
-    embeddings: Annotated[
-        str, typer.Option("--embeddings", "-e", metavar="NAME", help=EMBEDDINGS_HELP)
-    ],
+    embeddings: Annotated[str, embeddings_option],
     as_json: AsJson = False,
     output: Output = None,
 ) -> None:
@@ -188,11 +154,10 @@ def reindex_command(
             f"Embedding stopped ({type(error).__name__}: {error}). What was embedded is kept; run "
             "the command again to go on."
         ) from error
-    identity = embedder_identity(embedder)
-    name = shown(store)
+    name, identity = shown(store), embedder_identity(embedder)
     record = {"store": name, "embedder": identity, "embedded": embedded, "waiting": waiting}
     line = f"{embedded:,} texts of {name} were embedded by {identity}."
-    deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json, output)
+    deliver(record, line, as_json, output)
     if waiting:
         note(f"{waiting:,} texts still wait for the embedder. Run the command again to go on.")
         raise typer.Exit(BAD_NEWS)

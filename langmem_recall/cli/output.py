@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -30,23 +30,26 @@ BAD_INPUT = 2
 UNBOUNDED = 10_000
 """Columns of a pipe or a file: no line is folded, so that each can be searched."""
 
+
+def output_option(help: str) -> Any:
+    """What a command takes the file by that it writes."""
+    return typer.Option("--output", "-o", metavar="FILE", help=help)
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Output = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write the result to a file instead; JSON where its name ends in .json.",
-    ),
+    output_option("Write the result to a file instead; JSON where its name ends in .json."),
 ]
 Show = Callable[[Console], None]
 Tick = Callable[[int, int | None], None]
 """Called with how much is done and of how much, where that is known."""
 
 
-def deliver(record: Mapping[str, Any], show: Show, as_json: bool, path: Path | None = None) -> None:
-    """Give the result to the user: one JSON document, or what `show` draws."""
+def deliver(
+    record: Mapping[str, Any], show: Show | str, as_json: bool, path: Path | None = None
+) -> None:
+    """Give the result to the user: one JSON document, or the text or what `show` draws."""
     with ExitStack() as opened:
         file: IO[str] = sys.stdout
         if path is not None:
@@ -58,7 +61,11 @@ def deliver(record: Mapping[str, Any], show: Show, as_json: bool, path: Path | N
         else:
             # What memories say is never markup.
             width = None if file.isatty() else UNBOUNDED
-            show(Console(file=file, markup=False, highlight=False, emoji=False, width=width))
+            screen = Console(file=file, markup=False, highlight=False, emoji=False, width=width)
+            if isinstance(show, str):
+                screen.print("\n".join(map(printable, show.split("\n"))), soft_wrap=True)
+            else:
+                show(screen)
     if path is not None:
         note(f"Written to {path}.")
 
@@ -76,21 +83,17 @@ def note(text: str) -> None:
 
 
 def table(
-    title: str | None, header: Sequence[str], rows: Sequence[Sequence[str]], labels: int = 1
+    title: str | None,
+    rows: Iterable[Sequence[str]],
+    header: Sequence[str] = (),
+    labels: int = 1,
 ) -> Table:
-    """A plain table; the first few columns are labels, the others numbers to the right."""
+    """A plain table; below a header the first few columns are labels, the others numbers."""
     made = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    if not header:
+        made.box, made.show_header, made.padding = None, False, (0, 2, 0, 1)
     for place, name in enumerate(header):
         made.add_column(Text(printable(name)), justify="left" if place < labels else "right")
-    for row in rows:
-        made.add_row(*(Text(printable(cell)) for cell in row))
-    return made
-
-
-def listing(title: str | None, rows: Sequence[Sequence[str]]) -> Table:
-    """A table of names and what is to be said of them, without a header."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
-    made.padding = (0, 2, 0, 1)
     for row in rows:
         made.add_row(*(Text(printable(cell)) for cell in row))
     return made

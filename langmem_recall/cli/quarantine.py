@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from langmem_recall.cli.inputs import (
+    EVERYTHING,
     EmbeddingsChoice,
     Target,
-    load_embedder,
-    open_store,
+    Within,
+    namespace_text,
+    open_recall_store,
     parse_namespace,
     shown,
-    told_namespace,
 )
 from langmem_recall.cli.output import AsJson, Output, deliver, note, table
 from langmem_recall.errors import InputError
 from langmem_recall.observe.show import printable
-
-if TYPE_CHECKING:
-    from langmem_recall.stores.recall_store import RecallStore
-    from langmem_recall.types import Memory
+from langmem_recall.types import Memory
 
 Action = Literal["list", "show", "approve", "reject"]
 EXCERPT = 100
@@ -44,15 +40,7 @@ def quarantine_command(
     key: Annotated[
         str | None, typer.Argument(metavar="KEY", help="Which memory; not for list.")
     ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            "--namespace",
-            "-n",
-            metavar="A/B",
-            help="Whose memories, with all below; a JSON list where a label has a slash in it.",
-        ),
-    ] = None,
+    namespace: Within = None,
     embeddings: EmbeddingsChoice = None,
     as_json: AsJson = False,
     output: Output = None,
@@ -66,11 +54,13 @@ def quarantine_command(
         problem = "takes no key" if key else "needs the key of a memory, as list shows it"
         raise InputError(f"quarantine {action} {problem}.")
     prefix = parse_namespace(namespace)
-    with _opened(store, embeddings) as opened:
-        waiting = _waiting(opened, prefix)
+    with open_recall_store(store, embeddings, allow_empty_namespace=True) as opened:
+        roots = [prefix] if prefix else opened.list_namespaces(max_depth=1, limit=EVERYTHING)
+        waiting = [memory for root in roots for memory in opened.quarantined(root)]
         if action == "list":
-            record = {"store": shown(store), "waiting": [_record_of(memory) for memory in waiting]}
-            deliver(record, lambda screen: _show_list(screen, record), as_json, output)
+            rows = [_record_of(memory) for memory in waiting]
+            record = {"store": shown(store), "waiting": rows}
+            deliver(record, lambda screen: _show_list(screen, rows), as_json, output)
             return
         memory = _named(waiting, str(key), prefix)
         if action == "approve":
@@ -78,27 +68,9 @@ def quarantine_command(
         elif action == "reject":
             opened.delete(memory.namespace, memory.key)
     record = _record_of(memory) | {"action": action, "text": memory.text}
-    deliver(record, lambda screen: _show_memory(screen, memory), as_json, output)
+    deliver(record, _marked(record), as_json, output)
     if action != "show":
         note(f"{memory.key} is {'approved' if action == 'approve' else 'deleted'}.")
-
-
-@contextmanager
-def _opened(store: str, embeddings: str | None) -> Iterator[RecallStore]:
-    from langmem_recall.stores.recall_store import RecallStore
-
-    with (
-        open_store(store, load_embedder(embeddings)) as inner,
-        closing(RecallStore(inner, allow_empty_namespace=True)) as opened,
-    ):
-        yield opened
-
-
-def _waiting(store: RecallStore, prefix: tuple[str, ...]) -> list[Memory]:
-    if prefix:
-        return store.quarantined(prefix)
-    roots = dict.fromkeys(place[:1] for place in store.list_namespaces(max_depth=1))
-    return [memory for root in roots for memory in store.quarantined(root)]
 
 
 def _named(waiting: Sequence[Memory], key: str, prefix: tuple[str, ...]) -> Memory:
@@ -107,9 +79,9 @@ def _named(waiting: Sequence[Memory], key: str, prefix: tuple[str, ...]) -> Memo
     if len(found) == 1:
         return found[0]
     if found:
-        places = ", ".join(told_namespace(memory.namespace) for memory in found)
+        places = ", ".join(namespace_text(memory.namespace) for memory in found)
         raise InputError(f"{key!r} waits in several namespaces: {places}. Name one with -n.")
-    where = f" in {told_namespace(prefix)}" if prefix else ""
+    where = f" in {namespace_text(prefix)}" if prefix else ""
     raise InputError(f"No memory {key!r} waits for approval{where}. `quarantine list` shows them.")
 
 
@@ -127,33 +99,26 @@ def _record_of(memory: Memory) -> dict[str, Any]:
     }
 
 
-def _show_list(screen: Console, record: Mapping[str, Any]) -> None:
-    rows = [
-        (
-            row["status"],
-            told_namespace(tuple(row["namespace"])),
-            row["key"],
-            row["source"].replace("_", " "),
-            "; ".join(row["reasons"])[:EXCERPT],
-        )
-        for row in record["waiting"]
-    ]
-    title = f"{len(rows):,} wait for approval" if rows else "Nothing waits for approval"
+def _show_list(screen: Console, waiting: Sequence[Mapping[str, Any]]) -> None:
+    if not waiting:
+        screen.print("Nothing waits for approval")
+        return
+    rows = []
+    for row in waiting:
+        where, source = namespace_text(tuple(row["namespace"])), row["source"].replace("_", " ")
+        why = "; ".join(row["reasons"])[:EXCERPT]
+        rows.append((row["status"], where, row["key"], source, why))
     header = ("status", "namespace", "memory", "source", "why")
-    screen.print(table(title, header, rows, labels=4) if rows else title)
+    screen.print(table(f"{len(rows):,} wait for approval", rows, header, labels=4))
 
 
-def _show_memory(screen: Console, memory: Memory) -> None:
-    """The text with what the guard objects to in reverse and between marks."""
-    record = _record_of(memory)
-    where = told_namespace(memory.namespace)
-    screen.print(f"{where} {memory.key}: {memory.status}, {memory.source.replace('_', ' ')}")
-    for reason in record["reasons"]:
-        screen.print(f"  {printable(reason)}")
-    words, end = Text(), 0
+def _marked(record: Mapping[str, Any]) -> str:
+    """What is known of a memory, and its text with what the guard objects to between marks."""
+    where, source = namespace_text(tuple(record["namespace"])), record["source"].replace("_", " ")
+    text, words, end = record["text"], "", 0
     for start, stop, *_ in sorted(record["spans"]):
-        words.append(printable(memory.text[end:start]))
-        words.append(f">>>{printable(memory.text[start:stop])}<<<", style="reverse")
+        words += f"{text[end:start]}>>>{text[start:stop]}<<<"
         end = stop
-    words.append(printable(memory.text[end:]))
-    screen.print(words)
+    reasons = (f"  {printable(reason)}" for reason in record["reasons"])
+    head = f"{where} {record['key']}: {record['status']}, {source}"
+    return "\n".join([printable(head), *reasons, printable(words + text[end:])])

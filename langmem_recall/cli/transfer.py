@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import IO, Annotated, Any, cast
+from typing import IO, Annotated, Any, Literal, cast
 
 import typer
 
 from langmem_recall.cli.inputs import (
+    Create,
     EmbeddingsChoice,
     Target,
     Within,
@@ -17,8 +18,17 @@ from langmem_recall.cli.inputs import (
     parse_namespace,
     shown,
 )
-from langmem_recall.cli.output import BAD_NEWS, AsJson, Tick, deliver, note, progress, replaced
+from langmem_recall.cli.output import (
+    BAD_NEWS,
+    AsJson,
+    deliver,
+    note,
+    output_option,
+    progress,
+    replaced,
+)
 from langmem_recall.errors import InputError
+from langmem_recall.types import Source
 
 
 def export_command(
@@ -28,10 +38,7 @@ def export_command(
         bool, typer.Option("--vectors", help="Also write vectors (LocalStore only).")
     ] = False,
     as_json: AsJson = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="JSONL to write; stdout without it."),
-    ] = None,
+    output: Annotated[Path | None, output_option("JSONL to write; stdout without it.")] = None,
 ) -> None:
     """Write all memories as JSON lines, sorted by namespace and key.
 
@@ -42,16 +49,14 @@ def export_command(
     prefix = parse_namespace(namespace)
     if output is not None and Path(store).exists() and output.resolve() == Path(store).resolve():
         raise InputError(f"{output} is the store itself. Name another file to export to.")
-    with open_store(store) as opened, progress("exporting") as tick:
+    with open_store(store) as opened, progress("exporting"):
         if output is None:
-            export_jsonl(opened, cast(IO[str], _CountedLines(sys.stdout, tick)), prefix, vectors)
+            export_jsonl(opened, sys.stdout, prefix, vectors)
             return
         with replaced(output) as fresh, fresh.open("w", encoding="utf-8", newline="\n") as lines:
-            counted = cast(IO[str], _CountedLines(lines, tick))
-            count = export_jsonl(opened, counted, prefix, vectors)
+            count = export_jsonl(opened, lines, prefix, vectors)
     record = {"store": shown(store), "memories": count, "output": str(output)}
-    line = f"{count:,} memories of {shown(store)} are in {output}."
-    deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json)
+    deliver(record, f"{count:,} memories of {shown(store)} are in {output}.", as_json)
 
 
 def import_command(
@@ -60,18 +65,15 @@ def import_command(
     ],
     store: Target,
     embeddings: EmbeddingsChoice = None,
-    create: Annotated[
-        bool, typer.Option("--create", help="Make the store where there is none.")
-    ] = False,
+    create: Create = False,
     judge_anew: Annotated[
         bool,
         typer.Option("--judge-anew", help="Take no decisions and approvals over from the file."),
     ] = False,
     form: Annotated[
-        str | None,
+        Literal["mem0", "records"] | None,
         typer.Option(
             "--from",
-            metavar="FORM",
             help="The file is another system's: mem0 (its export), or records (JSON or JSON lines "
             "with a text in a field such as text, content or fact).",
         ),
@@ -85,7 +87,7 @@ def import_command(
         ),
     ] = None,
     vouched_by: Annotated[
-        str, typer.Option("--source", help="Source of records of --from that tell none.")
+        Source, typer.Option("--source", help="Source of records of --from that tell none.")
     ] = "unknown",
     as_json: AsJson = False,
 ) -> None:
@@ -109,19 +111,18 @@ def import_command(
     found = iter(text.split("\n"))
     if form is not None and namespace is not None:
         # All of them before the store is touched.
-        labels = namespace.split("/")
-        found = iter([*converted(text, cast(Any, form), labels, cast(Any, vouched_by))])
+        found = iter([*converted(text, form, namespace.split("/"), vouched_by)])
     embedder, count, done, is_stopped = load_embedder(embeddings), 0, 0, False
     with open_store(store, embedder, create) as opened:
         try:
-            with progress("reading") as read, progress("storing") as tick:
+            with progress("importing") as tick:
 
                 def stored(number: int, total: int) -> None:
                     nonlocal done
                     done = number
                     tick(number, total)
 
-                knobs: Any = {"decisions": not judge_anew, "progress": stored, "reading": read}
+                knobs: Any = {"decisions": not judge_anew, "progress": stored, "reading": tick}
                 count = import_jsonl(opened, cast(IO[str], found), **knobs)
         except KeyboardInterrupt:
             is_stopped = True
@@ -134,22 +135,8 @@ def import_command(
         note(f"Stopped. {kept}; run the same command again to go on.")
     else:
         record = {"store": shown(store), "memories": count, "input": source}
-        line = f"{count:,} memories were imported into {shown(store)}."
-        deliver(record, lambda screen: screen.print(line, soft_wrap=True), as_json)
+        deliver(record, f"{count:,} memories were imported into {shown(store)}.", as_json)
     if waiting:
         note(f"{waiting:,} texts wait for the embedder and are found by their words until then.")
     if is_stopped or waiting:
         raise typer.Exit(BAD_NEWS)
-
-
-class _CountedLines:
-    """A file that reports how many lines were written to it."""
-
-    def __init__(self, target: IO[str], tick: Tick) -> None:
-        self._target, self._tick, self._written = target, tick, 0
-
-    def write(self, line: str) -> None:
-        """Write a line."""
-        self._target.write(line)
-        self._written += 1
-        self._tick(self._written, None)

@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
@@ -41,6 +42,12 @@ NAMESPACE: Namespace = ("evaluation",)
 PUTS_PER_BATCH = 256
 AT_K = ("recall", "hit", "ndcg", "duplicates")
 """Metrics that read the first k of a ranking."""
+LEGEND = (
+    "R, hit, nDCG, MRR: how well answerable cues find their memories. repeats: near-duplicates "
+    "among the first.",
+    "tokens: what a recall costs. in: share of cues that recall anything. AUC: how well relevance "
+    "tells answerable cues from others.",
+)
 PER_CASE = ("recall", "hit", "ndcg", "mrr", "duplicates", "tokens", "injected", "ms")
 
 StoreFactory = Callable[[Embeddings | None], BaseStore]
@@ -61,14 +68,6 @@ def best_relevance(recall: Recall) -> float:
     return max(reaches, default=0.0)
 
 
-def check_share(target: float) -> None:
-    """Refuse what is no share."""
-    if isinstance(target, bool) or not isinstance(target, int | float) or not 0 <= target <= 1:
-        raise InputError(
-            f"A target injection rate must be a share from 0 to 1, got {target!r}. Use 0.5."
-        )
-
-
 def set_injection_rate(
     best_relevances: Sequence[float] | FloatArray, target: float, base: RecallPolicy
 ) -> RecallPolicy:
@@ -80,7 +79,10 @@ def set_injection_rate(
             the trigger reaches its bounds, 0.05 and 0.95, the nearest share there is.
         base: The policy to change; its floor keeps the distance it has to the trigger.
     """
-    check_share(target)
+    if isinstance(target, bool) or not isinstance(target, int | float) or not 0 <= target <= 1:
+        raise InputError(
+            f"A target injection rate must be a share from 0 to 1, got {target!r}. Use 0.5."
+        )
     reaches = np.sort(np.asarray(best_relevances, dtype=np.float64))
     if not len(reaches) or np.isnan(reaches).any():
         raise InputError(
@@ -165,12 +167,6 @@ class Report:
         """Names of the metrics, in the order of the table."""
         return tuple(self.rows[0].estimates)
 
-    @property
-    def heading(self) -> str:
-        """What was measured: the name of the cases, and how many each group has."""
-        counts = Counter(case.group for case in self.cases.cases)
-        return f"{self.cases.name}: {', '.join(f'{n} {group}' for group, n in counts.items())}"
-
     def by(self, facet: Facet) -> dict[str, tuple[Row, ...]]:
         """The rows for each category, group or collection of the cases."""
         labels = np.array([str(getattr(case, facet) or "") for case in self.cases.cases])
@@ -200,11 +196,32 @@ class Report:
             "rows": [row.to_dict() for row in self.rows],
         }
 
-    def __str__(self) -> str:
-        lines = [self.heading, self.table()]
-        if any(each.is_significant for row in self.rows for each in row.estimates.values()):
+    def text(self, by: Facet | None = None, intervals: bool = False) -> str:
+        """What is measured, the metrics that matter most, and what they mean."""
+        k = self.k
+        titles = {
+            **{f"recall@{k}": f"R@{k}", f"hit@{k}": f"hit@{k}", f"ndcg@{k}": f"nDCG@{k}"},
+            **{"mrr": "MRR", f"duplicates@{k}": "repeats", "tokens": "tokens", "injected": "in"},
+        }
+        for metric in self.metrics:
+            word, _, group = metric.partition("_")
+            if group and (title := {"injected": "in", "auc": "AUC"}.get(word)):
+                titles[metric] = f"{title} {group.replace('_', '-')}"
+        titles["ms"] = "ms"
+        counts = Counter(case.group for case in self.cases.cases)
+        lines = [f"{self.cases.name}: {', '.join(f'{n} {group}' for group, n in counts.items())}"]
+        lines += [f"  {note}" for note in self.cases.notes]
+        lines.append(self.table(list(titles), intervals, titles))
+        for label, rows in self.by(by).items() if by else ():
+            columns = [metric for metric in titles if metric in rows[0].estimates]
+            lines += [f"\n{by}: {label}", table_of(rows, columns, intervals, titles)]
+        lines += ["", *LEGEND]
+        if len(self.rows) > 1:
             lines.append(f"* differs from {self.rows[0].policy} (p < 0.05, paired test)")
         return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.text()
 
 
 def evaluate(
@@ -290,17 +307,9 @@ class Bench:
         self.store = RecallStore(
             inner, record=False, clock=lambda: self._now, caching=Caching(max_age=math.inf)
         )
-
-    def fill(self, collection: Collection) -> None:
-        """Write the memories."""
-        batch: dict[str, PutOp] = {}
-        for key, value in collection.memories:
-            # InMemoryStore cannot take the same text twice in one batch.
-            if self._texts[key] in batch or len(batch) == PUTS_PER_BATCH:
-                self.store.batch(batch.values())
-                batch = {}
-            batch[self._texts[key]] = PutOp(NAMESPACE, key, dict(value))
-        self.store.batch(batch.values())
+        puts = [PutOp(NAMESPACE, key, dict(value)) for key, value in collection.memories]
+        for start in range(0, len(puts), PUTS_PER_BATCH):
+            self.store.batch(puts[start : start + PUTS_PER_BATCH])
         # The first read measures the embedder and loads the words: no policy should pay for it.
         self.store.recall(NAMESPACE, "warm-up")
 
@@ -346,13 +355,11 @@ def each_case(
     """Every case with its place and its collection in a store, one collection after another."""
     for collection in cases.collections:
         inner = make(embeddings) if make else LocalStore(":memory:", embeddings=embeddings)
-        bench = Bench(collection, inner)
-        try:
-            bench.fill(collection)
+        with ExitStack() as closing_time:
+            if callable(close := getattr(inner, "close", None)):
+                closing_time.callback(close)
+            bench = Bench(collection, inner)
+            closing_time.callback(bench.store.close)
             for i, case in enumerate(cases.cases):
                 if case.collection == collection.name:
                     yield i, case, bench
-        finally:
-            bench.store.close()
-            if callable(close := getattr(inner, "close", None)):
-                close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,9 +24,7 @@ from langmem_recall.evaluation.evaluate import (
     Progress,
     StoreFactory,
     best_relevance,
-    check_share,
     each_case,
-    set_injection_rate,
     with_trigger,
 )
 from langmem_recall.evaluation.metrics import Row, mean_estimate, ndcg_at, recall_at, table_of
@@ -84,25 +81,6 @@ def knobs_of(policy: RecallPolicy, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(policy, name) for name in names}
 
 
-def changed_knobs(base: RecallPolicy, policy: RecallPolicy) -> dict[str, tuple[float, float]]:
-    """The fitted knobs in which two policies differ, each with both levels."""
-    names = (*(knob.name for knob in KNOBS), *GATES)
-    levels = zip(*(map(float, attrgetter(*names)(each)) for each in (base, policy)), strict=True)
-    return {name: pair for name, pair in zip(names, levels, strict=True) if pair[0] != pair[1]}
-
-
-class Fold(NamedTuple):
-    """Cases kept back, and what fitting to the others made of them."""
-
-    policy: RecallPolicy
-    """Fitted without these cases."""
-    cases: int
-    before: float
-    """nDCG of the base policy on these cases; NaN where none is answerable."""
-    after: float
-    """nDCG of the fitted policy on them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Tuned:
     """What tuning came to: the policy to use, and the estimates that speak for it."""
@@ -116,7 +94,8 @@ class Tuned:
     """The base policy's metrics."""
     after: Row = field(repr=False)
     """What fitting gave on cases it had not seen, be it accepted or refused."""
-    folds: tuple[Fold, ...] = field(repr=False)
+    folds: int
+    """Parts that were each kept back once."""
     trials: int
     """Policies that were tried."""
 
@@ -128,7 +107,10 @@ class Tuned:
     @property
     def changes(self) -> dict[str, tuple[float, float]]:
         """The knobs that moved, each with its level before and after."""
-        return changed_knobs(self.base, self.policy)
+        names = (*(knob.name for knob in KNOBS), *GATES)
+        levels = zip(attrgetter(*names)(self.base), attrgetter(*names)(self.policy), strict=True)
+        pairs = zip(names, levels, strict=True)
+        return {name: pair for name, pair in pairs if pair[0] != pair[1]}
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types."""
@@ -139,25 +121,14 @@ class Tuned:
             "changes": {name: list(levels) for name, levels in self.changes.items()},
             "before": {name: each.to_dict() for name, each in self.before.estimates.items()},
             "after": {name: each.to_dict() for name, each in self.after.estimates.items()},
-            "folds": [
-                {
-                    "cases": fold.cases,
-                    "before": None if math.isnan(fold.before) else fold.before,
-                    "after": None if math.isnan(fold.after) else fold.after,
-                    "knobs": {
-                        name: now
-                        for name, (_, now) in changed_knobs(self.base, fold.policy).items()
-                    },
-                }
-                for fold in self.folds
-            ],
+            "folds": self.folds,
             "trials": self.trials,
         }
 
     def __str__(self) -> str:
         titles = {"injected_off_topic": "off-topic injected"}
         rows, metrics = (self.before, self.after), tuple(self.before.estimates)
-        lines = [f"{len(self.folds)} folds, {self.trials} policies tried"]
+        lines = [f"{self.folds} folds, {self.trials} policies tried"]
         lines.append(table_of(rows, metrics, intervals=True, titles=titles))
         lines += [f"{name} {was:g} -> {now:g}" for name, (was, now) in self.changes.items()]
         return "\n".join([*lines, self.reason])
@@ -171,7 +142,6 @@ def tune(
     store: StoreFactory | None = None,
     folds: int = 5,
     seed: int = 0,
-    target_injection: float | None = None,
     progress: Progress | None = None,
 ) -> Tuned:
     """Fit a few knobs to cases, by nDCG@10, and the gates by what they let through.
@@ -188,8 +158,6 @@ def tune(
         store: Makes the store that holds a collection; an in-memory `LocalStore` when absent.
         folds: Parts the cases are dealt into; each is kept back once.
         seed: Deals the cases.
-        target_injection: Share of all cues for which something is to be recalled. Sets the
-            trigger in place of fitting it, and is never refused.
         progress: Called with the number of steps done and of all.
 
     Returns:
@@ -198,17 +166,15 @@ def tune(
     if not isinstance(cases, CaseSet):
         raise InputError(f"tune needs a CaseSet, got {cases!r:.80}. Read one with load_cases.")
     check_whole("folds", folds, 2)
-    if target_injection is not None:
-        check_share(target_injection)
-    elif not any(case.relevant for case in cases.cases):
+    if not any(case.relevant for case in cases.cases):
         raise InputError(
-            f"{cases.name} has no answerable case to fit to. Name relevant keys, or pass "
-            "target_injection to set the gates alone."
+            f"{cases.name} has no answerable case to fit to. Name relevant keys, or set the gates "
+            "alone with langmem-recall doctor --target-rate."
         )
     if len(cases.cases) < 2:
         raise InputError("tune needs at least 2 cases, got 1: one is kept back to test by.")
     base = base or RecallPolicy.default()
-    dealt = _deal(cases, folds, seed)
+    dealt = deal_folds(cases, folds, seed)
     total = len(cases.cases) + int(dealt.max()) + 2
     done = count(1)
 
@@ -221,11 +187,11 @@ def tune(
     for i, case, bench in each_case(cases, store, embeddings):
         searches[i] = ask(bench.store, case, base, memories[case.collection])
         tick()
-    fitter = _Fitter([searches[i] for i in range(len(searches))], base, target_injection)
+    fitter = _Fitter([searches[i] for i in range(len(searches))], base)
     return _cross_validate(fitter, dealt, tick)
 
 
-def _deal(cases: CaseSet, folds: int, seed: int) -> NDArray[np.int_]:
+def deal_folds(cases: CaseSet, folds: int, seed: int) -> NDArray[np.int_]:
     """The fold of each case; a collection stays whole where several can be answered from."""
     labels = [case.collection for case in cases.cases]
     if len({case.collection for case in cases.cases if case.relevant}) < 2:
@@ -296,9 +262,8 @@ def ask(
 class _Fitter:
     """Fits a policy to some of the cases; every policy is tried on all of them once."""
 
-    def __init__(self, searches: list[Search], base: RecallPolicy, target: float | None) -> None:
+    def __init__(self, searches: list[Search], base: RecallPolicy) -> None:
         self.base = base
-        self.target = target
         self.answerable = np.array([bool(search.case.relevant) for search in searches])
         self.judge = cache(self._judge)
         self._searches = searches
@@ -325,9 +290,7 @@ class _Fitter:
         best = gated = self.base
         for knob in self._knobs * PASSES if answered.any() else ():
             best = _improve(best, knob.name, knob.levels, ndcg)
-        if self.target is not None:
-            gated = set_injection_rate(self._reaches[chosen], self.target, gated)
-        elif answerable.any() and not answerable.all():
+        if answerable.any() and not answerable.all():
             gated = _improve(gated, "trigger", TRIGGERS, balance)
         return best.replace(**knobs_of(gated, GATES))
 
@@ -380,14 +343,11 @@ def _signed(injected: FloatArray, answerable: BoolArray) -> FloatArray:
 def _cross_validate(fitter: _Fitter, dealt: NDArray[np.int_], tick: Callable[[], None]) -> Tuned:
     base, answerable = fitter.base, fitter.answerable
     before = fitter.outcome(base)
-    held_out, folds = np.full_like(before, np.nan), []
-    for number in range(int(dealt.max()) + 1):
+    held_out, folds = np.full_like(before, np.nan), int(dealt.max()) + 1
+    for number in range(folds):
         kept_back = dealt == number
         fitted = fitter.fit(~kept_back)
         held_out[:, kept_back] = fitter.outcome(fitted)[:, kept_back]
-        judged = kept_back & answerable
-        ndcgs = (mean_estimate(each[NDCG, judged]).mean for each in (before, held_out))
-        folds.append(Fold(fitted, int(kept_back.sum()), *ndcgs))
         tick()
     policy, reason = _decide(fitter, before, held_out)
     tick()
@@ -400,7 +360,7 @@ def _cross_validate(fitter: _Fitter, dealt: NDArray[np.int_], tick: Callable[[],
     first = {name: mean_estimate(before[place]) for name, place in metrics.items()}
     after = {name: mean_estimate(held_out[place], before[place]) for name, place in metrics.items()}
     rows = Row(base.name, first), Row("fitted, held out", after)
-    return Tuned(policy, base, reason, *rows, tuple(folds), fitter.judge.cache_info().currsize)
+    return Tuned(policy, base, reason, *rows, folds, fitter.judge.cache_info().currsize)
 
 
 def _decide(fitter: _Fitter, before: FloatArray, held_out: FloatArray) -> tuple[RecallPolicy, str]:
@@ -418,10 +378,7 @@ def _decide(fitter: _Fitter, before: FloatArray, held_out: FloatArray) -> tuple[
     if gains(held_out[NDCG, answerable], before[NDCG, answerable]):
         ranking = "fitted"
         changes |= knobs_of(fitted, RANKING)
-    if fitter.target is not None:
-        gates = f"set to inject {fitter.outcome(fitted)[INJECTED].mean():.0%} of the cues"
-        changes |= knobs_of(fitted, GATES)
-    elif answerable.all():
+    if answerable.all():
         gates = "left alone, as no case is off-topic"
     elif gains(*(_signed(each[INJECTED], answerable) for each in (held_out, before))):
         gates = "fitted"

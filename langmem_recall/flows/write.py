@@ -40,6 +40,7 @@ from langmem_recall.memory.value import (
     write_value,
 )
 from langmem_recall.models import named_chat_model
+from langmem_recall.policy import WritePolicy
 from langmem_recall.text.invisible import strip_hidden
 from langmem_recall.types import (
     PHRASING_SOURCES,
@@ -52,7 +53,6 @@ from langmem_recall.types import (
     Source,
     Status,
 )
-from langmem_recall.write_policy import WritePolicy
 
 logger = logging.getLogger(__name__)
 

@@ -65,16 +65,9 @@ class MemoryFiles:
         return await arun(self._steps(MemoryCommand.model_validate(command)), CALLS)
 
     def _steps(self, command: MemoryCommand) -> Steps:
-        steps = {
-            "view": self._view,
-            "create": self._create,
-            "str_replace": self._replace,
-            "insert": self._insert,
-            "delete": self._delete,
-            "rename": self._rename,
-        }
+        steps: Steps = getattr(self, f"_{command.command}")(command)
         try:
-            return (yield from steps[command.command](command))
+            return (yield from steps)
         except RecallError as error:
             raise ToolException(f"error: {error}") from error
 
@@ -101,7 +94,7 @@ class MemoryFiles:
             raise ToolException(f"error: {_path(key)} exists. Edit it: str_replace, insert.")
         return (yield from self._write(key, _given(command.file_text, "file_text"), "created"))
 
-    def _replace(self, command: MemoryCommand) -> Steps:
+    def _str_replace(self, command: MemoryCommand) -> Steps:
         key, old = _key(command.path), _given(command.old_str, "old_str")
         text = yield from self._required(key)
         if text.count(old) != 1:

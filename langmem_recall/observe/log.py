@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from langmem_recall.errors import ConfigurationError, InputError, check_whole, described
 from langmem_recall.observe.show import ANSWER, FEEDBACK, VERDICT, VERSION, recall_id, to_json
-from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Answer, GuardEvent, MemoryId, Namespace, Recall
 
 logger = logging.getLogger(__name__)
@@ -36,8 +35,6 @@ except ImportError:  # Windows has no such locks: let one process at a time writ
 
 Sink = Callable[[Recall], None]
 Record = dict[str, Any]
-Progress = dict[tuple[int, bytes], int]
-"""How many bytes of each file of a log have been read."""
 
 FORGOTTEN = "a forgotten memory"
 """Stands in a reason where the key of an erased memory stood."""
@@ -51,12 +48,8 @@ MOST_PENDING = 1024
 """Beyond so many traces the disk does not keep up, and what comes is lost."""
 MOST_BROUGHT = 10_000
 """Memories whose latest recall is known to feedback."""
-IDENTITY_BYTES = 128
-"""The beginning of a file that tells it from others: its first record's id."""
 LONGEST_ANSWER = 8_000
 """Characters of an answer that are recorded."""
-IDLE_TICKS = 240
-"""Ticks without a trace after which the thread ends; the next trace starts another."""
 
 
 class TraceLog:
@@ -71,8 +64,6 @@ class TraceLog:
             stay.
         max_bytes: Size beyond which the file is rotated out.
         keep: How many rotated files are kept.
-        policies: Policies of one's own whose knobs are to be recorded, so that the inspector can
-            start from them; presets need not be named.
     """
 
     def __init__(
@@ -82,7 +73,6 @@ class TraceLog:
         with_text: bool = True,
         max_bytes: int = 10_000_000,
         keep: int = 3,
-        policies: Iterable[RecallPolicy] = (),
     ) -> None:
         check_whole("max_bytes", max_bytes, 1, ConfigurationError)
         check_whole("keep", keep, 0, ConfigurationError)
@@ -97,7 +87,6 @@ class TraceLog:
         self._with_text = with_text
         self._max_bytes = max_bytes
         self._keep = keep
-        self._policies = {policy.fingerprint: policy for policy in policies}
         self._closed = False
         self._start_afresh()
         _open_logs.add(self)
@@ -108,40 +97,31 @@ class TraceLog:
         self._brought: OrderedDict[MemoryId, str] = OrderedDict()
         self._writing = threading.Lock()
         self._starting = threading.Lock()
+        self._has_pending = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def __call__(self, recall: Recall, *, block: str | None = None) -> None:
-        """Append a recall, with the block the model was shown where it is known."""
+    def __call__(self, recall: Recall) -> None:
+        """Append a recall."""
 
         def line() -> str:
-            # Which recall brought a memory is noted for feedback that does not say.
+            # Which recall brought a memory is noted for feedback.
             name = recall_id(recall) if recall.chosen else ""
             for memory in recall.memories:
                 self._brought[memory.id] = name
                 self._brought.move_to_end(memory.id)
             while len(self._brought) > MOST_BROUGHT:
                 self._brought.popitem(last=False)
-            policy = self._policies.get(recall.trace.policy.rpartition(" ")[2])
-            return to_json(recall, with_text=self._with_text, policy=policy, block=block)
+            return to_json(recall, with_text=self._with_text)
 
         self._append(line)
 
-    def feedback(
-        self, namespace: Namespace, key: str, good: bool, recall: str | None = None
-    ) -> None:
-        """Append what came of a memory that was recalled; `RecallStore.feedback` calls it.
-
-        Args:
-            namespace: Where the memory is.
-            key: Its key.
-            good: Whether it helped.
-            recall: Id of the recall that brought it; the latest in this log that did when absent.
-        """
+    def feedback(self, namespace: Namespace, key: str, good: bool) -> None:
+        """Append what came of a memory that was recalled; `RecallStore.feedback` calls it."""
 
         def line() -> str:
             # Looked up when it is written: by then the recall before it has been written too.
-            brought = recall or self._brought.get((namespace, key))
-            record = {"version": VERSION, "kind": FEEDBACK, "recall": brought}
+            latest = self._brought.get((namespace, key))
+            record = {"version": VERSION, "kind": FEEDBACK, "recall": latest}
             return json.dumps(record | {"namespace": namespace, "key": key, "good": good})
 
         self._append(line)
@@ -192,6 +172,7 @@ class TraceLog:
     def close(self) -> None:
         """Write what is pending; whatever comes later is lost."""
         self._closed = True
+        self._has_pending.set()
         self.flush()
         _open_logs.discard(self)
 
@@ -209,6 +190,7 @@ class TraceLog:
             return
         with self._starting:
             self._pending.append(make_line)
+            self._has_pending.set()
             if self._thread is None:
                 thread = threading.Thread(target=self._run, daemon=True, name="recall-traces")
                 # Where no thread can be had, `flush` and the end of the process write.
@@ -217,23 +199,16 @@ class TraceLog:
                     self._thread = thread
 
     def _run(self) -> None:
-        """Write at quiet times, until the log is closed or nothing has come for long."""
-        before = waited = idle = 0
+        """Write at quiet times, until the log is closed."""
+        before = waited = 0
         while not self._closed:
+            self._has_pending.wait()
             time.sleep(TICK_S)
-            pending = len(self._pending)
-            if not pending:
-                idle, waited = idle + 1, 0
-                if idle >= IDLE_TICKS:
-                    with self._starting:
-                        if not self._pending:
-                            self._thread = None
-                            return
-            else:
-                idle, waited = 0, waited + 1
-                if pending == before or pending >= MANY_PENDING or waited >= LONGEST_WAIT:
-                    self.flush()
-                    pending = waited = 0
+            pending, waited = len(self._pending), waited + 1
+            if pending == before or pending >= MANY_PENDING or waited >= LONGEST_WAIT:
+                self._has_pending.clear()
+                self.flush()
+                pending = waited = 0
             before = pending
         self.flush()
 
@@ -293,40 +268,32 @@ class Fan:
 
     def feedback(self, namespace: Namespace, key: str, good: bool) -> None:
         """Hand what came of a memory to every sink that takes it."""
-        for sink in self._sinks:
-            if hasattr(sink, "feedback"):
-                sink.feedback(namespace, key, good)
+        self._tell("feedback", namespace, key, good)
 
     def verdict(self, event: GuardEvent) -> None:
         """Hand what the guard said of a text to every sink that takes it."""
-        for sink in self._sinks:
-            if hasattr(sink, "verdict"):
-                sink.verdict(event)
+        self._tell("verdict", event)
 
     def answer(self, answer: Answer) -> None:
         """Hand what a model answered to every sink that takes it."""
-        for sink in self._sinks:
-            if hasattr(sink, "answer"):
-                sink.answer(answer)
+        self._tell("answer", answer)
 
     def erase(self, namespace: Namespace, key: str | None = None) -> int:
         """Remove what the sinks hold of a namespace or of one memory, where they can."""
-        erasers = (sink for sink in self._sinks if hasattr(sink, "erase"))
-        return sum(sink.erase(namespace, key) for sink in erasers)
+        return sum(self._tell("erase", namespace, key))
+
+    def _tell(self, method: str, *told: Any) -> list[Any]:
+        takers = (sink for sink in self._sinks if hasattr(sink, method))
+        return [getattr(sink, method)(*told) for sink in takers]
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
-def read_log(path: str | Path, read: Progress | None = None) -> Iterator[dict[str, Any]]:
+def read_log(path: str | Path) -> Iterator[Record]:
     """The records of a log and of what was rotated out, the oldest first.
 
     Lines that cannot be read are left out, and a warning says how many.
-
-    Args:
-        path: The log.
-        read: How far each file has been read, to read on from there; `is_whole` says whether one
-            can. It is kept up to date.
 
     Raises:
         InputError: There is no such log.
@@ -335,34 +302,15 @@ def read_log(path: str | Path, read: Progress | None = None) -> Iterator[dict[st
     _flush_open(source)
     if not files(source):
         raise InputError(f"There is no log of traces at {source}. Check the path.")
-    return _records(source, {} if read is None else read, is_growing=read is not None)
+    return _records(source)
 
 
-def is_whole(path: str | Path, read: Progress) -> bool:
-    """Whether all that has been read of a log is still there: nothing was erased or let go."""
-    sizes = {}
-    for file in files(Path(path).absolute()):
-        with open(file, "rb") as lines:
-            sizes[_identity(lines)] = os.fstat(lines.fileno()).st_size
-    return all(sizes.get(name, -1) >= end for name, end in read.items())
-
-
-def _identity(file: BinaryIO) -> tuple[int, bytes]:
-    """What a rotated file keeps; the number alone may be given to a new file."""
-    return os.fstat(file.fileno()).st_ino, file.read(IDENTITY_BYTES)
-
-
-def _records(path: Path, read: Progress, is_growing: bool) -> Iterator[Record]:
+def _records(path: Path) -> Iterator[Record]:
     bad = 0
     for file in files(path):
-        with open(file, "rb") as lines:
-            name = _identity(lines)
-            lines.seek(read.get(name, 0))
+        with open(file, encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                record = _parsed(line.decode("utf-8", "replace"))
-                if record is None and is_growing and not line.endswith(b"\n"):
-                    break  # It is still being written.
-                read[name] = read.get(name, 0) + len(line)
+                record = _parsed(line)
                 bad += record is None and bool(line.strip())
                 if record is not None:
                     yield record

@@ -25,6 +25,7 @@ OTHERWISE_DROPPED = "dropped by other gates"
 IN_PROMPT = "already in the prompt"
 BY_TOOL = "asked for by tool"
 
+GATES = ("floor", "trigger", "composite_floor")
 HEALTHY_INJECTION = (0.40, 0.55)
 LEAST_INJECTION, MOST_INJECTION, FAR_TOO_MUCH_INJECTION = 0.20, 0.70, 0.80
 ENOUGH_RECALLS = 200
@@ -125,7 +126,7 @@ class MonitorReport:
         verdicts = ", ".join(f"{count:,} {name}" for name, count in self.verdicts.items())
         lines = [
             f"{self.recalls:,} recalls in {where}" + (f": {outcomes}" if outcomes else ""),
-            f"injected {_rate(self)}, blind {_share(self.blindness_rate)}, "
+            f"injected {rate_text(self)}, blind {_share(self.blindness_rate)}, "
             f"drift {_share(self.drift)}, redundant {_share(self.redundancy)}, "
             f"budget pressed {_share(self.budget_pressure)}",
             f"latency {latency.replace('nan', '-')}; feedback {self.good} good, {self.bad} bad",
@@ -148,7 +149,7 @@ def _share(number: float) -> str:
     return "-" if math.isnan(number) else f"{100 * number:.0f} %"
 
 
-def _rate(report: MonitorReport) -> str:
+def rate_text(report: MonitorReport) -> str:
     """The injection rate, with its interval where there is one."""
     rate, interval = _share(report.injection_rate), report.injection_interval
     return f"{rate} [{', '.join(map(_share, interval))}]" if interval else rate
@@ -207,7 +208,7 @@ class _WindowState:
         self.recalled: frozenset[MemoryId] = frozenset()
         self.cues: deque[str] = deque(maxlen=LATEST_CUES)
         """The words of the latest cues, a turn each."""
-        self.cue_at: datetime | None = None
+        self.latest_cue: tuple[datetime, str] | None = None
 
 
 class Monitor:
@@ -241,9 +242,9 @@ class Monitor:
             words = " ".join(recall.trace.cue.words[:LONGEST_TEXT].casefold().split())
             for state in states if words and stats.outcome != BY_TOOL else ():
                 # An agent recalls once a turn for a cue; the same at the same time is one turn.
-                if (state.cue_at, *[*state.cues][-1:]) != (recall.trace.at, words):
+                if (recall.trace.at, words) != state.latest_cue:
                     state.cues.append(words)
-                state.cue_at = recall.trace.at
+                state.latest_cue = recall.trace.at, words
 
     def feedback(self, namespace: Namespace, key: str, good: bool) -> None:
         """Take note of what came of a memory that was recalled; `RecallStore.feedback` calls it."""
@@ -298,12 +299,6 @@ class Monitor:
         found = (judge(report, window, self._policy) for judge in judges)
         stuck = max(chain.from_iterable(commonest), key=itemgetter(1), default=("", 0))
         return replace(report, warnings=(*_cue_warnings(*stuck), *chain.from_iterable(found)))
-
-    @property
-    def namespaces(self) -> tuple[Namespace, ...]:
-        """The namespaces that are watched, the latest last."""
-        with self._lock:
-            return tuple(self._states)
 
     def erase(self, namespace: Namespace, key: str | None = None) -> int:
         """Forget a namespace and all below it, or that a memory was recalled."""
@@ -424,7 +419,7 @@ def _cue_warnings(cue: str, count: int) -> Warnings:
 def _injection_warnings(report: MonitorReport, window: Window, policy: RecallPolicy) -> Warnings:
     injected = report.outcomes.get(RECALLED, 0)
     healthy = "healthy is {:.0%} to {:.0%}".format(*HEALTHY_INJECTION)
-    share = f"Memories are injected in {_rate(report)} of recalls ({healthy})"
+    share = f"Memories are injected in {rate_text(report)} of recalls ({healthy})"
     if report.injection_interval and report.injection_rate > MOST_INJECTION:
         level: Level = "alarm" if report.injection_rate > FAR_TOO_MUCH_INJECTION else "warn"
         advice = f"noise gets through. Raise {_moved_gates(policy, STEP)}."
@@ -437,11 +432,13 @@ def _injection_warnings(report: MonitorReport, window: Window, policy: RecallPol
 
 
 def _moved_gates(policy: RecallPolicy, step: float) -> str:
-    floor, trigger = (min(max(gate + step, 0.0), 1.0) for gate in (policy.floor, policy.trigger))
-    return (
-        f"floor and trigger by {abs(step):g}, to RecallPolicy.replace(floor={floor:.2f}, "
-        f"trigger={trigger:.2f})"
+    names = [name for name in GATES if getattr(policy, name)] or ["floor", "trigger"]
+    levels = {name: getattr(policy, name) for name in names}
+    moved = ", ".join(
+        f"{name}={min(max(level + step, 0.0), max(level, 1.0)):.2f}"
+        for name, level in levels.items()
     )
+    return f"{' and '.join(names)} by {abs(step):g}, to RecallPolicy.replace({moved})"
 
 
 def _blindness_warnings(report: MonitorReport, window: Window, policy: RecallPolicy) -> Warnings:
@@ -465,7 +462,7 @@ def _blindness_warnings(report: MonitorReport, window: Window, policy: RecallPol
     }
     aside = ""
     if is_healthy(report.injection_rate):
-        aside = HEALTHY_ASIDE
+        aside = " The injection rate is healthy: if those cues were off topic, all is well."
     elif not any(causes.values()):
         aside = " No cause shows in the traces: if those cues were off topic, all is well."
     off_topic = sum(stats.outcome == NOT_CLEARED for stats in blind)
@@ -531,8 +528,6 @@ def _policy_warnings(report: MonitorReport, window: Window, policy: RecallPolicy
 
 
 # --- checks that `doctor` shares ------------------------------------------------------------------
-
-HEALTHY_ASIDE = " The injection rate is healthy: if those cues were off topic, all is well."
 
 
 def is_healthy(injection_rate: float) -> bool:

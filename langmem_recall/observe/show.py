@@ -20,7 +20,6 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from langmem_recall.errors import InputError
-from langmem_recall.policy import PRESETS, RecallPolicy
 from langmem_recall.types import (
     GATE_WORDS,
     HARD_GATES,
@@ -68,67 +67,50 @@ _encode = json.JSONEncoder(default=datetime.isoformat).encode
 _optional = attrgetter(*_OPTIONAL)
 
 
-def to_dict(
-    recall: Recall,
-    *,
-    with_text: bool = True,
-    policy: RecallPolicy | None = None,
-    block: str | None = None,
-) -> dict[str, Any]:
+def to_dict(recall: Recall, *, with_text: bool = True) -> dict[str, Any]:
     """The recall as plain JSON types; `from_dict` reads it back.
 
     Args:
         recall: What the pipeline returned.
         with_text: False leaves out all words of memories and cues, and speakers, threads, tags and
             entities; keys and namespaces stay.
-        policy: The policy in force, where it is no preset: its knobs are recorded, so that the
-            inspector can ask what would have been recalled under others.
-        block: What the model was shown, where it is known.
     """
-    record: dict[str, Any] = json.loads(
-        to_json(recall, with_text=with_text, policy=policy, block=block)
-    )
+    record: dict[str, Any] = json.loads(to_json(recall, with_text=with_text))
     return record
 
 
-def to_json(
-    recall: Recall,
-    *,
-    with_text: bool = True,
-    policy: RecallPolicy | None = None,
-    block: str | None = None,
-) -> str:
+def to_json(recall: Recall, *, with_text: bool = True) -> str:
     """The record as one line of ASCII."""
     trace = recall.trace
     cue = trace.cue if with_text else replace(trace.cue, text="", parts=(), task=None)
     name, _, fingerprint = trace.policy.rpartition(" ")
-    knobs = policy.to_dict() if policy else trace.knobs or preset_knobs(fingerprint)
-    recorded = {"knobs": dict(knobs)} if knobs else {}
-    shown = (block or trace.block) if with_text else None
-    # Version 1 had no reasons: a cue without any is written as it was then.
-    cue_fields = {key: part for key, part in asdict(cue).items() if part or key != "reasons"}
+    optional = {
+        "thread_id": with_text and trace.thread_id,
+        "turn": with_text and trace.turn,
+        "gave_way": trace.gave_way,
+        "profile": trace.profile,
+        "block": with_text and trace.block,
+    }
+    knobs = {"knobs": dict(trace.knobs)} if trace.knobs else {}
     record = {
         "version": VERSION,
         "kind": RECALL,
         "id": recall_id(recall),
         "at": trace.at,
-        "cue": cue_fields,
+        # Version 1 had no reasons: a cue without any is written as it was then.
+        "cue": {key: part for key, part in asdict(cue).items() if part or key != "reasons"},
         "namespaces": trace.namespaces,
-        **({"thread_id": trace.thread_id} if trace.thread_id and with_text else {}),
-        **({"turn": trace.turn} if trace.turn and with_text else {}),
         "searched": trace.searched,
         "channels": dict(trace.channels),
-        "policy": {"name": name, "fingerprint": fingerprint, **recorded},
+        "policy": {"name": name, "fingerprint": fingerprint, **knobs},
         "budget": trace.budget_tokens,
         "tokens": trace.tokens,
-        **({"gave_way": trace.gave_way} if trace.gave_way else {}),
-        **({"profile": trace.profile} if trace.profile else {}),
         "compacted": trace.compacted,
         "conflicts": trace.conflicts,
         "timings": {stage: round(1e3 * s, _DIGITS) for stage, s in trace.timings.items()},
         "degraded": trace.degraded,
         "funnel": str(recall),
-        **({"block": shown} if shown else {}),
+        **{key: part for key, part in optional.items() if part},
     }
     candidates = ", ".join(_candidates(recall, with_text))
     return f'{_encode(record)[:-1]}, "candidates": [{candidates}]}}'
@@ -143,13 +125,6 @@ def recall_id(recall: Recall) -> str:
         [drop.memory.id for drop in recall.dropped],
     )
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
-
-
-@lru_cache(maxsize=256)
-def preset_knobs(fingerprint: str) -> dict[str, Any] | None:
-    """The knobs of the preset with this fingerprint, or None where it is no preset's."""
-    presets = (getattr(RecallPolicy, name)() for name in PRESETS)
-    return next((made.to_dict() for made in presets if made.fingerprint == fingerprint), None)
 
 
 def _candidates(recall: Recall, with_text: bool) -> Iterator[str]:
@@ -240,6 +215,8 @@ def from_dict(record: Mapping[str, Any]) -> Recall:
             "gave_way": record.get("gave_way", 0),
             "profile": record.get("profile", ()),
             **{name: record.get(name) for name in ("thread_id", "turn")},
+            "knobs": policy.get("knobs", {}),
+            "block": record.get("block", ""),
         }
         dropped, places = [], {}
         for candidate in record["candidates"]:

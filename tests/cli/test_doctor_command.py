@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import ADA, OFF_TOPIC, ON_TOPIC, fill, run, write
+from command_line import ADA, BOB, OFF_TOPIC, ON_TOPIC, fill, run, write
 from langchain_core.embeddings import Embeddings
 
+from langmem_recall.observe.show import to_dict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.calibration import PANELS
 from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
+from langmem_recall.types import Cue
 
 
 @pytest.fixture
@@ -68,9 +72,9 @@ def test_cues_give_the_injection_rate_to_expect(store: Path, tmp_path: Path) -> 
     cues = write(tmp_path / "cues.txt", *ON_TOPIC, "", *OFF_TOPIC)
     told = run("doctor", store, "-n", "memories/ada", "--cues", cues, "--json").json
     assert told["readings"]["cues"] == 6
-    assert told["readings"]["injection_rate"]["mean"] == pytest.approx(0.5)
-    assert told["readings"]["blindness_rate"]["mean"] == pytest.approx(0.5)
-    assert about(told) == [("warn", "blindness")]
+    assert told["readings"]["injection_rate"] == pytest.approx(0.5)
+    assert told["readings"]["blindness_rate"] == pytest.approx(0.5)
+    assert about(told) == []
     assert states(told)["blindness baseline"] == "pass"
     shown = run("doctor", store, "-n", "memories/ada", "--cues", cues)
     assert "from only 6 recalls (200 are needed)" in shown.stdout
@@ -84,27 +88,26 @@ def test_asking_leaves_no_trace_in_the_store(store: Path, tmp_path: Path) -> Non
 
 
 def test_blindness_is_an_alarm_and_exits_with_1(store: Path, tmp_path: Path) -> None:
-    cues = write(tmp_path / "cues.txt", *ON_TOPIC)
+    cues = write(tmp_path / "cues.txt", *ON_TOPIC * 7)
     RecallPolicy.default(trigger=1.0, floor=1.0).save(tmp_path / "shut.toml")
     ended = run(
         *("doctor", store, "-n", "memories/ada", "--cues", cues, "-p", tmp_path / "shut.toml"),
         "--json",
     )
     assert ended.code == 1
-    assert about(ended.json) == [("warn", "injection rate"), ("alarm", "blindness")]
-    text = ended.json["warnings"][1]["text"]
+    assert about(ended.json) == [("alarm", "blindness")]
+    text = ended.json["warnings"][0]["text"]
     for cause in ("floor too high", "lexical arm off", "embedder missing", "store sparse"):
         assert cause in text
 
 
 def test_over_injection_is_warned_of(store: Path, tmp_path: Path) -> None:
-    cues = write(tmp_path / "cues.txt", *ON_TOPIC, *OFF_TOPIC)
-    args = ("doctor", store, "-n", "memories/ada", "--cues", cues, "-p", "similarity")
-    ended = run(*args, "--json")
-    assert ended.code == 0
-    assert ("warn", "injection rate") in about(ended.json)
+    cues = write(tmp_path / "cues.txt", *(*ON_TOPIC, *OFF_TOPIC) * 34)
+    args = ("doctor", store, "-n", "memories/ada", "--cues", cues, "-p", "similarity", "--json")
+    ended = run(*args)
+    assert ended.code == 1
+    assert ("alarm", "injection") in about(ended.json)
     assert ("warn", "lexical arm") in about(ended.json)
-    assert "ALARM" not in run(*args).stdout
 
 
 def test_a_target_rate_sets_the_gates_and_writes_the_policy(store: Path, tmp_path: Path) -> None:
@@ -127,27 +130,24 @@ def test_a_target_rate_sets_the_gates_and_writes_the_policy(store: Path, tmp_pat
         tmp_path / "policy.toml",
         "--json",
     )
-    assert again.json["readings"]["injection_rate"]["mean"] == pytest.approx(4 / 6)
+    assert again.json["readings"]["injection_rate"] == pytest.approx(4 / 6)
     assert "For a rate of 65%" in run(*args).stdout
 
 
 def test_recorded_traces_tell_where_they_were_asked_and_with_which_budget(
     store: Path, tmp_path: Path
 ) -> None:
-    record = {
-        "version": 1,
-        "kind": "recall",
-        "cue": {"text": ON_TOPIC[0], "parts": [], "task": None},
-        "namespaces": [list(ADA)],
-        "budget": 2000,
-    }
-    bob = record | {"cue": {"text": "", "parts": ["cello"]}, "namespaces": [["memories", "bob"]]}
-    traces = write(tmp_path / "traces.jsonl", record, {"kind": "feedback"}, bob)
+    recalls = []
+    with RecallStore(LocalStore(store), record=False) as reader:
+        for namespace, cue in ((ADA, ON_TOPIC[0]), (BOB, Cue(parts=("cello",)))):
+            recall = reader.recall(namespace, cue)
+            recalls.append(replace(recall, trace=replace(recall.trace, budget_tokens=2000)))
+    traces = write(tmp_path / "traces.jsonl", *map(to_dict, recalls), {"kind": "feedback"})
     told = run("doctor", store, "--cues", traces, "--json").json
     assert told["readings"]["cues"] == 2
-    assert told["readings"]["injection_rate"]["mean"] == 1.0
+    assert told["readings"]["injection_rate"] == 1.0
     assert states(told)["budget enforced"] == "pass"
-    unbudgeted = write(tmp_path / "other.jsonl", record | {"budget": None})
+    unbudgeted = write(tmp_path / "other.jsonl", to_dict(recalls[0]) | {"budget": None})
     told = run("doctor", store, "--cues", unbudgeted, "--json").json
     assert states(told)["budget enforced"] == "warn"
 
@@ -164,7 +164,7 @@ def test_the_only_namespace_need_not_be_named(tmp_path: Path) -> None:
         local.put(("solo",), "seat", {"content": "I book an aisle seat on flights"})
     cues = write(tmp_path / "cues.txt", "Which seat for my flight?")
     told = run("doctor", tmp_path / "one.db", "--cues", cues, "--json").json
-    assert told["readings"]["injection_rate"]["mean"] == 1.0
+    assert told["readings"]["injection_rate"] == 1.0
 
 
 def test_an_embedder_that_fails_is_an_alarm(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +17,8 @@ from typing import Any
 
 import pytest
 from command_line import ADA, BOB, TOLD, fill, run
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableLambda
 from langgraph.store.postgres import PostgresStore
 
 from langmem_recall.cli.enrich import PARALLEL, _Run
@@ -285,9 +286,10 @@ def test_progress_moves_with_every_memory(store: Path) -> None:
     ticks: list[tuple[int, int | None]] = []
     with RecallStore(LocalStore(store)) as writer:
         memories = [m for m in writer.memories([(ADA, key) for key in PHRASINGS]) if m]
-        asked = Counter({"input_tokens": 1, "output_tokens": 1})
+        answer = {"parsed": {"asked_as": ["a"]}, "raw": AIMessage("")}
+        asked = RunnableLambda(lambda prompt: answer)
         work = _Run()
-        work.enrich(writer, lambda text: (["a"], asked), memories, lambda *done: ticks.append(done))
+        work.enrich(writer, asked, memories, lambda *done: ticks.append(done))
     assert ticks == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert work.counts == {"added": 3}
 

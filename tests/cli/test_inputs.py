@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from langmem_recall.cli.inputs import (
     PRESETS,
+    RecordedCue,
     load_embedder,
     load_policy,
+    namespace_text,
     parse_namespace,
     read_cues,
-    told_namespace,
 )
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import InputError, PolicyError, RecallError
@@ -69,53 +70,37 @@ def test_a_policy_file_with_a_bad_knob_is_refused(tmp_path: Path) -> None:
 
 def test_cues_are_lines_of_text(tmp_path: Path) -> None:
     path = write(tmp_path / "cues.txt", "", "  Which seat?  ", "", '"quoted" {not JSON}')
-    assert [(one.cue, one.is_trace) for one in read_cues(path)] == [
-        (Cue("Which seat?"), False),
-        (Cue('"quoted" {not JSON}'), False),
+    assert read_cues(path) == [
+        RecordedCue(Cue("Which seat?")),
+        RecordedCue(Cue('"quoted" {not JSON}')),
     ]
 
 
-def test_cues_are_read_from_traces_and_feedback_is_passed_over(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "traces.jsonl",
-        {"cue": "plain"},
-        {"kind": "feedback", "recall": "x"},
-        {"cue": {"text": "t", "parts": ["a", "b"], "task": "x"}, "namespaces": [["n"]]},
-    )
-    write(tmp_path / "traces.jsonl.1", {"cue": "rotated out", "budget": 2000})
-    rotated, plain, full = read_cues(path)
-    assert (rotated.cue, rotated.budget_tokens) == (Cue("rotated out"), 2000)
-    assert (plain.cue, plain.is_trace, plain.namespaces) == (Cue("plain"), True, ())
-    assert full.cue == Cue("t", ("a", "b"), "x")
-    assert full.namespaces == (("n",),)
-
-
-def test_what_a_store_logs_is_read_back(tmp_path: Path) -> None:
+def test_what_a_store_logs_is_read_back_and_feedback_is_passed_over(tmp_path: Path) -> None:
     log = TraceLog(tmp_path / "traces.jsonl")
     with RecallStore(LocalStore(index=False), traces=log) as store:
-        store.recall(("u", "1"), Cue("seat", ("goal", "seat")))
+        store.recall(("u", "1"), Cue("seat", ("goal", "seat"), "trip"))
+        log.feedback(("u", "1"), "seat", good=True)
     log.close()
     (read,) = read_cues(tmp_path / "traces.jsonl")
-    assert (read.cue, read.namespaces) == (Cue("seat", ("goal", "seat")), (("u", "1"),))
-    assert read.is_trace
-    assert read.budget_tokens is None
+    assert (read.cue, read.namespaces) == (Cue("seat", ("goal", "seat"), "trip"), (("u", "1"),))
+    assert read.trace
+    assert read.trace.budget_tokens is None
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "{}",
-        '{"cue": null}',
-        '{"cue": {"text": ""}}',
-        '{"cue": {"parts": [1]}}',
-        '{"cue": {"text": 5}}',
-        '{"cue": {"parts": 5}}',
-        '{"cue": "x", "namespaces": [5]}',
-    ],
-)
-def test_a_record_without_a_cue_is_refused(tmp_path: Path, line: str) -> None:
-    with pytest.raises(InputError, match="There is no cue in"):
-        read_cues(write(tmp_path / "cues", line))
+def test_a_trace_without_words_holds_no_cue(tmp_path: Path) -> None:
+    with (
+        TraceLog(tmp_path / "traces.jsonl", with_text=False) as log,
+        RecallStore(LocalStore(index=False), traces=log) as store,
+    ):
+        store.recall(("u", "1"), "seat")
+    with pytest.raises(InputError, match="holds no cues"):
+        read_cues(tmp_path / "traces.jsonl")
+
+
+def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="The trace has version None"):
+        read_cues(write(tmp_path / "cues", {"cue": "x"}))
 
 
 @pytest.mark.parametrize("line", ["", "{"])
@@ -147,4 +132,4 @@ def test_empty_labels_are_refused(told: str) -> None:
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=4).map(tuple))
 def test_a_namespace_is_read_back_as_it_was_told(namespace: tuple[str, ...]) -> None:
-    assert parse_namespace(told_namespace(namespace)) == namespace
+    assert parse_namespace(namespace_text(namespace)) == namespace

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from command_line import fill, run, write, write_cases
+from command_line import OFF_TOPIC, fill, run, write, write_cases
 
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
@@ -19,20 +20,6 @@ def test_a_refusal_is_an_answer_and_leaves_the_policy_as_it_was(tmp_path: Path) 
     assert "fitted, held out" in ended.stdout
     assert RecallPolicy.load(tmp_path / "policy.toml") == RecallPolicy.default()
     assert "The policy default is in" in ended.stderr
-
-
-def test_a_target_injection_rate_sets_the_gates(tmp_path: Path) -> None:
-    cases = write_cases(tmp_path / "cases.jsonl")
-    ended = run(
-        *("tune", cases, "--injection-rate", "1.0", "--folds", "2", "--json"),
-        *("-o", tmp_path / "policy.json"),
-    )
-    told = ended.json
-    assert told["accepted"] is True
-    assert "set to inject 100% of the cues" in told["reason"]
-    saved = RecallPolicy.load(tmp_path / "policy.json")
-    assert saved.to_dict() == told["policy"]
-    assert saved.trigger < RecallPolicy.default().trigger
 
 
 def test_it_starts_from_the_policy_given(tmp_path: Path) -> None:
@@ -63,9 +50,18 @@ def test_a_refusal_leaves_the_store_alone(tmp_path: Path) -> None:
 
 
 def test_a_fitted_policy_is_saved_for_its_namespace(tmp_path: Path) -> None:
-    cases, store = write_cases(tmp_path / "cases.jsonl"), fill(tmp_path / "m.db")
+    store, places = fill(tmp_path / "m.db"), ("bakery", "garage", "library", "dentist", "florist")
+    lines: list[dict[str, Any]] = []
+    for place in places:
+        lines.append({"key": place, "content": f"Our {place} is found in the street by the river"})
+        lines.append({"cue": f"In which street is our {place} found?", "relevant": [place]})
+    others = ("Convert miles", "A haiku", "Sort a list in Rust", "Mix a green paint", "Tune a lute")
+    lines += [{"cue": cue, "relevant": []} for cue in (*OFF_TOPIC, *others)]
+    cases = write(tmp_path / "cases.jsonl", *lines)
+    # Gates that let everything in are raised.
+    RecallPolicy.default(trigger=0.0, floor=0.0).save(tmp_path / "open.toml")
     fitted = run(
-        *("tune", cases, "--injection-rate", "1.0", "--store", store, "-n", "memories/ada"),
+        *("tune", cases, "-p", tmp_path / "open.toml", "--store", store, "-n", "memories/ada"),
         "--json",
     )
     assert fitted.code == 0

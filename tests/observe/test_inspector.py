@@ -74,7 +74,7 @@ def test_numbers_beyond_thirty_two_bits_are_bounded_and_nan_is_unknown() -> None
 
 
 def test_a_page_holds_turns_candidates_and_memories() -> None:
-    head, columns = held(page([to_dict(TEA, block="the block")], title="Mine"))
+    head, columns = held(page([(to_dict(TEA) | {"block": "the block"})], title="Mine"))
 
     (turn,) = rows(head, "turns")
     assert head["title"] == "Mine"
@@ -157,13 +157,14 @@ def test_tokens_are_estimated_by_four_letters_and_by_other_characters() -> None:
     assert text_tokens("") == 0
 
 
-def test_knobs_that_the_record_does_not_hold_can_be_given() -> None:
+def test_knobs_are_those_of_the_record_or_of_a_preset() -> None:
     policy = RecallPolicy.default(name="mine", floor=0.2)
     record = to_dict(recall_of([candidate("a", 0.9)], policy=policy))
-
     assert held(page([record]))[0]["policies"][0]["knobs"] is None
-    head, _ = held(page([record], policies=[policy]))
-    assert head["policies"][0]["knobs"]["floor"] == 0.2
+    record["policy"]["knobs"] = policy.to_dict()
+    assert held(page([record]))[0]["policies"][0]["knobs"]["floor"] == 0.2
+    preset = to_dict(recall_of([candidate("a", 0.9)], policy=RecallPolicy.coding()))
+    assert held(page([preset]))[0]["policies"][0]["knobs"] == RecallPolicy.coding().to_dict()
 
 
 def test_what_cannot_be_read_is_left_out_and_counted() -> None:
@@ -207,7 +208,7 @@ def test_a_page_loads_nothing_and_runs_only_its_own_script() -> None:
 
 def test_hostile_texts_are_nowhere_in_the_markup() -> None:
     recall = recall_of([candidate(HOSTILE, 0.9, text=HOSTILE)], HOSTILE, degraded=(HOSTILE,))
-    html = page([to_dict(recall, block=HOSTILE)], title=HOSTILE)
+    html = page([(to_dict(recall) | {"block": HOSTILE})], title=HOSTILE)
     assert HOSTILE not in html
     assert html.count("<script") == page([to_dict(TEA)]).count("<script") == 2
     assert "&lt;/script&gt;" in html

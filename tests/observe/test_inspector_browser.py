@@ -282,7 +282,9 @@ ASK = """(asked) => asked.map(([turn, knobs, budget]) => {
 
 def test_what_if_equals_the_pipeline_on_the_recorded_signals(opened: Callable[..., Any]) -> None:
     turns = [(policy, seed) for policy in POLICIES for seed in range(8)]
-    records = [to_dict(some_recall(seed, policy), policy=policy) for policy, seed in turns]
+    records = [to_dict(some_recall(seed, policy)) for policy, seed in turns]
+    for record, (policy, _) in zip(records, turns, strict=True):
+        record["policy"]["knobs"] = policy.to_dict()
     page = opened(make_page(records))
     asked = [
         (turn, *variant)
@@ -336,7 +338,7 @@ def story() -> list[dict[str, Any]]:
     third = recall_of([], "Hello", searched=0, channels={}, degraded=("store timed out",))
     good = {"recall": recall_id(first), "namespace": list(HOME), "key": "tea", "good": True}
     return [
-        to_dict(first, block='<recalled-memories id="x">'),
+        (to_dict(first) | {"block": '<recalled-memories id="x">'}),
         to_dict(second),
         to_dict(third),
         {"version": 1, "kind": "feedback", **good},
@@ -390,7 +392,9 @@ SAID = '{"id": "m1", "label": "user stated", "text": "Ann drinks \\u003ctea\\u00
 def conversation() -> list[dict[str, Any]]:
     """Two threads; in the first a second turn whose memory is in the prompt already."""
     tea = recall_of([candidate("tea", 0.9, text="Ann drinks tea")], "drink?")
-    first, again = (to_dict(tea, block=f"<recalled>\n{SAID}\n</recalled>") for _ in range(2))
+    first, again = (
+        (to_dict(tea) | {"block": f"<recalled>\n{SAID}\n</recalled>"}) for _ in range(2)
+    )
     first |= {"thread_id": "t1", "turn": "a"}
     again |= {"id": "again", "thread_id": "t1", "turn": "b", "block": None}
     again["cue"] = {**again["cue"], "text": "and then?"}
@@ -459,7 +463,7 @@ def test_a_served_page_follows_its_log(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     first, _, again, other = (json.dumps(record) + "\n" for record in conversation())
     path.write_text(first, encoding="utf-8")
-    shown = Inspection([str(path)], (), "Mine", lambda done, of: None)
+    shown = Inspection([str(path)], ())
     with PageServer(shown.page) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -650,7 +654,9 @@ def test_a_page_of_nothing_opens(opened: Callable[..., Any]) -> None:
 def test_every_view_fits_small_and_large_screens(opened: Callable[..., Any], width: int) -> None:
     long = "unbroken" * 60
     recall = recall_of([candidate(long, 0.9, text=long)], long, degraded=(long,), thread_id=long)
-    page = opened(make_page([*story(), to_dict(recall, block=long)], title=long), "", width, 740)
+    page = opened(
+        make_page([*story(), (to_dict(recall) | {"block": long})], title=long), "", width, 740
+    )
     for place in ("turns", "memories", "health", "turn-4", "turn-1"):
         page.goto(f"{page.url.partition('#')[0]}#{place}")
         page.reload()
@@ -731,7 +737,7 @@ def attacked(text: str) -> dict[str, Any]:
         channels={text: 1},
         timings={text: 0.1},
     )
-    return to_dict(recall, block=text)
+    return to_dict(recall) | {"block": text}
 
 
 WALK = """async () => {

@@ -21,10 +21,12 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from langmem_recall.errors import InputError
 from langmem_recall.observe import show
 from langmem_recall.observe.monitor import Monitor
-from langmem_recall.policy import RecallPolicy
+from langmem_recall.policy import PRESETS, RecallPolicy
 from langmem_recall.types import (
     ASKED,
     GATE_WORDS,
@@ -71,6 +73,7 @@ NONE = -(2**31)
 """Stands for a number that is not known."""
 _LARGEST = 2**31 - 2
 
+_read_event = TypeAdapter(GuardEvent).validate_python
 _SCRIPTS = ("unpack", "whatif", "dom", "controls", "turn", "turns", "memories", "health", "app")
 """In the order in which they need each other."""
 
@@ -79,8 +82,6 @@ def page(
     records: Iterable[Mapping[str, Any]],
     memories: Iterable[Memory | tuple[Memory, Usage]] = (),
     title: str = TITLE,
-    *,
-    policies: Iterable[RecallPolicy] = (),
 ) -> str:
     """One self-contained page: turns, what-if, memories and health.
 
@@ -89,9 +90,8 @@ def page(
         memories: What a store holds, with its usage where it is known. Memories that were ever
             candidates are on the page anyway.
         title: What the page is called.
-        policies: Policies of one's own that the records only name, for the sliders to start from.
     """
-    data = PageData(policies)
+    data = PageData()
     for record in records:
         data.add(record)
     for item in memories:
@@ -100,7 +100,7 @@ def page(
     return render_page(data, title)
 
 
-def render_page(data: PageData, title: str, live: str = "") -> str:
+def render_page(data: PageData, title: str = TITLE, live: str = "") -> str:
     """The page that holds the data; with a tag, it asks its server for those of another tag."""
     template, style, script = _assets()
     style_hash, script_hash = (
@@ -132,14 +132,6 @@ def _assets() -> tuple[str, str, str]:
     return template, style, '"use strict";\n(() => {\n' + "\n".join(scripts) + "\n})();\n"
 
 
-def _event_of(record: Mapping[str, Any]) -> GuardEvent:
-    """What the guard said, from its record in a log."""
-    namespace, rules = record["namespace"], record["rules"]
-    about = tuple(map(str, namespace)), str(record["key"]), record["source"], str(record["action"])
-    chars, has_failed = int(record["withheld_chars"]), record["has_failed"] is True
-    return GuardEvent(*about, tuple(map(str, rules)), chars, has_failed)
-
-
 class _Places(dict[Any, int]):
     """Rows that are kept once, each with its place."""
 
@@ -151,8 +143,7 @@ class _Places(dict[Any, int]):
 class PageData:
     """What the page holds, gathered record by record."""
 
-    def __init__(self, policies: Iterable[RecallPolicy] = ()) -> None:
-        self._known = {policy.fingerprint: policy.to_dict() for policy in policies}
+    def __init__(self) -> None:
         self._memories, self._usages, self._reasons = _Places(), _Places(), _Places()
         self._namespaces, self._gates = _Places(), _Places({"": 0})
         self._policies: dict[Hashable, dict[str, Any]] = {}
@@ -179,19 +170,21 @@ class PageData:
 
     def add(self, record: Mapping[str, Any]) -> bool:
         """Take a record of a recall, an answer or feedback; False where it cannot be read."""
+        kind = record.get("kind") if isinstance(record, Mapping) else None
         try:
-            if isinstance(record, Mapping) and record.get("kind") == show.FEEDBACK:
-                show.check_record(record, show.FEEDBACK)
+            if kind == show.FEEDBACK:
+                show.check_record(record, kind)
                 namespace, key = self._namespace(record["namespace"]), str(record["key"])
                 recall, good = str(record["recall"] or ""), record["good"] is True
                 self._feedback.append([recall, namespace, key, good])
                 return True
-            if isinstance(record, Mapping) and record.get("kind") == show.VERDICT:
-                show.check_record(record, show.VERDICT)
-                self._verdicts.append(_event_of(record))
+            if kind == show.VERDICT:
+                show.check_record(record, kind)
+                fields = {name: record[name] for name in GuardEvent._fields}
+                self._verdicts.append(_read_event(fields))
                 return True
-            if isinstance(record, Mapping) and record.get("kind") == show.ANSWER:
-                show.check_record(record, show.ANSWER)
+            if kind == show.ANSWER:
+                show.check_record(record, kind)
                 for turn in self._by_turn.get((record["thread_id"], record["turn"]), ()):
                     turn["answer"] = str(record["text"])
                 return True
@@ -343,9 +336,8 @@ class PageData:
         recorded = record.get("knobs")
         identity = (name, fingerprint, recorded is None)
         if identity not in self._policies:
-            knobs = recorded or self._known.get(fingerprint) or show.preset_knobs(fingerprint)
             # Read as a policy, so that the page meets no knob it does not know.
-            policy = RecallPolicy.from_dict(knobs) if knobs else None
+            policy = RecallPolicy.from_dict(recorded) if recorded else _presets().get(fingerprint)
             self._policies[identity] = {
                 "name": name,
                 "fingerprint": fingerprint,
@@ -353,6 +345,13 @@ class PageData:
                 "fusesRanks": policy is None or policy.fuses_ranks,
             }
         return identity
+
+
+@cache
+def _presets() -> dict[str, RecallPolicy]:
+    """By their fingerprints, for records that have no knobs."""
+    made: Iterable[RecallPolicy] = (getattr(RecallPolicy, name)() for name in PRESETS)
+    return {preset.fingerprint: preset for preset in made}
 
 
 def text_tokens(text: str) -> int:

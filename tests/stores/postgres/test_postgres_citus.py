@@ -163,7 +163,7 @@ def test_doctor_names_every_table_that_is_not_where_it_should_be(
         return diagnose(survey(facts, store.inner, ADA, []))
 
     sound = examine()
-    assert {one.name: one.value for one in sound.readings}["misplaced_tables"] == []
+    assert sound.readings["misplaced_tables"] == []
     assert "shards" not in [warning.name for warning in sound.warnings]
     rows(cluster, f"{change} WHERE logicalrelid = '{table}'::regclass RETURNING 1")
     found = examine()
