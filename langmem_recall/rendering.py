@@ -42,6 +42,9 @@ MOST_NAMED = 3
 WORD_CHARS = 80
 """Longest speaker, turn, namespace or note in a label."""
 
+MOST_NESTED = 6
+"""Types within types that are still read as code."""
+
 # Made anew by every process, so that the writer of a memory cannot know it.
 _SECRET = secrets.token_bytes(32)
 _NONCE = re.compile(r"[0-9A-Za-z_-]{8,128}")
@@ -228,7 +231,7 @@ _TYPES = (
 )
 _HTML = "p|br|hr|div|span|b|i|u|em|strong|ul|ol|li|table|thead|tbody|tr|td|th|h[1-6]|button"
 _NAMES = "recall|memor|system|user|assistant|human|developer|tool|func|inst|end|start|im_"
-_OPERAND = rf"""(?=[ ]?(?!\W*(?i:{_NAMES}))(?:[\w.]++(?![^\x00-\x7f])|["'(*$-]))"""
+_OPERAND = rf"""(?=[ ]?(?!\W{{0,12}}(?i:{_NAMES}))(?:[\w.]++(?![^\x00-\x7f])|["'(*$-]))"""
 _MARK_OF_CODE = re.compile(
     rf"""
     </?(?:{_HTML})(?:[ ](?:class|id|type|style)="[\w\ .:;\#%-]*")*[ ]?/?>
@@ -242,7 +245,8 @@ _MARK_OF_CODE = re.compile(
     re.ASCII | re.VERBOSE,
 )
 _GENERIC = re.compile(
-    rf"\w+(?:<(?:{_TYPES})(?:, ?(?:{_TYPES}))*>|\[(?:{_TYPES})(?:, ?(?:{_TYPES}))*\])", re.ASCII
+    rf"(?<!\w)\w++(?:<(?:{_TYPES})(?:, ?(?:{_TYPES}))*>|\[(?:{_TYPES})(?:, ?(?:{_TYPES}))*\])",
+    re.ASCII,
 )
 _PAIR = re.compile(r"<[ ][^<>]*?[ ]>(?!=)")
 _EITHER = re.compile(r"&&|\|\||\b(?:and|or)\b")
@@ -255,12 +259,12 @@ def is_code(text: str) -> bool:
     """
     if _ROLE.search(text) or not all(map(_EITHER.search, _PAIR.findall(text))):
         return False
-    if any(f"<{name}" not in text for name in re.findall(r"</(\w+)", text)):
+    if any(f"<{name}" not in text for name in set(re.findall(r"</(\w+)", text))):
         return False
     rest = _MARK_OF_CODE.sub(" ", text)
     # From the inside out: Map<str, List<int>>.
-    while (outer := _GENERIC.sub("T", rest)) != rest:
-        rest = outer
+    for _ in range(MOST_NESTED):
+        rest = _GENERIC.sub("T", rest)
     return not re.search(r"[<>&\[\]`]", rest)
 
 

@@ -4,6 +4,7 @@ import html
 import json
 import random
 import re
+import time
 import unicodedata
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -487,6 +488,18 @@ def test_code_is_shown_as_it_is_written(text):
 def test_marks_that_code_does_not_explain_are_escaped_all_of_them(text):
     assert not re.search(r"[<>&\[\]`]", line_of(Entry(memory(text), "m1"), AT))
     assert texts_of(render([memory(text)])) == [text]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["a", "A<", "</b", '" < ', "a < ", "<p ", "[1,", "a&", "<a ", "`", "system ", "a[", "x->"],
+)
+def test_a_long_text_is_read_in_no_time(piece):
+    text = (piece * 100_000)[:100_000]
+    began = time.perf_counter()
+    line_of(Entry(memory(text), "m1"), AT)
+    # Less than a tenth of it on a machine of its own; by squares it would be minutes.
+    assert time.perf_counter() - began < 5.0
 
 
 LOOKALIKES = str.maketrans("\u0435\u0430\u043e\u217c\u0455", "eaols")
