@@ -22,10 +22,13 @@ $(LOWEST)/.ready: pyproject.toml
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[dev]'
 	touch $@
 
-# What the demo needs and no more: where the developers' environment is there, that will do.
+# What the demo needs and no more: where the developers' environment is there, that will do. uv
+# takes a fraction of pip's time; it does not read pip's settings, so pip is there where it fails.
 $(DEMO)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(DEMO)
-	$(DEMO)/bin/python -m pip install --quiet --no-compile -e '.[cli,local]'
+	$(DEMO)/bin/python -m pip install --quiet --no-compile uv || true
+	$(DEMO)/bin/uv pip install --quiet --python $(DEMO)/bin/python -e '.[cli,local]' \
+		|| $(DEMO)/bin/python -m pip install --quiet --no-compile -e '.[cli,local]'
 	touch $@
 
 demo: $(if $(wildcard $(READY)),,$(DEMO)/.ready)

@@ -33,6 +33,8 @@ DIMS = 256
 POOL = 30
 TOPICS = 400
 TENANTS, EACH = 1_000, 100
+SHARED = ((4, 2_500), (10, 1_000))
+"""Namespaces that share a table, and memories of each."""
 INDEX = "store_vectors_embedding_idx"
 
 
@@ -98,6 +100,8 @@ def fill(uri: str, vectors: Vectors, homes: Sequence[str], each: int) -> None:
         cursor.execute("SET maintenance_work_mem = '512MB'")
         cursor.execute(definition[0] if definition else "")
         cursor.execute("ANALYZE")
+        # By name, or Citus asks its own server alone.
+        cursor.execute("ANALYZE store, store_vectors")
 
 
 def _range(start: int, each: int) -> range:
@@ -200,6 +204,24 @@ def print_tenants(fresh: Callable[[str], str], vectors: Vectors, each: int) -> N
         print(f"{told:>29}: bare {bare:.3f}, RecallStore {ours:.3f} ({cost:.2f} ms a recall)")
 
 
+def print_short(fresh: Callable[[str], str], vectors: Vectors) -> None:
+    """How many pages of ten come back short where several namespaces share a table."""
+    print("\nsearches for 10 that found fewer, of 100, in namespaces that have enough")
+    for count, each in SHARED:
+        uri = fresh(f"shared{count}")
+        fill(uri, vectors, [f"bench.user{n}" for n in range(count)], each)
+        short = {"bare": 0, "RecallStore": 0}
+        with open_store(uri, vectors) as inner:
+            store = RecallStore(inner, record=False)
+            for n in range(100):
+                home = ("bench", f"user{n % count}")
+                for name, one in (("bare", inner), ("RecallStore", store)):
+                    short[name] += len(one.search(home, query=cue(n), limit=10)) < 10
+            store.close()
+        told = ", ".join(f"{name} {number}" for name, number in short.items())
+        print(f"{count:>4} namespaces x {each:,} memories: {told}")
+
+
 def main() -> None:
     """Parse the command line and print the tables."""
     use_one_thread()
@@ -217,6 +239,7 @@ def main() -> None:
             uri = fresh(f"size{count}")
             fill(uri, vectors, ["bench.user"], count)
             print_latency(count, *latency(uri, vectors, chosen.rounds))
+        print_short(fresh, vectors)
         print_tenants(fresh, vectors, EACH)
         if chosen.full:
             print_tenants(fresh, vectors, 50 * EACH)

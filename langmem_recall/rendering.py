@@ -42,6 +42,9 @@ MOST_NAMED = 3
 WORD_CHARS = 80
 """Longest speaker, turn, namespace or note in a label."""
 
+MOST_NESTED = 6
+"""Types within types that are still read as code."""
+
 # Made anew by every process, so that the writer of a memory cannot know it.
 _SECRET = secrets.token_bytes(32)
 _NONCE = re.compile(r"[0-9A-Za-z_-]{8,128}")
@@ -112,7 +115,8 @@ def line_of(entry: Entry, at: datetime, *, shared: bool = False, nonce: str = ""
     quoted = []
     for name, field in fields.items():
         shown = visible(field)
-        body = _ESCAPED.sub(_escape, shown)
+        escaped = _ESCAPED_IN_CODE if name == "text" and is_code(shown) else _ESCAPED
+        body = escaped.sub(_escape, shown)
         if nonce and nonce.lower() in body.lower():
             # No run between backslashes is longer than five characters, and a nonce is.
             units = shown.encode("utf-16-be", "surrogatepass").hex(" ", 2).split()
@@ -192,9 +196,8 @@ _CLAIMS = re.compile(rf"\b(?:{'|'.join((*SOURCE_WORDS.values(), LABEL_WORDS))})\
 
 # --- Quoting: what is read back from the JSON is the visible text, whatever it was ---
 
-_ESCAPED = re.compile(
-    '["\\\\<>&\\[\\]`\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]'
-)
+_ALWAYS = '"\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff'
+_ESCAPED, _ESCAPED_IN_CODE = re.compile(rf"[{_ALWAYS}<>&\[\]`]"), re.compile(f"[{_ALWAYS}]")
 _HIDDEN = re.compile(f"[{INVISIBLE}]+")
 _SURROGATES = re.compile("[\ud800-\udfff]+")
 
@@ -216,6 +219,53 @@ def visible(text: str) -> str:
 
 def _paired(run: re.Match[str]) -> str:
     return run[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+# --- Code: marks that can be no tag, role or citation stay as they are, for the model to read ---
+
+_ROLE = re.compile(r"\b(?:system|assistant|user|human|developer|tool)\s*[:\uff1a]", re.I)
+_TYPES = (
+    "[A-Z]|[Ss]tr(?:ing)?|u?int(?:8|16|32|64)?(?:_t)?|[iuf](?:8|16|32|64)|[iu]size|Int(?:eger)?"
+    "|[Dd]ouble|[Ff]loat|[Bb]ool(?:ean)?|[Cc]har|[Bb]yte|[Ll]ong|short|void|[Nn]umber|[Aa]ny|unknown"
+    "|None|null|undefined|[Oo]bject|bytes"
+)
+_HTML = "p|br|hr|div|span|b|i|u|em|strong|ul|ol|li|table|thead|tbody|tr|td|th|h[1-6]|button"
+_NAMES = "recall|memor|system|user|assistant|human|developer|tool|func|inst|end|start|im_"
+_OPERAND = rf"""(?=[ ]?(?!\W{{0,12}}(?i:{_NAMES}))(?:[\w.]++(?![^\x00-\x7f])|["'(*$-]))"""
+_MARK_OF_CODE = re.compile(
+    rf"""
+    </?(?:{_HTML})(?:[ ](?:class|id|type|style)="[\w\ .:;\#%-]*")*[ ]?/?>
+    | (?<=[\w)\]"']\ )(?:<=?|>=?|<<|>>|<-|->|=>|&&?){_OPERAND}(?=\ )         # a <= b
+    | (?<=[\w)])(?:[<>]=?(?=-?\d)|<=?(?=\w+[;)])|[-=]>){_OPERAND}            # i<10, i<n; p->next
+    | (?<=\w)&(?=\w)(?!(?i:lt|gt|amp|quot|apos)|\w+;)                        # R&D
+    | (?<=[\w)\]])\[(?:-?\d*(?::-?\d*){{0,2}}|[a-z]|"[\w\ ]*"|'[\w\ ]*')\]   # row[0], row["day"]
+    | \[(?:-?\d[\d.]*(?:,\ ?-?\d[\d.]*)+)?\]                                 # [], [1, 2]
+    | (?<!`)`(?!`)
+    """,
+    re.ASCII | re.VERBOSE,
+)
+_GENERIC = re.compile(
+    rf"(?<!\w)\w++(?:<(?:{_TYPES})(?:, ?(?:{_TYPES}))*>|\[(?:{_TYPES})(?:, ?(?:{_TYPES}))*\])",
+    re.ASCII,
+)
+_PAIR = re.compile(r"<[ ][^<>]*?[ ]>(?!=)")
+_EITHER = re.compile(r"&&|\|\||\b(?:and|or)\b")
+
+
+def is_code(text: str) -> bool:
+    """Whether all brackets, ampersands and ticks of a text are those of code, as in `List<int>`.
+
+    What is not known as such might be read as a delimiter, a role or a citation.
+    """
+    if _ROLE.search(text) or not all(map(_EITHER.search, _PAIR.findall(text))):
+        return False
+    if any(f"<{name}" not in text for name in set(re.findall(r"</(\w+)", text))):
+        return False
+    rest = _MARK_OF_CODE.sub(" ", text)
+    # From the inside out: Map<str, List<int>>.
+    for _ in range(MOST_NESTED):
+        rest = _GENERIC.sub("T", rest)
+    return not re.search(r"[<>&\[\]`]", rest)
 
 
 # --- Citations ---

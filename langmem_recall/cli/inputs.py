@@ -190,9 +190,10 @@ def parse_namespace(text: str | None) -> Namespace:
         labels: Any = json.loads(text) if text.startswith("[") else text.split("/")
     except ValueError as error:
         raise InputError(f"{text!r} is no JSON list of labels: {error}.") from error
-    if not labels or not all(isinstance(label, str) and label for label in labels):
+    if not labels or not all(isinstance(one, str) and one and "." not in one for one in labels):
         raise InputError(
-            f"A namespace is labels with slashes between them, got {text!r}. Write memories/ada."
+            "A namespace is labels without dots and with slashes between them, "
+            f"got {text!r}. Write memories/ada."
         )
     return tuple(labels)
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, ListNamespacesOp, Op, PutOp, SearchOp
+from langgraph.store.base.batch import AsyncBatchedBaseStore
 
 from langmem_recall.deadline import (
     MOST_HUNG,
@@ -302,6 +303,10 @@ class Host:
     def _perform(self, effect: Effect) -> Any:
         if isinstance(effect, Ops):
             store = self.sidecar if effect.sidecar else self.store
+            loop = store._loop if isinstance(store, AsyncBatchedBaseStore) else None
+            if loop and not effect.as_batch and asyncio._get_running_loop() is not loop:
+                # Through its queue as well: beside it, reads that refresh times dead-lock.
+                return asyncio.run_coroutine_threadsafe(self._aperform(effect), loop).result()
             return store.batch(list(effect.ops)) if effect.ops else []
         if isinstance(effect, Embed):
             embeddings = _needed(self.embeddings)

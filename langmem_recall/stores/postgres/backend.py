@@ -53,9 +53,9 @@ class PostgresBackend(GenericBackend):
         nested: bool = True,
     ) -> None:
         super().__init__(store, clock, index_limit, max_age_s)
-        # More than there are connections would only wait for one.
-        self.at_a_time = getattr(getattr(store, "conn", None), "max_size", 1)
         self._database = Database(store)
+        # More would only wait for a connection.
+        self.at_a_time = self._database.connections
         self._homes = KnownHomes(nested)
         self._reads = PostgresReads(self._database, self._homes)
         self._records = PostgresRecords(self._database, self._homes)

@@ -42,6 +42,9 @@ class Database:
     def __init__(self, store: Any) -> None:
         self.store = store
         self._is_async = isinstance(store, AsyncBatchedBaseStore)
+        self.connections: int = getattr(getattr(store, "conn", None), "max_size", 1)
+        # Who waits here has no time limit, and the pool's queue stays short for the store's own.
+        self._gate = asyncio.Semaphore(self.connections)
 
     def ask(self, *statements: Statement, together: bool = False) -> Call:
         """The rows of each statement, in one round trip.
@@ -84,7 +87,7 @@ class Database:
 
     async def _arun(self, statements: Sequence[Statement]) -> list[Rows]:
         with explained():
-            async with self.store._cursor(pipeline=True) as lead:
+            async with self._gate, self.store._cursor(pipeline=True) as lead:
                 connection, (whole, asked, prepare) = lead.connection, _read(statements)
                 async with connection.transaction() if whole else nullcontext():
                     cursors = [connection.cursor(binary=True, row_factory=_tuples) for _ in asked]

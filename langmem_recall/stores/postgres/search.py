@@ -11,7 +11,6 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
-from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
 from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
@@ -241,7 +240,7 @@ class PostgresReads:
         answers = answers[len(settings) :]
         worded = self._rare.items(prefix, words, answers.pop()) if words else []
         if is_one:
-            answers = _apart(answers[0], len(made), len(rest))
+            answers = _apart(answers[0], len(made) + len(rest))
         if known is not None:
             values, missing = self._known_values(answers, known)
             if missing:
@@ -459,7 +458,7 @@ GROUP BY prefix"""
         group = "GROUP BY sv.prefix, sv.key" if distinct else ""
         sql = f"""
 SELECT sv.prefix, sv.key, {score} AS distance FROM {source} WHERE {condition} {group}
-ORDER BY distance, sv.prefix, sv.key LIMIT %s"""
+ORDER BY distance, sv.prefix COLLATE "C", sv.key COLLATE "C" LIMIT %s"""
         # By name where distances are equal, or a page would have what another one has.
         most = op.limit if distinct else self._most_rows(op)
         return self._with_items(sql, (vector, *params, most), is_lean, op.namespace_prefix, homes)
@@ -524,7 +523,7 @@ ORDER BY {distance} LIMIT %s"""
         sql = f"""
 SELECT {fields}, found.distance, {whose} AS whose FROM ({nearest}) found
 JOIN store s ON s.prefix = found.prefix AND s.key = found.key{place}
-ORDER BY found.distance, found.prefix, found.key"""
+ORDER BY found.distance"""
         return Statement(sql, (*params, *more))
 
     def _most_rows(self, op: SearchOp) -> int:
@@ -535,7 +534,9 @@ ORDER BY found.distance, found.prefix, found.key"""
         if rows:
             check_identity(rows[0][-1], self._identity)
         page: dict[tuple[str, str], SearchItem] = {}
-        for path, key, value, made, changed, _, distance, _ in rows:
+        # By name where distances are equal; the server would read the whole table for that.
+        for row in sorted(rows, key=lambda row: (math.isnan(row[-2]), row[-2], *row[:2])):
+            path, key, value, made, changed, _, distance, _ = row
             if (path, key) not in page:
                 home, score = namespace_of(path), 1.0 - distance
                 page[path, key] = SearchItem(home, key, self._value(value), made, changed, score)
@@ -586,13 +587,11 @@ def _as_one(searches: Sequence[Statement], gets: Sequence[Statement]) -> Stateme
     return Statement(" UNION ALL ".join(parts), tuple(params))
 
 
-def _apart(rows: Rows, searches: int, gets: int) -> list[Rows]:
-    """The rows of each part of such a statement, those of a search with the nearest first."""
-    answers: list[Rows] = [[] for _ in range(searches + gets)]
+def _apart(rows: Rows, parts: int) -> list[Rows]:
+    """The rows of each part of such a statement."""
+    answers: list[Rows] = [[] for _ in range(parts)]
     for nth, *row in rows:
         answers[nth].append(tuple(row))
-    for found in answers[:searches]:
-        found.sort(key=itemgetter(-2))
     return answers
 
 

@@ -130,3 +130,26 @@ def test_thirty_turns_at_once_share_two_connections_and_have_their_memories(post
         assert sum(found) >= 29
         assert all(turn(number) for number in range(31, 34))
         store.close()
+
+
+async def test_threads_that_list_and_write_at_once_do_not_dead_lock(postgres: str) -> None:
+    ttl: Any = {"default_ttl": 60, "refresh_on_read": True}
+    pool: Any = {"min_size": 1, "max_size": 8}
+    async with AsyncPostgresStore.from_conn_string(postgres, ttl=ttl, pool_config=pool) as inner:
+        store = RecallStore(inner)
+        await store.setup()
+
+        def work(number: int) -> int:
+            home = ("memories", f"user{number % 2}")
+            for key in range(10):
+                store.put(home, f"k{(key * 7 + number) % 10}", {"content": f"note {key}"})
+                store.search(("memories",))
+            return len(store.search(home))
+
+        with ThreadPoolExecutor(8) as threads:
+            loop = asyncio.get_running_loop()
+            found = await asyncio.gather(
+                *(loop.run_in_executor(threads, work, n) for n in range(16)), return_exceptions=True
+            )
+        assert found == [10] * 16
+        await store.aclose()

@@ -77,11 +77,11 @@ class MemoriesView {
   row(entry) {
     const { memory, usage } = entry;
     const facts = [
+      `recalled in ${plural(entry.recalled.length, "turn")}`,
+      plural(usage.uses, "use"),
+      ago(this.now - (memory.written_at ?? NaN)),
       memory.kind,
       memory.source,
-      ago(this.now - (memory.written_at ?? NaN)),
-      plural(usage.uses, "use"),
-      `recalled in ${plural(entry.recalled.length, "turn")}`,
     ];
     return el(
       "div",
