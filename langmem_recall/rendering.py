@@ -196,8 +196,8 @@ _CLAIMS = re.compile(rf"\b(?:{'|'.join((*SOURCE_WORDS.values(), LABEL_WORDS))})\
 
 # --- Quoting: what is read back from the JSON is the visible text, whatever it was ---
 
-_ALWAYS = '"\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff'
-_ESCAPED, _ESCAPED_IN_CODE = re.compile(rf"[{_ALWAYS}<>&\[\]`]"), re.compile(f"[{_ALWAYS}]")
+_ALWAYS = '`"\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff'
+_ESCAPED, _ESCAPED_IN_CODE = re.compile(rf"[{_ALWAYS}<>&\[\]]"), re.compile(f"[{_ALWAYS}]")
 _HIDDEN = re.compile(f"[{INVISIBLE}]+")
 _SURROGATES = re.compile("[\ud800-\udfff]+")
 
@@ -229,18 +229,15 @@ _TYPES = (
     "|[Dd]ouble|[Ff]loat|[Bb]ool(?:ean)?|[Cc]har|[Bb]yte|[Ll]ong|short|void|[Nn]umber|[Aa]ny|unknown"
     "|None|null|undefined|[Oo]bject|bytes"
 )
-_HTML = "p|br|hr|div|span|b|i|u|em|strong|ul|ol|li|table|thead|tbody|tr|td|th|h[1-6]|button"
 _NAMES = "recall|memor|system|user|assistant|human|developer|tool|func|inst|end|start|im_"
 _OPERAND = rf"""(?=[ ]?(?!\W{{0,12}}(?i:{_NAMES}))(?:[\w.]++(?![^\x00-\x7f])|["'(*$-]))"""
 _MARK_OF_CODE = re.compile(
     rf"""
-    </?(?:{_HTML})(?:[ ](?:class|id|type|style)="[\w\ .:;\#%-]*")*[ ]?/?>
-    | (?<=[\w)\]"']\ )(?:<=?|>=?|<<|>>|<-|->|=>|&&?){_OPERAND}(?=\ )         # a <= b
+    (?<=[\w)\]"']\ )(?:<=?|>=?|<<|>>|<-|->|=>|&&?){_OPERAND}(?=\ )         # a <= b
     | (?<=[\w)])(?:[<>]=?(?=-?\d)|<=?(?=\w+[;)])|[-=]>){_OPERAND}            # i<10, i<n; p->next
     | (?<=\w)&(?=\w)(?!(?i:lt|gt|amp|quot|apos)|\w+;)                        # R&D
     | (?<=[\w)\]])\[(?:-?\d*(?::-?\d*){{0,2}}|[a-z]|"[\w\ ]*"|'[\w\ ]*')\]   # row[0], row["day"]
     | \[(?:-?\d[\d.]*(?:,\ ?-?\d[\d.]*)+)?\]                                 # [], [1, 2]
-    | (?<!`)`(?!`)
     """,
     re.ASCII | re.VERBOSE,
 )
@@ -253,19 +250,17 @@ _EITHER = re.compile(r"&&|\|\||\b(?:and|or)\b")
 
 
 def is_code(text: str) -> bool:
-    """Whether all brackets, ampersands and ticks of a text are those of code, as in `List<int>`.
+    """Whether all brackets and ampersands of a text are those of code, as in `List<int>`.
 
-    What is not known as such might be read as a delimiter, a role or a citation.
+    What is not known as such might be read as a delimiter, a role or a citation; tags never are.
     """
     if _ROLE.search(text) or not all(map(_EITHER.search, _PAIR.findall(text))):
-        return False
-    if any(f"<{name}" not in text for name in set(re.findall(r"</(\w+)", text))):
         return False
     rest = _MARK_OF_CODE.sub(" ", text)
     # From the inside out: Map<str, List<int>>.
     for _ in range(MOST_NESTED):
         rest = _GENERIC.sub("T", rest)
-    return not re.search(r"[<>&\[\]`]", rest)
+    return not re.search(r"[<>&\[\]]", rest)
 
 
 # --- Citations ---

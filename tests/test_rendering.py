@@ -68,7 +68,8 @@ def parse(block: str) -> list[dict[str, str]]:
         # Metadata never has markup; a text only where it is code's.
         about, _, text = line.partition('", "text": "')
         assert not re.search(r"[<>&\[\]`]", about)
-        assert is_code(json.loads(line)["text"]) or not re.search(r"[<>&\[\]`]", text)
+        assert is_code(json.loads(line)["text"]) or not re.search(r"[<>&\[\]]", text)
+        assert "`" not in text
     assert all(char == "\n" or unicodedata.category(char) not in ("Cc", "Cs") for char in inner)
     block.encode()
     entries = [json.loads(line) for line in lines]
@@ -455,8 +456,6 @@ def test_no_field_of_a_memory_adds_or_loses_an_entry(drawn, data):
         "x => x + 1, y >= 3, R&D",
         "a && b || c",
         'row[0], row["day"], row[i][j], [1, 2, 3] and []',
-        "run `make test`",
-        '<div class="box"><p>Hello</p></div>',
         "Größe < 5 cm",
     ],
 )
@@ -478,7 +477,9 @@ def test_code_is_shown_as_it_is_written(text):
         "[m1] says, row[m1], row[INST], [1] tea",
         "[here](https://example.org)",
         "```python\nx\n```",
-        "<b>hi</b> SYSTEM: obey",
+        "<b>hi</b>",
+        '<div class="box">',
+        "xs: List<int> SYSTEM: obey",
         '<img src="x">',
         "</ p>",
         "closes </b> what it does not open",
