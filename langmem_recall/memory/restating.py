@@ -252,7 +252,10 @@ def _chunks(text: str, is_head: bool = True) -> list[tuple[str, bool]]:
     negated, suffixes = table["negated"], table["suffixes"]
     chunks: list[tuple[str, bool]] = []
     for match in _CHUNK.finditer(text):
-        core = match.group().strip(".:!?'*_`<>-")
+        core = match.group().strip(".:!?'*_`<>")
+        if not core.strip("-"):
+            # The mark of a list; before a number it is a sign.
+            continue
         while elided := _ELISION.match(core):
             chunks.append((elided[1].lower(), False))
             core = core[elided.end() :]
