@@ -307,7 +307,8 @@ def _read(
         found = _roles(text, languages) if is_known else frozenset[str]()
         role = next((each for each in lexicon.order[side] if each in found), "word")
         if side == "told" and role in ("subject", "object", "self"):
-            role, names_user = "owner" if role == "self" else "user", True
+            names_user = names_user or role != "self"
+            role = "owner" if role == "self" else "user"
         elif role == "again" and not names_user:
             role = "person"
         elif role == "user":
