@@ -36,6 +36,7 @@ def source_of(text: str, said: Iterable[Parts], untrusted_output: bool) -> Sourc
         left -= len(message.own) + sum(map(len, message.foreign))
         if left <= 0:
             break
+    messages.reverse()
     if is_carried(text, [message.own for message in messages]):
         return "user_stated"
     shown = [part for message in messages for part in message.foreign]

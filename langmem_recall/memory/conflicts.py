@@ -36,19 +36,17 @@ def same_particulars(one: str, other: str) -> bool:
     meaning.
     """
     texts = _words(one), _words(other)
-    named = {word.text for words in texts for word in words if word.is_fixed and _has_weight(word)}
+    weighty = (word for words in texts for word in words if word.role in WEIGHT)
+    named = {word.text for word in weighty if word.is_fixed}
     ordered = [[word.text for word in words if word.text in named] for words in texts]
     denials = [sum(word.role == "not" for word in words) for words in texts]
     # Two denials affirm.
     return ordered[0] == ordered[1] and denials[0] % 2 == denials[1] % 2
 
 
+@lru_cache(maxsize=64)
 def _words(text: str) -> list[Word]:
     return read_roles(text[:READ_CHARS], is_head=False)
-
-
-def _has_weight(word: Word) -> bool:
-    return word.role in WEIGHT
 
 
 def is_same(one: Memory, other: Memory, likeness: float, least: float) -> bool:

@@ -89,6 +89,8 @@ class _Lexicon(NamedTuple):
     """For each word the languages it is of."""
     numbers: Mapping[str, str]
     phrases: re.Pattern[str]
+    replacing: frozenset[str]
+    """Words that phrases and signs count as, and that need not stand in a text."""
     endings: frozenset[frozenset[str]]
     order: Mapping[str, Sequence[str]]
 
@@ -121,6 +123,7 @@ def _lexicon() -> _Lexicon:
         {word: frozenset(names) for word, names in languages.items()},
         numbers,
         re.compile(rf"\b(?:{'|'.join(map(re.escape, table['phrases']))})\b"),
+        frozenset(" ".join([*table["phrases"].values(), *_CURRENCIES.values()]).split()),
         frozenset(frozenset(pair.split("/")) for pair in table["forms"]["endings"].split()),
         {side: roles.split() for side, roles in table["order"].items()},
     )
@@ -148,8 +151,9 @@ class Note:
             self._words = _read(chunks, "told", _languages(chunks), names_user)
         self._weighty = [word for word in self._words if word.role in WEIGHT]
         # Other forms of a word have its beginning.
+        plain_words = (word.text for word in self._weighty if not word.senses)
         self._beginnings = [
-            word.text[:3] for word in self._weighty if word.text.isalpha() and not word.senses
+            text[:3] for text in plain_words if text.isalpha() and text not in _lexicon().replacing
         ]
         parts = [part for part in _JOINT.split(statement) if part.strip()]
         self._parts = [Note(part) for part in parts] if 1 < len(parts) <= MOST_CLAUSES else []
@@ -248,7 +252,10 @@ def _chunks(text: str, is_head: bool = True) -> list[tuple[str, bool]]:
     negated, suffixes = table["negated"], table["suffixes"]
     chunks: list[tuple[str, bool]] = []
     for match in _CHUNK.finditer(text):
-        core = match.group().strip(".:!?'*_`<>-")
+        core = match.group().strip(".:!?'*_`<>")
+        if not core.strip("-"):
+            # The mark of a list; before a number it is a sign.
+            continue
         while elided := _ELISION.match(core):
             chunks.append((elided[1].lower(), False))
             core = core[elided.end() :]
@@ -300,7 +307,8 @@ def _read(
         found = _roles(text, languages) if is_known else frozenset[str]()
         role = next((each for each in lexicon.order[side] if each in found), "word")
         if side == "told" and role in ("subject", "object", "self"):
-            role, names_user = "owner" if role == "self" else "user", True
+            names_user = names_user or role != "self"
+            role = "owner" if role == "self" else "user"
         elif role == "again" and not names_user:
             role = "person"
         elif role == "user":

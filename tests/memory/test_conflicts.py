@@ -32,6 +32,7 @@ def memory(text: str, days: float | None = 0, **fields: Any) -> Memory:
         ("I like tea", "I like green tea", False),
         ("don't", "DON'T!", True),
         ("5,000 euros", "5000 euros", True),
+        ("It is -5 degrees", "It is 5 degrees", False),
     ],
 )
 def test_the_same_words_say_the_same_whatever_case_and_punctuation(one, other, same):

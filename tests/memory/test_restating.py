@@ -79,6 +79,9 @@ OTHERWISE = [
     ("I refuse to pay 50 euros", "The user pays 50 euros"),
     ("I forgot to pay 50 euros", "The user pays 50 euros"),
     ("Nobody knows that I live in Ghent", GHENT),
+    ("Users live in Ghent", GHENT),
+    ("Do I live in Ghent, or is it Bonn?", GHENT),
+    ("Wohne ich in Bonn, oder nicht?", "Der Nutzer wohnt in Bonn"),
 ]
 
 
@@ -114,6 +117,13 @@ def test_what_only_resembles_the_note_is_not_the_users_word(said: str, text: str
         ("I moved to Lyon last month", "The user lives in Lyon"),
         ("At work we use Postgres 15", "The user's company uses Postgres 15"),
         ("I prefer tea to coffee", "The user prefers tea over coffee"),
+        ("I prefer tea to coffee", "I prefer tea over coffee"),
+        ("I no longer eat meat", "The user does not eat meat anymore"),
+        (
+            "Actually, my sister Mia has moved, she lives in Bergen now.",
+            "My sister Mia has moved, she lives in Bergen now.",
+        ),
+        ("I have a dog, can you find a vet?", "The user has a dog"),
         ("My rent is €900", "The user's rent is 900 euros"),
         ("My birthday is on May 3rd", "The user's birthday is 3 May"),
         ("Me gusta el café", "Al usuario le gusta el café"),
