@@ -271,13 +271,13 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
     Relevance does without BM25 and the entity share: `detailed` is for traces and rank fusion.
     """
     lexical, size = catalog.lexical, catalog.size
-    idfs = np.array([lexical.idf(term) for term in part.weights])
-    masses = idfs * list(part.weights.values())
+    idfs, weights = np.array(lexical.idfs(part.weights)), list(part.weights.values())
+    masses = idfs * weights
     total = masses.sum()
     found = lexical.scan(part.weights)
     nothing = misnamed = _zeros(catalog.rows)
-    codes = [place for place, term in enumerate(part.weights) if is_identifier(term)]
-    if codes:
+    if CODE_WEIGHT in weights:
+        codes = np.flatnonzero(np.array(weights) == CODE_WEIGHT)
         misnamed = (catalog.flags.values & CODED > 0).astype(np.float64)
         misnamed[found.rows[np.isin(found.term_of, codes)]] = 0.0
     if not len(found.rows) or total <= 0:
@@ -429,9 +429,11 @@ def _score_part(
     unknown = NO_DENSE / DENSE + luck
     if unseen is not None:
         unknown = min(unseen, unknown)
-    own, length = match.own, LENGTH * math.log((1 + min(len(part.repeats), TERMS)) / TERMS)
+    length = LENGTH * math.log((1 + min(len(part.repeats), TERMS)) / TERMS)
     supported = 0.0
-    # No powers, which numpy takes row by row, and few new arrays: of many rows both take long.
+    # Of many rows few have a word of the cue. No powers, which numpy takes row by row.
+    worded = np.flatnonzero(match.own > 0)
+    own = match.own[worded]
     words = own * own
     words *= own
     words *= WORDS
@@ -447,12 +449,13 @@ def _score_part(
         # A memory that happens to be near and to share a word is not meant by either; one that has
         # all of several words is.
         is_stray = own <= WHOLE if len(part.repeats) > 1 else True
-        np.minimum(words, match.surprise, out=words, where=is_stray)
+        np.minimum(words, match.surprise[worded], out=words, where=is_stray)
     dense = near - luck
     dense *= DENSE
-    score = own * -STRAY
-    score += words
-    score += dense
+    words += own * -STRAY
+    words += dense[worded]
+    score = dense.copy()
+    score[worded] = words
     score += length + supported
     episode, alone = _zeros(view.rows), None
     order = view.thread_order()
@@ -461,7 +464,7 @@ def _score_part(
         together = _score_threads(view, dense, DENSE * (context - luck), match) + length
         alone = np.bincount(order.thread_at)[order.thread_at][order.place] == 1
         score = np.where(alone, score, together)
-        episode = np.where(alone, 0.0, together - length - dense - WORDS * (own - EXPECTED))
+        episode = np.where(alone, 0.0, together - length - dense - WORDS * (match.own - EXPECTED))
     if part.speaker is not None:
         speaker = view.speaker.values
         score = score - OTHER * ((speaker >= 0) & (speaker != part.speaker))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
@@ -62,15 +62,29 @@ class GateContext(NamedTuple):
         return cls(now, boundaries, task, include, policy.min_confidence)
 
 
+def hard_drops(candidates: Sequence[Candidate], context: GateContext) -> dict[int, tuple[str, str]]:
+    """Places of the candidates that a hard gate rejects, with the gate and its reason."""
+    places: Iterable[int] = range(len(candidates))
+    namespaces = {candidate.memory.namespace for candidate in candidates}
+    is_open = context.task is None and not context.min_confidence
+    if is_open and not any(outside(namespace, context.boundaries) for namespace in namespaces):
+        # Most memories are such that no gate looks at anything else.
+        places = [i for i, one in enumerate(candidates) if one.standing or not one.memory.is_plain]
+    found = ((place, hard_drop(candidates[place], context)) for place in places)
+    return {place: rejection for place, rejection in found if rejection is not None}
+
+
+def outside(namespace: Namespace, boundaries: tuple[Namespace, ...]) -> bool:
+    """Whether a namespace lies in none of those that a reader may see."""
+    # Element by element: a namespace that only begins with the same letters is another one.
+    return all(namespace[: len(boundary)] != boundary for boundary in boundaries)
+
+
 def hard_drop(candidate: Candidate, context: GateContext) -> tuple[str, str] | None:
     """The first hard gate that rejects a candidate, with its reason."""
     memory, standing = candidate.memory, candidate.standing
-    namespace, status = memory.namespace, memory.status
-    for boundary in context.boundaries:
-        # Element by element: a namespace that only begins with the same letters is another one.
-        if namespace[: len(boundary)] == boundary:
-            break
-    else:
+    status = memory.status
+    if outside(memory.namespace, context.boundaries):
         return "tenant", "outside the namespace asked for"
     if not memory.in_force and status not in context.include:
         return "status", status

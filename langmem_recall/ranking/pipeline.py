@@ -17,7 +17,7 @@ from langmem_recall.ranking.gates import (
     MOST_ALONE,
     SURE,
     GateContext,
-    hard_drop,
+    hard_drops,
     recall_gates,
     time_drops,
 )
@@ -67,24 +67,21 @@ def rank(
 ) -> Ranking:
     """Hard gates, signals, blend, order: what `search` returns."""
     context = GateContext.of(cue, policy, now, boundaries, include)
-    rejections = [hard_drop(candidate, context) for candidate in candidates]
+    drops = hard_drops(candidates, context)
     if cue.temporal is not None and cue.temporal.asked:
-        eligible = [one for one, why in zip(candidates, rejections, strict=True) if why is None]
-        drops = time_drops(eligible, cue.temporal, policy.trigger)
-        rejections = [
-            why or (("time", drops[one.memory.id]) if one.memory.id in drops else None)
-            for one, why in zip(candidates, rejections, strict=True)
-        ]
-    admitted, dropped = list[Candidate](), list[Drop]()
-    for candidate, rejection in zip(candidates, rejections, strict=True):
-        if rejection is None:
-            admitted.append(candidate)
-        else:
+        eligible = {i: one for i, one in enumerate(candidates) if i not in drops}
+        late = time_drops(list(eligible.values()), cue.temporal, policy.trigger)
+        ids = ((place, one.memory.id) for place, one in eligible.items())
+        drops |= {place: ("time", late[name]) for place, name in ids if name in late}
+    admitted, dropped = candidates, list[Drop]()
+    if drops:
+        admitted = [one for place, one in enumerate(candidates) if place not in drops]
+        for place in sorted(drops):
             # What a hard gate dropped is never scored: min-max would let it move the others.
-            memory, evidence = candidate.memory, candidate.evidence
+            memory, evidence = candidates[place].memory, candidates[place].evidence
             dense = evidence.dense or 0.0
             unscored = Signals(evidence.relevance, dense, 0.0, 0.0, 0.0, memory.trust)
-            dropped.append(Drop(Scored(candidate, unscored, 0.0), *rejection))
+            dropped.append(Drop(Scored(candidates[place], unscored, 0.0), *drops[place]))
     if not admitted:
         return Ranking([], dropped)
     signals, ages_hours, uses = signal_table(admitted, policy, now.timestamp())

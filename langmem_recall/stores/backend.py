@@ -601,14 +601,13 @@ def _assemble(
     beyond = pages[0].items() if request.wanted > pool else ()
     tail = [item for one, item in beyond if one not in items and one not in barred]
     return ReadResult(
-        candidates=make_candidates(request, matched, table, list(rows.values()), memories),
+        candidates=make_candidates(matched, table, list(rows.values()), memories),
         tail=[
             unscored(catalog, index.read(item))._replace(
                 similarity=cosine_of(item.score) if matched.is_literal else None
             )
             for item in tail
         ],
-        items=items | {id_of(item): item for item in tail},
         searched=catalog.size,
         channels={"dense": dense_count if cosines is not None else 0, "words": word_count},
         likeness=partial(likeness_in, index),

@@ -18,14 +18,12 @@ from langmem_recall.flows.candidates import (
     ReadRequest,
     ReadResult,
     best_by_words,
-    cosine_of,
     likeness_in,
     look_past,
     make_candidates,
     match,
     pool_of,
     top,
-    unscored,
 )
 from langmem_recall.flows.effects import Call, Embed, Ops, Plan
 from langmem_recall.flows.usage import MOST_KNOWN, UsageBackend, UsageBatch, checked_usage
@@ -37,6 +35,9 @@ from langmem_recall.stores.backend import Clock, GenericBackend
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.local.view import LocalView
 from langmem_recall.types import SIDECAR_ROOT, Candidate, MemoryId, Namespace, Usage
+
+MOMENT_S = 0.005
+"""Usage is as of the version of the file that the memories were read in, a moment ago."""
 
 
 class LocalUsage(UsageBackend):
@@ -53,15 +54,18 @@ class LocalUsage(UsageBackend):
         return found
 
     def _read(self, ids: Sequence[MemoryId]) -> list[Usage]:
-        version = self._store.version()
+        version = self._store.version(max_age_s=MOMENT_S)
         if version != self._known[0] or len(self._known[1]) > MOST_KNOWN:
             # A new dict: another thread may still add to the former one what is no longer so.
             self._known = version, {}
         known = self._known[1]
-        if missing := [memory_id for memory_id in ids if memory_id not in known]:
+        found = list(map(known.get, ids))
+        if None in found:
+            missing = [memory_id for memory_id in ids if memory_id not in known]
             for memory_id, usage in zip(missing, self._store.read_usage(missing), strict=True):
                 known[memory_id] = checked_usage(usage, memory_id[1])
-        return [known[memory_id] for memory_id in ids]
+            found = [known[memory_id] for memory_id in ids]
+        return found  # type: ignore[return-value]
 
     def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
         """A table answers by id, always up to date with other processes."""
@@ -190,10 +194,15 @@ class _Search:
             pinned = view.catalog.pinned() if request.with_pinned else []
             required = [row for row in map(view.catalog.row, request.required) if row is not None]
             self._always = [*pinned, *required]
-            rows = {*self._best, *self._worded, *self._nearest, *self._always} - self._live.keys()
-            for row, memory in zip(rows, view.memories(list(rows)), strict=True):
-                if memory is not None:
-                    self._live[row] = unscored(view.catalog, memory)
+            looked_at = {*self._best, *self._worded, *self._nearest, *self._always}
+            new = list(looked_at - self._live.keys())
+            memories = view.memories(new)
+            if None in memories:
+                new = [row for row, it in zip(new, memories, strict=True) if it is not None]
+            found = [memory for memory in memories if memory is not None]
+            self._live.update(
+                zip(new, make_candidates(self.matched, self._table, new, found), strict=True)
+            )
         rankings = (
             (policy.pool, self._best),
             (policy.rescues, self._worded),
@@ -206,8 +215,8 @@ class _Search:
 
     def result(self, barred: set[MemoryId]) -> ReadResult:
         """The head with its evidence, and what is beyond it."""
-        request, live, policy = self._request, self._live, self._request.policy
-        barred_rows = {row for row, one in live.items() if one.memory.id in barred}
+        live, policy = self._live, self._request.policy
+        barred_rows = {row for row, one in live.items() if barred and one.memory.id in barred}
         head = dict.fromkeys(
             [
                 *pool_of(self._best, policy.pool, barred_rows),
@@ -215,21 +224,13 @@ class _Search:
                 *self._always,
             ]
         )
-        rows = [row for row in head if row in live]
-        order = [
-            row
-            for row in self._nearest
-            if row in live and row not in head and row not in barred_rows
-        ]
-        dense, is_literal = self._table.dense, self.matched.is_literal
-        memories = [live[row].memory for row in rows]
         return ReadResult(
-            candidates=make_candidates(request, self.matched, self._table, rows, memories),
+            candidates=[live[row] for row in head if row in live],
             tail=[
-                live[row]._replace(similarity=cosine_of(dense[row]) if is_literal else None)
-                for row in order
+                live[row]
+                for row in self._nearest
+                if row in live and row not in head and row not in barred_rows
             ],
-            items={live[row].memory.id: live[row].memory for row in (*rows, *order)},
             searched=self._size,
             channels={
                 "dense": int(np.count_nonzero(self._visible)) if self._has_cosines else 0,
