@@ -111,8 +111,8 @@ class LexicalMatch(NamedTuple):
     """Share of the part's IDF mass that a memory has by its own words."""
     coverage: FloatArray
     """The same with the words of its thread."""
-    surprise: FloatArray
-    """How unlikely it is, in natural units, that any of the memories has these words by chance."""
+    rarity: FloatArray
+    """How unlikely it is, in natural units, that an unrelated memory has these words."""
     misnamed: FloatArray
     """1.0 where a memory has identifiers, and none of the part's."""
     bm25: FloatArray
@@ -284,11 +284,9 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
         return LexicalMatch(nothing, nothing, nothing, misnamed, nothing, nothing)
     shares = masses / total
     own: FloatArray = np.bincount(found.rows, shares.take(found.term_of), catalog.rows)  # type: ignore[assignment]
-    # ln(1 / chance that an unrelated memory has the word), less ln of how many could have it.
-    rarity = idfs + math.log((size + BACKGROUND) / (size + 1))
-    surprise: FloatArray = np.bincount(found.rows, rarity.take(found.term_of), catalog.rows)  # type: ignore[assignment]
-    surprise -= math.log(size + 1)
-    np.maximum(surprise, 0.0, out=surprise)
+    # ln(1 / chance that an unrelated memory has the word).
+    rarities = idfs + math.log((size + BACKGROUND) / (size + 1))
+    rarity: FloatArray = np.bincount(found.rows, rarities.take(found.term_of), catalog.rows)  # type: ignore[assignment]
     coverage = own
     order = catalog.thread_order()
     if order.has_neighbours:
@@ -302,10 +300,10 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
         lent[cells] = worths.repeat(len(places)).reshape(targets.shape)[near]
         coverage = (shares @ lent.reshape(len(shares), -1))[order.place]
     if not detailed:
-        return LexicalMatch(own, coverage, surprise, misnamed, nothing, nothing)
+        return LexicalMatch(own, coverage, rarity, misnamed, nothing, nothing)
     bm25 = lexical.bm25(part.repeats, found)
     entity = lexical.coverage(part.names) if part.names else nothing
-    return LexicalMatch(own, coverage, surprise, misnamed, bm25, entity)
+    return LexicalMatch(own, coverage, rarity, misnamed, bm25, entity)
 
 
 @lru_cache(maxsize=16)
@@ -370,18 +368,19 @@ def score_evidence(
         vectors: Of each part, where they are known; then each part has a mean of its own.
         among: How many vectors could be near by chance, where a memory may have several.
     """
-    tables, is_phrased = [], view.flags.values & PHRASED > 0
+    tables, phrased = [], view.flags.values & PHRASED
+    has_phrased = phrased.any()
     for place, (part, match) in enumerate(zip(parts, matches, strict=True)):
         cosine = None if cosines is None else cosines[place]
         mean = null.mean if vectors is None else null.mean_of(vectors[place])
         z = None if cosine is None else cosine - mean
         if z is not None:
-            if is_phrased.any():
+            if has_phrased:
                 # Phrasings are near to any question, as questions are to each other.
-                z -= is_phrased * null.asked
+                z -= (phrased > 0) * null.asked
             z /= null.sd
         unseen = None if unseen_cosine is None else (unseen_cosine - mean) / null.sd
-        number = np.broadcast_to(np.int32(place + 1), view.rows)
+        number = np.full(view.rows, place + 1, np.int32)
         score, episode, alone = _score_part(
             view, part, match, z, unseen, (among or view.size) * len(parts)
         )
@@ -449,16 +448,18 @@ def _score_part(
         # A memory that happens to be near and to share a word is not meant by either; one that has
         # all of several words is.
         is_stray = own <= WHOLE if len(part.repeats) > 1 else True
-        np.minimum(words, match.surprise[worded], out=words, where=is_stray)
-    dense = near - luck
-    dense *= DENSE
+        # Any of the memories could have them: ln of how many.
+        surprise = np.maximum(match.rarity[worded] - math.log(view.size + 1), 0.0)
+        np.minimum(words, surprise, out=words, where=is_stray)
+    score = near - luck
+    score *= DENSE
     words += own * -STRAY
-    words += dense[worded]
-    score = dense.copy()
-    score[worded] = words
-    score += length + supported
+    words += score[worded]
     episode, alone = _zeros(view.rows), None
     order = view.thread_order()
+    dense = score.copy() if order.has_neighbours else score
+    score[worded] = words
+    score += length + supported
     if order.has_neighbours:
         context = near if z is None else _with_neighbours(view, near)
         together = _score_threads(view, dense, DENSE * (context - luck), match) + length

@@ -184,13 +184,14 @@ class _Search:
         with view.lock:
             if self._scored is not view.catalog:
                 self._score()
-            visible, similarities = self._visible, self._similarities
-            key = self._table.score if policy.blend == "bounded" else similarities
-            self._best = _top_among(visible, key, scale * policy.pool)
+            visible, pool = self._visible, scale * policy.pool
+            is_bounded = policy.blend == "bounded"
+            best = _top_among(visible, self._table.score, pool) if is_bounded else None
+            self._best = self._by_similarity(pool) if best is None else best
             self._worded = best_by_words(self.matched.wordings, visible, scale * policy.rescues)
             # A page that the head has all of needs no rows beyond.
             reach = scale * request.wanted if request.wanted > policy.pool else 0
-            self._nearest = _top_among(visible, similarities, reach)
+            self._nearest = self._by_similarity(reach)
             pinned = view.catalog.pinned() if request.with_pinned else []
             required = [row for row in map(view.catalog.row, request.required) if row is not None]
             self._always = [*pinned, *required]
@@ -264,11 +265,15 @@ class _Search:
             roots = (catalog.id(row)[0][0] for row in range(catalog.rows))
             visible &= np.fromiter((root != SIDECAR_ROOT for root in roots), np.bool_, catalog.rows)
         self._table, self._visible, self._has_cosines = table, visible, cosines is not None
-        # Memories without a cosine come after all that have one, by relevance.
-        missing, self._similarities = np.isnan(table.dense), table.dense
-        if missing.any():
-            self._similarities = np.where(missing, table.relevance - 3.0, table.dense)
         self._scored, self._size = catalog, catalog.size
+
+    def _by_similarity(self, count: int) -> list[int]:
+        """The most similar rows; those without a cosine after all that have one, by relevance."""
+        similarities = self._table.dense
+        if count and np.isnan(similarities).any():
+            missing = np.isnan(similarities)
+            similarities = np.where(missing, self._table.relevance - 3.0, similarities)
+        return _top_among(self._visible, similarities, count)
 
 
 def _top_among(visible: BoolArray, values: FloatArray, count: int) -> list[int]:
@@ -291,4 +296,5 @@ def _cosines(
         return None, None
     if not np.isfinite(vectors).all():
         degraded.append("the embedder gave NaN or infinity; no dense evidence from that")
-    return (None, None) if np.isnan(cosines).all() else (cosines, vectors)
+    has_any = not np.isnan(cosines[:, :1]).all() or not np.isnan(cosines).all()
+    return (cosines, vectors) if has_any else (None, None)
