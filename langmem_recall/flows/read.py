@@ -402,7 +402,7 @@ class Reader:
     def _gather(self, request: ReadRequest) -> Plan[ReadResult]:
         """Candidates with evidence and usage, as they stand."""
         backend, notes = self._backend, list[str]()
-        yield from self._calibrations.begin(backend, request.cue.words)
+        null = yield from self._calibrations.begin(backend, request.cue.words)
         try:
             with at_most(HALF):
                 view = yield from backend.view(request.prefix)
@@ -411,7 +411,6 @@ class Reader:
         except Exception as error:
             view = None
             notes.append(f"words cannot be read ({described(error)}); dense only")
-        null = partial(self._calibrations.at, backend, request.cue.words)
         gate = partial(self._barred_at, request, notes)
         found = yield from backend.find(request, view, null, gate)
         notes += found.degraded

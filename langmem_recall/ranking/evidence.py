@@ -223,11 +223,10 @@ def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
 
 def _as_known(term: str, catalog: Catalog) -> str:
     """A term that no memory has as the likeliest of those that it may be misspelt for."""
-    frequency = catalog.lexical.document_frequency
-    if frequency(term):
+    lexical = catalog.lexical
+    if lexical.document_frequency(term):
         return term
-    known = max(near_spellings(term), key=frequency, default=term)
-    return known if frequency(known) else term
+    return lexical.most_frequent(near_spellings(term)) or term
 
 
 def _speaker_mentions(words: Sequence[Word], catalog: Catalog) -> dict[str, str]:

@@ -160,6 +160,12 @@ class LexicalIndex:
         term_id = self._ids.get(term)
         return 0 if term_id is None else self._document_frequencies[term_id]
 
+    def most_frequent(self, terms: Iterable[str]) -> str | None:
+        """Of some terms the one that most live documents have; None where they have none."""
+        known = [term for term in terms if term in self._ids]
+        found = filter(self.document_frequency, known)
+        return max(found, key=self.document_frequency, default=None)
+
     def idfs(self, terms: Iterable[str]) -> list[float]:
         """How rare terms are; one that no document has is as rare as one that a single one has."""
         most, frequencies = self.size + 1, self._document_frequencies

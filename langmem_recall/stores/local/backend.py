@@ -197,13 +197,10 @@ class _Search:
             self._always = [*pinned, *required]
             looked_at = {*self._best, *self._worded, *self._nearest, *self._always}
             new = list(looked_at - self._live.keys())
-            memories = view.memories(new)
-            if None in memories:
-                new = [row for row, it in zip(new, memories, strict=True) if it is not None]
-            found = [memory for memory in memories if memory is not None]
-            self._live.update(
-                zip(new, make_candidates(self.matched, self._table, new, found), strict=True)
-            )
+            read = zip(new, view.memories(new), strict=True)
+            found = {row: memory for row, memory in read if memory is not None}
+            made = make_candidates(self.matched, self._table, list(found), list(found.values()))
+            self._live.update(zip(found, made, strict=True))
         rankings = (
             (policy.pool, self._best),
             (policy.rescues, self._worded),
