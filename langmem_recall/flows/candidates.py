@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import repeat
@@ -208,10 +208,9 @@ def memory_of(item: Item) -> Memory:
     return read_memory(item.namespace, item.key, item.value, item.created_at, item.updated_at)
 
 
-def unscored(catalog: Catalog, memory: Memory) -> Candidate:
-    """A memory without evidence, which only hard gates judge."""
-    candidate = Candidate(memory, NO_EVIDENCE)
-    return _with_standing(candidate, catalog) if catalog.supersedes_any else candidate
+def unscored(catalog: Catalog, memories: Sequence[Memory]) -> list[Candidate]:
+    """Memories without evidence, which only hard gates judge."""
+    return _candidates(catalog, memories, repeat(NO_EVIDENCE), repeat(None))
 
 
 def cosine_of(score: float | None) -> float | None:
@@ -232,11 +231,21 @@ def make_candidates(
     cosines = [None if value != value else value for value in dense]
     scores = [score if hit else None for score, hit in zip(bm25, has_words, strict=True)]
     evidence = record_all(Evidence, cosines, coverage, scores, entity, episode, relevance, alone)
-    nothing, literal = repeat(None), cosines if matched.is_literal else repeat(None)
-    columns = (repeat(Usage()), nothing, nothing, literal, nothing, repeat(()), nothing)
+    literal = cosines if matched.is_literal else repeat(None)
+    return _candidates(matched.catalog, memories, evidence, literal)
+
+
+def _candidates(
+    catalog: Catalog,
+    memories: Sequence[Memory],
+    evidence: Iterable[Evidence],
+    similarity: Iterable[float | None],
+) -> list[Candidate]:
+    nothing, none = repeat(None), repeat(())
+    columns = (repeat(Usage()), nothing, nothing, similarity, nothing, none, nothing)
     candidates = record_all(Candidate, memories, evidence, *columns)
-    if matched.catalog.supersedes_any:
-        return [_with_standing(candidate, matched.catalog) for candidate in candidates]
+    if catalog.supersedes_any:
+        return [_with_standing(candidate, catalog) for candidate in candidates]
     return candidates
 
 

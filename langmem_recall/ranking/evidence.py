@@ -151,7 +151,8 @@ class Window:
 
     def __init__(self, catalog: Catalog, rows: Sequence[int]) -> None:
         whole = catalog.thread_order()
-        places = np.unique(whole.place[np.array(rows, np.int32)])
+        # The rows are distinct, so there is nothing to unite.
+        places = np.sort(whole.place[np.array(rows, np.int32)])
         if whole.has_neighbours:
             threads = np.unique(whole.thread_at[places])
             ends = np.append(whole.starts, len(whole.rows))

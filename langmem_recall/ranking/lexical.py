@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -160,10 +160,11 @@ class LexicalIndex:
         term_id = self._ids.get(term)
         return 0 if term_id is None else self._document_frequencies[term_id]
 
-    def most_frequent(self, terms: Iterable[str]) -> str | None:
+    def most_frequent(self, terms: Collection[str]) -> str | None:
         """Of some terms the one that most live documents have; None where they have none."""
-        known = [term for term in terms if term in self._ids]
-        found = filter(self.document_frequency, known)
+        if self._ids.keys().isdisjoint(terms):
+            return None
+        found = filter(self.document_frequency, terms)
         return max(found, key=self.document_frequency, default=None)
 
     def idfs(self, terms: Iterable[str]) -> list[float]:
