@@ -90,9 +90,11 @@ class ReadResult(NamedTuple):
     channels: dict[str, int]
     likeness: Likeness
     degraded: tuple[str, ...] = ()
+    is_judged: bool = False
+    """Whether the gate has seen each of them, as it is."""
 
 
-Gate = Callable[[Sequence[Candidate]], Plan[set[MemoryId]]]
+Gate = Callable[[list[Candidate]], Plan[set[MemoryId]]]
 """Which of some memories a hard gate keeps out."""
 Look = Callable[[int], Plan[list[tuple[int, list[Candidate]]]]]
 """Rankings from which so many are wanted, each that many times a number long where it can be."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import ChainMap, Counter
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -196,34 +196,36 @@ class Reader:
         cue = _with_time(cue, now)
         began = perf_counter()
         finds: list[ReadResult] = []
-        candidates: dict[MemoryId, Candidate] = {}
         for prefix in namespaces:
             request = ReadRequest(prefix, cue, policy, now, required=required, with_pinned=True)
             finds.append((yield from self._gather(request)))
-            candidates |= {one.memory.id: one for one in finds[-1].candidates}
         found_at = perf_counter()
-        admitted = list(candidates.values())
+        admitted = finds[0].candidates
+        if len(finds) > 1:
+            # A namespace and one above it have memories in common.
+            every = chain.from_iterable(found.candidates for found in finds)
+            admitted = list({one.memory.id: one for one in every}.values())
         if cue.as_of is not None:
             admitted = as_believed_at(admitted, cue.as_of)
         ranking = rank(cue, admitted, policy, cue.as_of or now, tuple(namespaces))
         ranked, failed = ranking.ranked, list[str]()
-        best = max((scored.signals.relevance for scored in ranked), default=0.0)
-        if self.reranker is not None and best >= policy.trigger:
-            ranked, failed = yield from self.reranker.reordered(ranked, cue)
+        if self.reranker is not None:
+            best = max((scored.signals.relevance for scored in ranked), default=0.0)
+            if best >= policy.trigger:
+                ranked, failed = yield from self.reranker.reordered(ranked, cue)
         ranked_at = perf_counter()
         likeness = finds[0].likeness if len(finds) == 1 else _joint_likeness(finds)
 
         def choose() -> tuple[list[Scored], list[Drop], list[tuple[int, int]]]:
             chosen, dropped = select(ranked, policy, likeness, view)
             chosen = [_found_as_asked(scored, cue.words) for scored in chosen]
-            return chosen, dropped, conflicts([scored.memory for scored in chosen])
+            memories = [scored.memory for scored in chosen]
+            return chosen, dropped, conflicts(memories) if len(memories) > 1 else []
 
         # A conversation may be long, and is read for what the model sees already.
         chosen, dropped, conflicting = choose() if view is None else (yield Call(choose))
         ids = [scored.memory.id for scored in chosen]
-        channels: Counter[str] = Counter()
-        for found in finds:
-            channels.update(found.channels)
+        names = dict.fromkeys(name for found in finds for name in found.channels)
         notes = dict.fromkeys(note for found in finds for note in found.degraded)
         name, knobs = self._described(policy)
         trace = Trace(
@@ -232,7 +234,7 @@ class Reader:
             policy=name,
             at=now,
             searched=sum(found.searched for found in finds),
-            channels=dict(channels),
+            channels={name: sum(found.channels.get(name, 0) for found in finds) for name in names},
             degraded=(*notes, *failed),
             knobs=knobs,
             timings={
@@ -411,7 +413,8 @@ class Reader:
         except Exception as error:
             view = None
             notes.append(f"words cannot be read ({described(error)}); dense only")
-        gate = partial(self._barred_at, request, notes)
+        is_plain: list[bool] = []
+        gate = partial(self._barred_at, request, notes, is_plain)
         found = yield from backend.find(request, view, null, gate)
         notes += found.degraded
         head, now = found.candidates, self._clock().timestamp()
@@ -423,14 +426,23 @@ class Reader:
         except Exception as error:
             notes.append(f"usage cannot be read ({described(error)}); ranked without it")
         head = complete(head, usages, request.detailed)
-        judged = yield from self._judged([*head, *found.tail], request.include, notes)
-        head, tail = judged[: len(head)], judged[len(head) :]
+        tail = found.tail
+        if not (found.is_judged and all(is_plain)):
+            judged = yield from self._judged([*head, *tail], request.include, notes)
+            head, tail = judged[: len(head)], judged[len(head) :]
         return found._replace(candidates=head, tail=tail, degraded=tuple(dict.fromkeys(notes)))
 
     def _barred_at(
-        self, request: ReadRequest, notes: list[str], candidates: Sequence[Candidate]
+        self,
+        request: ReadRequest,
+        notes: list[str],
+        is_plain: list[bool],
+        candidates: list[Candidate],
     ) -> Plan[set[MemoryId]]:
-        """Which of some memories a hard gate keeps out of a read."""
+        """Which of some memories a hard gate keeps out of a read; adds whether all stand as found.
+
+        What is said of the ones that do not is to be found out again, of the candidates ranked.
+        """
         cue, as_of, include = request.cue, request.cue.as_of, request.include
         own = set[MemoryId]()
         if request.prefix[:1] in ((), (SIDECAR_ROOT,)):
@@ -438,6 +450,7 @@ class Reader:
             own = {memory_id for memory_id in ids if memory_id[0][0] == SIDECAR_ROOT}
             candidates = [one for one in candidates if one.memory.id not in own]
         judged = yield from self._judged(candidates, include, notes)
+        is_plain.append(judged is candidates)
         judged = as_believed_at(judged, as_of) if as_of else judged
         now, boundaries = as_of or request.now, (request.prefix,)
         context = GateContext.of(cue, request.policy, now, boundaries, include)
@@ -445,7 +458,7 @@ class Reader:
 
     def _judged(
         self,
-        candidates: Sequence[Candidate],
+        candidates: list[Candidate],
         include: frozenset[str],
         notes: list[str] | None = None,
     ) -> Plan[list[Candidate]]:
@@ -457,7 +470,7 @@ class Reader:
             if one.standing or not (one.memory.is_plain or _stands_alone(one.memory))
         ]
         if is_plain and not (yield from self._barred(memories, notes)):
-            return list(candidates)
+            return candidates
         known = {memory.id: memory for memory in memories}
         blockers = {one for candidate in candidates for one in candidate.blockers}
         for memory in memories:

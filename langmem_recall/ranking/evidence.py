@@ -301,8 +301,12 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
         coverage = (shares @ lent.reshape(len(shares), -1))[order.place]
     if not detailed:
         return LexicalMatch(own, coverage, rarity, misnamed, nothing, nothing)
-    bm25 = lexical.bm25(part.repeats, found)
-    entity = lexical.coverage(part.names) if part.names else nothing
+    bm25, entity = lexical.bm25(part.repeats, found), nothing
+    named = np.where([term in part.names for term in part.weights], idfs, 0.0)
+    if named.any():
+        entity = np.bincount(found.rows, named.take(found.term_of), catalog.rows) / sum(named)
+        # Sums in two orders may differ in the last bit.
+        np.minimum(entity, 1.0, out=entity)
     return LexicalMatch(own, coverage, rarity, misnamed, bm25, entity)
 
 

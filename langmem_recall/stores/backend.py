@@ -414,7 +414,7 @@ class GenericBackend(Backend):
                 known = [memory for memory in map(index.known, worded) if memory]
                 return [(policy.rescues, unscored(catalog, known))]
 
-        def word_gate(candidates: Sequence[Candidate]) -> Plan[set[MemoryId]]:
+        def word_gate(candidates: list[Candidate]) -> Plan[set[MemoryId]]:
             barred = yield from gate(candidates)
             memories = (candidate.memory for candidate in candidates)
             return barred | {one.id for one in memories if not matches(one.value, filter)}

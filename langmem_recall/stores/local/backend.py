@@ -205,6 +205,7 @@ class _Search:
             (policy.pool, self._best),
             (policy.rescues, self._worded),
             (request.wanted if reach else 0, self._nearest),
+            (0, self._always),
         )
         return [
             (count, [self._live[row] for row in rows if row in self._live])
@@ -236,6 +237,7 @@ class _Search:
             },
             likeness=partial(likeness_in, self._view),
             degraded=tuple(self.degraded),
+            is_judged=True,
         )
 
     def _score(self) -> None:
