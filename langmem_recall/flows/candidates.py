@@ -15,7 +15,7 @@ from langmem_recall.deadline import loading
 from langmem_recall.flows.effects import Ops, Plan
 from langmem_recall.memory.value import read_memory
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.arrays import BoolArray, FloatArray
+from langmem_recall.ranking.arrays import BoolArray, FloatArray, largest
 from langmem_recall.ranking.catalog import Catalog, dated_terms
 from langmem_recall.ranking.evidence import (
     EvidenceTable,
@@ -179,8 +179,7 @@ def best_by_words(wordings: Sequence[LexicalMatch], among: BoolArray, count: int
 def top(values: FloatArray, count: int) -> list[int]:
     """Indices of the largest values, largest first, ties in order."""
     if count < len(values):
-        edge = np.partition(values, len(values) - count)[len(values) - count]
-        rows = np.flatnonzero(values >= edge)
+        rows = np.flatnonzero(values >= largest(values, count).min())
     else:
         rows = np.arange(len(values))
     best: list[int] = rows[np.argsort(-values[rows], kind="stable")][:count].tolist()

@@ -499,7 +499,7 @@ class Reader:
         if self.record_uses and is_use:
             self._ledger.balances.asked(ids)
             self._ledger.record(ids, self._clock().timestamp(), policy.refresh_floor)
-        if refresh_ttl and self._backend.store.supports_ttl:
+        if refresh_ttl and self._backend.refreshes_ttl:
             self._ledger.refresh_ttl(ids)
         if self._ledger.has_pending:
             self.nudge()

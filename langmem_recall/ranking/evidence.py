@@ -22,11 +22,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArray
+from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArray, largest
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import CODED, NUMBERED, PHRASED, TIMED, Catalog
 from langmem_recall.ranking.threads import Links, ThreadOrder
@@ -275,7 +276,7 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
     masses = idfs * weights
     total = masses.sum()
     found = lexical.scan(part.weights)
-    nothing = misnamed = _zeros(catalog.rows)
+    nothing = misnamed = _filled(catalog.rows, 0.0)
     if CODE_WEIGHT in weights:
         codes = np.flatnonzero(np.array(weights) == CODE_WEIGHT)
         misnamed = (catalog.flags.values & CODED > 0).astype(np.float64)
@@ -304,18 +305,20 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
     bm25, entity = lexical.bm25(part.repeats, found), nothing
     named = np.where([term in part.names for term in part.weights], idfs, 0.0)
     if named.any():
-        entity = np.bincount(found.rows, named.take(found.term_of), catalog.rows) / sum(named)
+        masses = named.take(found.term_of)
+        entity = np.bincount(found.rows, masses, catalog.rows)
         # Sums in two orders may differ in the last bit.
-        np.minimum(entity, 1.0, out=entity)
+        rows = found.rows[masses > 0]
+        entity[rows] = np.minimum(entity[rows] / sum(named), 1.0)
     return LexicalMatch(own, coverage, rarity, misnamed, bm25, entity)
 
 
-@lru_cache(maxsize=16)
-def _zeros(count: int) -> FloatArray:
+@lru_cache(maxsize=64, typed=True)
+def _filled(count: int, value: float) -> Any:
     """Shared and never written to: making a large array takes as long as filling it."""
-    zeros = np.zeros(count)
-    zeros.flags.writeable = False
-    return zeros
+    filled = np.full(count, value)
+    filled.flags.writeable = False
+    return filled
 
 
 def _lending() -> tuple[IntArray, FloatArray]:
@@ -345,7 +348,7 @@ def support(z: FloatArray, count: int) -> float:
     most = min(SUPPORTERS + 1, len(z))
     if most < 2:
         return 0.0
-    best = np.sort(np.partition(z, len(z) - most)[-most:])[-2::-1]
+    best = np.sort(largest(z, most))[-2::-1]
     surplus = sum(value - chance(count, rank) for rank, value in enumerate(best.tolist(), 2))
     return max(float(surplus) / SUPPORTERS, 0.0)
 
@@ -384,16 +387,16 @@ def score_evidence(
                 z -= (phrased > 0) * null.asked
             z /= null.sd
         unseen = None if unseen_cosine is None else (unseen_cosine - mean) / null.sd
-        number = np.full(view.rows, place + 1, np.int32)
+        number, matched = _filled(view.rows, place + 1), match.own > 0
         score, episode, alone = _score_part(
-            view, part, match, z, unseen, (among or view.size) * len(parts)
+            view, part, match, np.flatnonzero(matched), z, unseen, (among or view.size) * len(parts)
         )
         tables.append(
             EvidenceTable(
                 dense=np.full(view.rows, np.nan) if cosine is None else cosine,
                 coverage=match.coverage,
                 bm25=match.bm25,
-                matched=match.own > 0,
+                matched=matched,
                 entity=match.entity,
                 episode=episode,
                 score=score,
@@ -417,25 +420,26 @@ def _score_part(
     view: Catalog | Window,
     part: Part,
     match: LexicalMatch,
+    worded: NDArray[np.intp],
     z: FloatArray | None,
     unseen: float | None,
     count: int,
 ) -> tuple[FloatArray, FloatArray, BoolArray | None]:
     """The formula: log-odds of every row, what its thread adds, which have none (None: all).
 
-    `z` is NaN where a memory was not measured, `unseen` the most that such a one can have, `count`
-    how many memories could have been near by chance.
+    `worded` are the rows with a word of the cue, few of many. `z` is NaN where a memory was not
+    measured, `unseen` the most that such a one can have, `count` how many memories could have been
+    near by chance.
     """
     if not part.repeats or not view.rows:
-        return np.full(view.rows, NOTHING_ASKED), _zeros(view.rows), None
+        return np.full(view.rows, NOTHING_ASKED), _filled(view.rows, 0.0), None
     luck = chance(count)
     unknown = NO_DENSE / DENSE + luck
     if unseen is not None:
         unknown = min(unseen, unknown)
     length = LENGTH * math.log((1 + min(len(part.repeats), TERMS)) / TERMS)
     supported = 0.0
-    # Of many rows few have a word of the cue. No powers, which numpy takes row by row.
-    worded = np.flatnonzero(match.own > 0)
+    # No powers, which numpy takes row by row, and few new arrays: of many rows both take long.
     own = match.own[worded]
     words = own * own
     words *= own
@@ -455,13 +459,13 @@ def _score_part(
         # Any of the memories could have them: ln of how many.
         surprise = np.maximum(match.rarity[worded] - math.log(view.size + 1), 0.0)
         np.minimum(words, surprise, out=words, where=is_stray)
-    score = near - luck
-    score *= DENSE
-    words += own * -STRAY
-    words += score[worded]
-    episode, alone = _zeros(view.rows), None
+    episode, alone = _filled(view.rows, 0.0), None
     order = view.thread_order()
-    dense = score.copy() if order.has_neighbours else score
+    dense = np.subtract(near, luck, out=None if order.has_neighbours else near)
+    dense *= DENSE
+    words += own * -STRAY
+    words += dense[worded]
+    score = dense.copy() if order.has_neighbours else dense
     score[worded] = words
     score += length + supported
     if order.has_neighbours:

@@ -209,10 +209,11 @@ class LexicalIndex:
         lengths = self._lengths.values[scan.rows]
         norms = K1 * (1.0 - B) + (K1 * B / (self._live_tokens / self.size)) * lengths
         saturated = scan.counts * (K1 + 1.0) / (norms + scan.counts)
-        sums = np.bincount(scan.rows, weights.take(scan.term_of) * saturated, self.rows)
+        parts = weights.take(scan.term_of) * saturated
+        scores: FloatArray = np.bincount(scan.rows, parts, self.rows)  # type: ignore[assignment]
         # BM25+ grants the delta of a known term even to documents without it.
         is_known = np.bincount(scan.term_of, minlength=len(weights)) > 0
-        scores: FloatArray = sums + DELTA * weights[is_known].sum()
+        scores += DELTA * weights[is_known].sum()
         if self.size < self.rows:
             scores[~self._alive.values] = 0.0
         return scores

@@ -106,6 +106,11 @@ class LocalBackend(GenericBackend):
         # Its own async methods are its sync ones in a thread.
         self.in_thread = (Ops, Embed) if isinstance(self.embeddings, LocalEmbeddings) else (Ops,)
 
+    @property
+    def refreshes_ttl(self) -> bool:
+        """Only where its configuration says so."""
+        return bool((self.store.ttl_config or {}).get("refresh_on_read"))
+
     def view(self, prefix: Namespace) -> Plan[NamespaceView]:
         """Everything at or below a namespace, loaded and up to date."""
         view: LocalView = yield Call(lambda: self.store.shelf(prefix))
