@@ -171,8 +171,8 @@ class Ledger:
                 self._read_at[prefix] = now
             self._take_in(below, written)
         with self._lock:
-            known, pending = self._known, self._pending
-            if self._in_flight or not pending.keys().isdisjoint(ids):
+            known = self._known
+            if self._in_flight or not self._pending.keys().isdisjoint(ids):
                 return [self._overlaid(one) for one in ids]
             return [known.get(one, NEVER) for one in ids]
 

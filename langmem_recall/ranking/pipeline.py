@@ -21,15 +21,7 @@ from langmem_recall.ranking.gates import (
     recall_gates,
     time_drops,
 )
-from langmem_recall.ranking.signals import (
-    IMPORTANCE,
-    RECENCY,
-    RELEVANCE,
-    SIMILARITY,
-    STRENGTH,
-    TRUST,
-    signal_table,
-)
+from langmem_recall.ranking.signals import RELEVANCE, signal_table
 from langmem_recall.types import (
     Candidate,
     Cue,
@@ -45,7 +37,6 @@ from langmem_recall.types import (
 Likeness = Callable[[Sequence[MemoryId]], FloatArray]
 """How alike each two of some memories are, in [0, 1]."""
 
-_RECORD_ORDER = [RELEVANCE, SIMILARITY, RECENCY, IMPORTANCE, STRENGTH, TRUST]
 DIVERSITY_REACH = 4
 """Near-duplicates are looked for among this many times `top_k` memories."""
 
@@ -88,7 +79,7 @@ def rank(
     scores = blend(admitted, signals, ages_hours, uses, policy, cue.temporal)
     best_first = np.lexsort((-signals[RELEVANCE], -scores))
     ordered = [admitted[i] for i in best_first.tolist()]
-    records = record_all(Signals, *signals[_RECORD_ORDER][:, best_first].tolist())
+    records = record_all(Signals, *signals[:, best_first].tolist())
     ranked = record_all(Scored, ordered, records, scores[best_first].tolist())
     if policy.blend != "similarity":
         ranked = demote_unverified_leader(ranked)

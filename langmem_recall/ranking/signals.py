@@ -18,8 +18,8 @@ LRU2_SECONDS = 24 * 3600.0
 HALF_STRENGTH_USES = 3.0
 """Decayed uses at which strength is 0.5."""
 
-SIMILARITY, RECENCY, IMPORTANCE, STRENGTH, TRUST, RELEVANCE = range(6)
-"""Columns of a signal table."""
+RELEVANCE, SIMILARITY, RECENCY, IMPORTANCE, STRENGTH, TRUST = range(6)
+"""Columns of a signal table, in the order of `Signals`."""
 
 
 def recency(age_hours: FloatArray, half_life_hours: FloatArray | float) -> FloatArray:
@@ -49,12 +49,12 @@ def signal_table(
     ages = (now - seen) / 3600.0
     half_life = policy.half_life_hours * (1.0 + uses if policy.ebbinghaus else 1.0)
     table = np.empty((6, len(candidates)))
+    table[RELEVANCE] = relevance
     table[SIMILARITY] = similarity
     table[RECENCY] = np.where(lasting, 1.0, recency(ages, half_life))
     table[IMPORTANCE] = importance(salience, uses, policy.use_boost)
     table[STRENGTH] = strength(uses)
     table[TRUST] = trust
-    table[RELEVANCE] = relevance
     return table, ages, uses
 
 
