@@ -36,9 +36,6 @@ from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.local.view import LocalView
 from langmem_recall.types import SIDECAR_ROOT, Candidate, MemoryId, Namespace, Usage
 
-MOMENT_S = 0.005
-"""Usage is as of the version of the file that the memories were read in, a moment ago."""
-
 
 class LocalUsage(UsageBackend):
     """Usage kept by the store itself, with atomic additions."""
@@ -54,7 +51,7 @@ class LocalUsage(UsageBackend):
         return found
 
     def _read(self, ids: Sequence[MemoryId]) -> list[Usage]:
-        version = self._store.version(max_age_s=MOMENT_S)
+        version = self._store.version()
         if version != self._known[0] or len(self._known[1]) > MOST_KNOWN:
             # A new dict: another thread may still add to the former one what is no longer so.
             self._known = version, {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import sqlite3
 import threading
@@ -40,8 +39,6 @@ class LocalFile:
         self._is_immutable = False
         self._closed = False
         self._commits = 0
-        self._checked = (-math.inf, 0)
-        """When the version of the file was last asked for, and what it was."""
         if not self.is_memory:
             # One that exists keeps its mode; why one cannot be made, SQLite says below.
             with suppress(OSError):
@@ -119,16 +116,12 @@ class LocalFile:
             os.unlink(path)
             raise
 
-    def version(self, max_age_s: float = 0.0) -> tuple[int, int]:
-        """Changes with every commit of this process, and of others up to some time ago."""
-        checked_at, others = self._checked
-        now = time.monotonic()
-        if now - checked_at >= max_age_s:
-            self.check()
-            with self._read_lock, _translated(self.path):
-                (others,) = self._reader.execute("PRAGMA data_version").fetchone()
-            self._checked = now, others
-        return others, self._commits
+    def version(self) -> tuple[int, int]:
+        """Changes with every commit of this and of other processes."""
+        self.check()
+        with self._read_lock, _translated(self.path):
+            found = self._reader.execute("PRAGMA data_version").fetchone()
+        return int(found[0]), self._commits
 
     def close(self) -> None:
         """Release the file; a second call does nothing."""
