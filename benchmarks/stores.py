@@ -3,7 +3,8 @@
 Run `python benchmarks/stores.py` (1k and 10k memories) or with `--full` (100k as well). 256
 dimensions, one namespace, search(limit=30), the embedding of queries excluded. One BLAS thread.
 What is compared runs in turns, cue by cue, warm: a number is the median over cues of the best of
-several rounds, for all alike, because other work on the machine only adds.
+several rounds, for all alike, because other work on the machine only adds. A row says what cues
+cost that were never seen before, beside such as were.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -128,6 +130,26 @@ def reads(store: BaseStore, wrapped: RecallStore) -> dict[str, Callable[[str], o
     }
 
 
+def new_cues(wrapped: RecallStore, count: int = 400) -> dict[str, float]:
+    """How many times as long a search and a recall take for words that were never asked before."""
+    calls: dict[str, Callable[[str], object]] = {
+        "search": lambda cue: wrapped.search(NAMESPACE, query=cue, limit=LIMIT),
+        "recall": lambda cue: wrapped.recall(NAMESPACE, cue),
+    }
+    spent: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    for number in range(count):
+        for place, (name, call) in enumerate(calls.items(), start=2):
+            for is_new, known in ((False, number % CUES), (True, number)):
+                words = text_of(place * 10**6 + known).split(" ")[1:8]
+                cue = " ".join((str(number % CUES), *words))
+                started = time.perf_counter()
+                call(cue)
+                spent[name, is_new].append(time.perf_counter() - started)
+    # The first cues were new to both.
+    times = {key: statistics.median(each[CUES:]) for key, each in spent.items()}
+    return {name: times[name, True] / times[name, False] for name in calls}
+
+
 def in_memory(count: int, vectors: Precomputed) -> InMemoryStore:
     """An InMemoryStore with that many memories."""
     store = InMemoryStore(index={"embed": vectors, "dims": DIMS, "fields": ["content"]})
@@ -152,6 +174,7 @@ def local_rows(count: int, vectors: Precomputed, local: LocalStore) -> list[Row]
     with RecallStore(local) as wrapped:
         calls = {"product": product(count, vectors), **reads(local, wrapped)}
         found = in_turns_ms(calls)
+        anew = new_cues(wrapped)
     other = in_memory(count, vectors)
     bare_search = {"bare": lambda n: other.search(NAMESPACE, query=n, limit=LIMIT)}
     slow = in_turns_ms(bare_search, rounds=2, cue_count=4)["bare"]
@@ -165,6 +188,8 @@ def local_rows(count: int, vectors: Precomputed, local: LocalStore) -> list[Row]
     for name in ("search", "recall"):
         ratio = f"{found[name] / bare:.2f}x LocalStore, {found[name] / slow:.3f}x InMemoryStore"
         rows.append((f"{name} {size}", "RecallStore(LocalStore)", f"{found[name]:.3f} ms", ratio))
+    also = f"search {anew['search']:.2f}x, recall {anew['recall']:.2f}x those of known ones"
+    rows.append((f"new cues {size}", "RecallStore(LocalStore)", "", also))
     return rows
 
 

@@ -104,11 +104,15 @@ class Memory:
     """The namespace and key that name this memory."""
     written_ts: float = field(init=False, repr=False, compare=False)
     """`written_at` in epoch seconds; NaN when unknown."""
+    is_plain: bool = field(init=False, repr=False, compare=False)
+    """Whether it is active at any time, whatever becomes of other memories."""
 
     def __post_init__(self) -> None:
         written = math.nan if self.written_at is None else self.written_at.timestamp()
+        limits = self.valid_from or self.valid_until or self.derived_from
         object.__setattr__(self, "id", (self.namespace, self.key))
         object.__setattr__(self, "written_ts", written)
+        object.__setattr__(self, "is_plain", self.status == "active" and not limits)
 
     @property
     def in_force(self) -> bool:

@@ -58,12 +58,18 @@ class Backend(Protocol):
     """Whether an import can write times and vectors as they were exported."""
     makes_tables: bool = False
     """Whether `set_up` has anything to do."""
+
     records: Callable[[Ops], Plan[list[Any]]] | None = None
     """Where the side-car is kept, when this is its store, instead of in items."""
 
     @property
     def embeddings(self) -> Embeddings | None:
         """The embedder that the store has now, where it shows one."""
+
+    @property
+    def refreshes_ttl(self) -> bool:
+        """Whether a read may start a memory's time to live again."""
+        return self.store.supports_ttl
 
     def view(self, prefix: Namespace) -> Plan[NamespaceView]:
         """The words of a namespace and, where they are held, its vectors."""

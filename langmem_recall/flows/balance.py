@@ -102,9 +102,9 @@ class Balances:
 
     def asked(self, ids: Iterable[MemoryId]) -> list[MemoryId]:
         """Move the balances that cut these memories; returns those that were shown before."""
-        shown = []
+        shown = list[MemoryId]()
         with self._lock:
-            for memory_id in ids:
+            for memory_id in ids if self._known else ():
                 for prefix, known in self._known.items():
                     if memory_id in known.shown:
                         known.shown.remove(memory_id)

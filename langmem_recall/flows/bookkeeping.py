@@ -280,7 +280,7 @@ def _cosines(view: NamespaceView, memory: Memory) -> dict[MemoryId, float]:
 def _overlap(view: NamespaceView, ours: Sequence[str], theirs: Sequence[str]) -> float:
     """IDF-weighted share of the terms of two texts that both have."""
     with view.lock:
-        idf = view.catalog.lexical.idf
-        shared = sum(map(idf, set(ours) & set(theirs)))
-        union = sum(map(idf, set(ours) | set(theirs)))
+        idfs = view.catalog.lexical.idfs
+        shared = sum(idfs(set(ours) & set(theirs)))
+        union = sum(idfs(set(ours) | set(theirs)))
     return shared / union if union else 0.0

@@ -7,6 +7,7 @@ import math
 import re
 import threading
 from contextlib import suppress
+from functools import partial
 from importlib.resources import files
 from time import monotonic
 
@@ -15,7 +16,7 @@ from langgraph.store.base import GetOp, PutOp
 
 from langmem_recall.deadline import Pending, at_most, watching
 from langmem_recall.embeddings import embedder_identity, names_model
-from langmem_recall.flows.backend import ENOUGH, Backend
+from langmem_recall.flows.backend import ENOUGH, Backend, Null
 from langmem_recall.flows.effects import Await, Detach, Embed, Ops, Plan
 from langmem_recall.ranking.calibration import (
     DEFAULT_NULL,
@@ -60,12 +61,13 @@ class Calibrations:
         """When the measuring of a language began."""
         self._pending: dict[str, Pending] = {}
 
-    def begin(self, backend: Backend, text: str) -> Plan[None]:
+    def begin(self, backend: Backend, text: str) -> Plan[Null]:
         """Have the one for a text's language measured, in the background, if nobody has yet."""
-        embeddings = backend.embeddings
+        embeddings, language = backend.embeddings, language_of(text)
+        found = partial(self._at, embeddings, language)
         if embeddings is None:
-            return
-        language, now = language_of(text), monotonic()
+            return found
+        now = monotonic()
         with self._lock:
             if self._embeddings is not embeddings:
                 self._embeddings, self._nulls, self._begun = embeddings, {}, {}
@@ -73,21 +75,21 @@ class Calibrations:
             pending = self._pending.get(language)
             is_under_way = now - begun_at < AGAIN_S or (pending and not pending.done())
             if language in self._nulls or is_under_way:
-                return
+                return found
             self._begun[language] = now
         self._pending[language] = yield Detach(self._measure(backend, embeddings, language))
+        return found
 
-    def at(self, backend: Backend, text: str) -> Plan[NullDistribution]:
-        """The one for a text's language; an assumed one where it is late or cannot be measured."""
-        language = language_of(text)
+    def _at(self, embeddings: Embeddings | None, language: str) -> Plan[NullDistribution]:
+        """The one for a language; an assumed one where it is late or cannot be measured."""
         null, pending = self._nulls.get(language), self._pending.get(language)
-        if backend.embeddings is None or backend.embeddings is not self._embeddings:
+        if embeddings is None or embeddings is not self._embeddings:
             return DEFAULT_NULL
         if null is None and pending is not None:
             with suppress(Exception), at_most(ENOUGH):
                 yield Await(pending)
             null = self._nulls.get(language)
-        return null or assumed_null(embedder_identity(backend.embeddings))
+        return null or assumed_null(embedder_identity(embeddings))
 
     def _measure(self, backend: Backend, embeddings: Embeddings, language: str) -> Plan[None]:
         """One request, and none where another process has made it for a model that has a name."""
@@ -156,9 +158,10 @@ def calibrate(language: str, queries_as_documents: bool) -> Plan[NullDistributio
 
 def language_of(text: str) -> str:
     """The language with a panel of its own that a text is most likely in; English in doubt."""
-    for name, script in _SCRIPTS:
+    for name, script in () if text.isascii() else _SCRIPTS:
         if script.search(text):
             return name
     said = _WORD.findall(text.casefold())
+    counts = {name: sum(map(words.__contains__, said)) for name, words in _LANGUAGES.items()}
     # Of equals the first, which is English.
-    return max(_LANGUAGES, key=lambda name: sum(word in _LANGUAGES[name] for word in said))
+    return max(counts, key=counts.__getitem__)

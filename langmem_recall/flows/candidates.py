@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import repeat
@@ -15,7 +15,7 @@ from langmem_recall.deadline import loading
 from langmem_recall.flows.effects import Ops, Plan
 from langmem_recall.memory.value import read_memory
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.arrays import BoolArray, FloatArray
+from langmem_recall.ranking.arrays import BoolArray, FloatArray, largest
 from langmem_recall.ranking.catalog import Catalog, dated_terms
 from langmem_recall.ranking.evidence import (
     EvidenceTable,
@@ -85,16 +85,16 @@ class ReadResult(NamedTuple):
 
     candidates: list[Candidate]
     tail: list[Candidate]
-    """Beyond the head, without evidence."""
-    items: Mapping[MemoryId, Item | Memory]
-    """What results are made from: values and times as the store gives them."""
+    """Beyond the head; what they have of evidence is not read."""
     searched: int
     channels: dict[str, int]
     likeness: Likeness
     degraded: tuple[str, ...] = ()
+    is_judged: bool = False
+    """Whether the gate has seen each of them, as it is."""
 
 
-Gate = Callable[[Sequence[Candidate]], Plan[set[MemoryId]]]
+Gate = Callable[[list[Candidate]], Plan[set[MemoryId]]]
 """Which of some memories a hard gate keeps out."""
 Look = Callable[[int], Plan[list[tuple[int, list[Candidate]]]]]
 """Rankings from which so many are wanted, each that many times a number long where it can be."""
@@ -104,9 +104,9 @@ def look_past(gate: Gate, look: Look, scale: int = 1) -> Plan[set[MemoryId]]:
     """Look further down, doubling, until enough pass the gate or nothing is left; what did not."""
     while True:
         rankings = yield from look(scale)
-        found = {one.memory.id: one for _, ranking in rankings for one in ranking}
+        found = {id(one): one for _, ranking in rankings for one in ranking}
         barred = yield from gate(list(found.values()))
-        if not any(
+        if not barred or not any(
             len(ranking) >= scale * wanted
             and sum(one.memory.id not in barred for one in ranking) < wanted
             for wanted, ranking in rankings
@@ -179,8 +179,7 @@ def best_by_words(wordings: Sequence[LexicalMatch], among: BoolArray, count: int
 def top(values: FloatArray, count: int) -> list[int]:
     """Indices of the largest values, largest first, ties in order."""
     if count < len(values):
-        edge = np.partition(values, len(values) - count)[len(values) - count]
-        rows = np.flatnonzero(values >= edge)
+        rows = np.flatnonzero(values >= largest(values, count).min())
     else:
         rows = np.arange(len(values))
     best: list[int] = rows[np.argsort(-values[rows], kind="stable")][:count].tolist()
@@ -210,10 +209,9 @@ def memory_of(item: Item) -> Memory:
     return read_memory(item.namespace, item.key, item.value, item.created_at, item.updated_at)
 
 
-def unscored(catalog: Catalog, memory: Memory) -> Candidate:
-    """A memory without evidence, which only hard gates judge."""
-    candidate = Candidate(memory, NO_EVIDENCE)
-    return _with_standing(candidate, catalog) if catalog.supersedes_any else candidate
+def unscored(catalog: Catalog, memories: Sequence[Memory]) -> list[Candidate]:
+    """Memories without evidence, which only hard gates judge."""
+    return _candidates(catalog, memories, repeat(NO_EVIDENCE), repeat(None))
 
 
 def cosine_of(score: float | None) -> float | None:
@@ -222,11 +220,7 @@ def cosine_of(score: float | None) -> float | None:
 
 
 def make_candidates(
-    request: ReadRequest,
-    matched: MatchedCue,
-    table: EvidenceTable,
-    rows: Sequence[int],
-    memories: Sequence[Memory],
+    matched: MatchedCue, table: EvidenceTable, rows: Sequence[int], memories: Sequence[Memory]
 ) -> list[Candidate]:
     """The memories at these rows of the table with their evidence."""
     if not rows:
@@ -238,21 +232,44 @@ def make_candidates(
     cosines = [None if value != value else value for value in dense]
     scores = [score if hit else None for score, hit in zip(bm25, has_words, strict=True)]
     evidence = record_all(Evidence, cosines, coverage, scores, entity, episode, relevance, alone)
-    nothing = repeat(None)
-    ranks = map(_ranks, (cosines, scores)) if request.detailed else (nothing, nothing)
-    literal = cosines if matched.is_literal else nothing
-    columns = (memories, evidence, repeat(Usage()), *ranks, literal, nothing, repeat(()), nothing)
-    candidates = record_all(Candidate, *columns)
-    if matched.catalog.supersedes_any:
-        return [_with_standing(candidate, matched.catalog) for candidate in candidates]
+    literal = cosines if matched.is_literal else repeat(None)
+    return _candidates(matched.catalog, memories, evidence, literal)
+
+
+def _candidates(
+    catalog: Catalog,
+    memories: Sequence[Memory],
+    evidence: Iterable[Evidence],
+    similarity: Iterable[float | None],
+) -> list[Candidate]:
+    nothing, none = repeat(None), repeat(())
+    columns = (repeat(Usage()), nothing, nothing, similarity, nothing, none, nothing)
+    candidates = record_all(Candidate, memories, evidence, *columns)
+    if catalog.supersedes_any:
+        return [_with_standing(candidate, catalog) for candidate in candidates]
     return candidates
 
 
-def _ranks(values: Sequence[float | None]) -> list[int | None]:
+def complete(
+    candidates: Sequence[Candidate], usages: Sequence[Usage] | None, with_ranks: bool
+) -> list[Candidate]:
+    """The candidates of a head with how they were used, and their ranks where those are wanted."""
+    if not candidates:
+        return []
+    columns: list[Sequence[Any]] = list(zip(*candidates, strict=True))
+    if usages is not None:
+        columns[2] = usages
+    if with_ranks:
+        cosines, _, scores, *_ = zip(*columns[1], strict=True)
+        columns[3:5] = _ranks(cosines), _ranks(scores)
+    return record_all(Candidate, *columns)
+
+
+def _ranks(values: Sequence[Any]) -> list[int | None]:
     """Rank from 1 by falling value; None stays None."""
     ranks: list[int | None] = [None] * len(values)
-    measured = [(-value, i) for i, value in enumerate(values) if value is not None]
-    for rank, (_, i) in enumerate(sorted(measured), start=1):
+    measured = [i for i, value in enumerate(values) if value is not None]
+    for rank, i in enumerate(sorted(measured, key=values.__getitem__, reverse=True), start=1):
         ranks[i] = rank
     return ranks
 

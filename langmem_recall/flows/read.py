@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -14,12 +14,12 @@ from datetime import datetime
 from functools import partial
 from itertools import chain
 from time import perf_counter
+from types import NoneType
 from typing import Any, cast
 
 import numpy as np
 from langgraph.store.base import (
     GetOp,
-    Item,
     ListNamespacesOp,
     PutOp,
     SearchItem,
@@ -32,7 +32,14 @@ from langmem_recall.errors import InputError, RecallError, check_whole, describe
 from langmem_recall.filters import check_filter
 from langmem_recall.flows.bookkeeping import Bookkeeper
 from langmem_recall.flows.calibrations import Calibrations
-from langmem_recall.flows.candidates import ReadRequest, ReadResult, id_of, memories_at, memory_of
+from langmem_recall.flows.candidates import (
+    ReadRequest,
+    ReadResult,
+    complete,
+    id_of,
+    memories_at,
+    memory_of,
+)
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.quarantine import Decisions, as_shown, withheld
 from langmem_recall.flows.rerank import Reranker
@@ -40,7 +47,7 @@ from langmem_recall.memory.conflicts import conflicts
 from langmem_recall.memory.value import phrasing_found, plain_numbers
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
-from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drop
+from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drops
 from langmem_recall.ranking.pipeline import Likeness, mmr_order, rank, select
 from langmem_recall.text.temporal import read_as_of, read_temporal, searched_for
 from langmem_recall.types import (
@@ -61,8 +68,8 @@ from langmem_recall.types import (
     Scored,
     Signals,
     Trace,
+    Usage,
     View,
-    record_all,
 )
 
 logger = logging.getLogger(__name__)
@@ -164,9 +171,7 @@ class Reader:
             logger.warning("A search went without a part: %s", "; ".join(degraded))
         self._degraded = degraded
         places: list[Scored | Candidate] = [*mmr_order(ranked, policy, found.likeness), *found.tail]
-        page: list[SearchItem] = [
-            _ranked_item(found.items[place.memory.id], place) for place in places[op.offset : end]
-        ]
+        page: list[SearchItem] = [_ranked_item(place) for place in places[op.offset : end]]
         self._note_use(page, policy, op.refresh_ttl)
         return page
 
@@ -191,34 +196,36 @@ class Reader:
         cue = _with_time(cue, now)
         began = perf_counter()
         finds: list[ReadResult] = []
-        candidates: dict[MemoryId, Candidate] = {}
         for prefix in namespaces:
             request = ReadRequest(prefix, cue, policy, now, required=required, with_pinned=True)
             finds.append((yield from self._gather(request)))
-            candidates |= {one.memory.id: one for one in finds[-1].candidates}
         found_at = perf_counter()
-        admitted = list(candidates.values())
+        admitted = finds[0].candidates
+        if len(finds) > 1:
+            # A namespace and one above it have memories in common.
+            every = chain.from_iterable(found.candidates for found in finds)
+            admitted = list({one.memory.id: one for one in every}.values())
         if cue.as_of is not None:
             admitted = as_believed_at(admitted, cue.as_of)
         ranking = rank(cue, admitted, policy, cue.as_of or now, tuple(namespaces))
         ranked, failed = ranking.ranked, list[str]()
-        best = max((scored.signals.relevance for scored in ranked), default=0.0)
-        if self.reranker is not None and best >= policy.trigger:
-            ranked, failed = yield from self.reranker.reordered(ranked, cue)
+        if self.reranker is not None:
+            best = max((scored.signals.relevance for scored in ranked), default=0.0)
+            if best >= policy.trigger:
+                ranked, failed = yield from self.reranker.reordered(ranked, cue)
         ranked_at = perf_counter()
         likeness = finds[0].likeness if len(finds) == 1 else _joint_likeness(finds)
 
         def choose() -> tuple[list[Scored], list[Drop], list[tuple[int, int]]]:
             chosen, dropped = select(ranked, policy, likeness, view)
             chosen = [_found_as_asked(scored, cue.words) for scored in chosen]
-            return chosen, dropped, conflicts([scored.memory for scored in chosen])
+            memories = [scored.memory for scored in chosen]
+            return chosen, dropped, conflicts(memories) if len(memories) > 1 else []
 
         # A conversation may be long, and is read for what the model sees already.
         chosen, dropped, conflicting = choose() if view is None else (yield Call(choose))
         ids = [scored.memory.id for scored in chosen]
-        channels: Counter[str] = Counter()
-        for found in finds:
-            channels.update(found.channels)
+        names = dict.fromkeys(name for found in finds for name in found.channels)
         notes = dict.fromkeys(note for found in finds for note in found.degraded)
         name, knobs = self._described(policy)
         trace = Trace(
@@ -227,7 +234,7 @@ class Reader:
             policy=name,
             at=now,
             searched=sum(found.searched for found in finds),
-            channels=dict(channels),
+            channels={name: sum(found.channels.get(name, 0) for found in finds) for name in names},
             degraded=(*notes, *failed),
             knobs=knobs,
             timings={
@@ -379,12 +386,12 @@ class Reader:
             ]
             found = [Candidate(memory_of(item), Evidence()) for item in inside]
             judged = yield from self._judged(found, include)
-            drops = [hard_drop(candidate, context) for candidate in judged]
+            drops = hard_drops(judged, context)
             # A listing has what is not valid now, too.
             visible = [
                 _shown_item(item, candidate)
-                for item, candidate, drop in zip(inside, judged, drops, strict=True)
-                if drop is None or (not op.query and drop[0] in ("validity", "expired"))
+                for place, (item, candidate) in enumerate(zip(inside, judged, strict=True))
+                if place not in drops or (not op.query and drops[place][0] in _OF_TIME)
             ]
             if len(visible) >= end or len(items) < fetch:
                 break
@@ -397,7 +404,7 @@ class Reader:
     def _gather(self, request: ReadRequest) -> Plan[ReadResult]:
         """Candidates with evidence and usage, as they stand."""
         backend, notes = self._backend, list[str]()
-        yield from self._calibrations.begin(backend, request.cue.words)
+        null = yield from self._calibrations.begin(backend, request.cue.words)
         try:
             with at_most(HALF):
                 view = yield from backend.view(request.prefix)
@@ -406,27 +413,36 @@ class Reader:
         except Exception as error:
             view = None
             notes.append(f"words cannot be read ({described(error)}); dense only")
-        null = partial(self._calibrations.at, backend, request.cue.words)
-        gate = partial(self._barred_at, request, notes)
+        is_plain: list[bool] = []
+        gate = partial(self._barred_at, request, notes, is_plain)
         found = yield from backend.find(request, view, null, gate)
         notes += found.degraded
         head, now = found.candidates, self._clock().timestamp()
         ids = [candidate.memory.id for candidate in head]
+        usages: list[Usage] | None = None
         try:
             with at_most(HALF):
                 usages = yield from self._ledger.usages(request.prefix, ids, now, self.max_age_s)
-            memories, evidence, _, *others = zip(*head, strict=True) if head else [()] * 4
-            head = record_all(Candidate, memories, evidence, usages, *others)
         except Exception as error:
             notes.append(f"usage cannot be read ({described(error)}); ranked without it")
-        judged = yield from self._judged([*head, *found.tail], request.include, notes)
-        head, tail = judged[: len(head)], judged[len(head) :]
+        head = complete(head, usages, request.detailed)
+        tail = found.tail
+        if not (found.is_judged and all(is_plain)):
+            judged = yield from self._judged([*head, *tail], request.include, notes)
+            head, tail = judged[: len(head)], judged[len(head) :]
         return found._replace(candidates=head, tail=tail, degraded=tuple(dict.fromkeys(notes)))
 
     def _barred_at(
-        self, request: ReadRequest, notes: list[str], candidates: Sequence[Candidate]
+        self,
+        request: ReadRequest,
+        notes: list[str],
+        is_plain: list[bool],
+        candidates: list[Candidate],
     ) -> Plan[set[MemoryId]]:
-        """Which of some memories a hard gate keeps out of a read."""
+        """Which of some memories a hard gate keeps out of a read; adds whether all stand as found.
+
+        What is said of the ones that do not is to be found out again, of the candidates ranked.
+        """
         cue, as_of, include = request.cue, request.cue.as_of, request.include
         own = set[MemoryId]()
         if request.prefix[:1] in ((), (SIDECAR_ROOT,)):
@@ -434,25 +450,27 @@ class Reader:
             own = {memory_id for memory_id in ids if memory_id[0][0] == SIDECAR_ROOT}
             candidates = [one for one in candidates if one.memory.id not in own]
         judged = yield from self._judged(candidates, include, notes)
+        is_plain.append(judged is candidates)
         judged = as_believed_at(judged, as_of) if as_of else judged
         now, boundaries = as_of or request.now, (request.prefix,)
         context = GateContext.of(cue, request.policy, now, boundaries, include)
-        return own | {one.memory.id for one in judged if hard_drop(one, context)}
+        return own | {judged[place].memory.id for place in hard_drops(judged, context)}
 
     def _judged(
         self,
-        candidates: Sequence[Candidate],
+        candidates: list[Candidate],
         include: frozenset[str],
         notes: list[str] | None = None,
     ) -> Plan[list[Candidate]]:
         """Candidates as they stand: what the guard bars without its words, the rest in force."""
         memories = [candidate.memory for candidate in candidates]
-        is_plain = not any(candidate.standing for candidate in candidates)
-        is_plain = is_plain and not any(
-            memory.status in ("quarantined", "masked") or memory.derived_from for memory in memories
-        )
+        is_plain = not [
+            one
+            for one in candidates
+            if one.standing or not (one.memory.is_plain or _stands_alone(one.memory))
+        ]
         if is_plain and not (yield from self._barred(memories, notes)):
-            return list(candidates)
+            return candidates
         known = {memory.id: memory for memory in memories}
         blockers = {one for candidate in candidates for one in candidate.blockers}
         for memory in memories:
@@ -481,7 +499,7 @@ class Reader:
         if self.record_uses and is_use:
             self._ledger.balances.asked(ids)
             self._ledger.record(ids, self._clock().timestamp(), policy.refresh_floor)
-        if refresh_ttl and self._backend.store.supports_ttl:
+        if refresh_ttl and self._backend.refreshes_ttl:
             self._ledger.refresh_ttl(ids)
         if self._ledger.has_pending:
             self.nudge()
@@ -551,6 +569,10 @@ def _statuses(include: Collection[str] | str) -> frozenset[str]:
     return named
 
 
+def _stands_alone(memory: Memory) -> bool:
+    return memory.status not in ("quarantined", "masked") and not memory.derived_from
+
+
 def _judged(
     candidates: Sequence[Candidate],
     memories: Mapping[MemoryId, Memory],
@@ -605,35 +627,34 @@ def _found_as_asked(scored: Scored, words: str) -> Scored:
     return scored._replace(candidate=scored.candidate._replace(found_as=phrasing))
 
 
-def _ranked_item(item: Item | Memory, place: Scored | Candidate) -> RankedItem:
+def _ranked_item(place: Scored | Candidate) -> RankedItem:
     """A result from what is stored; without a score where it lies beyond the head."""
     scored, candidate = (place, place.candidate) if isinstance(place, Scored) else (None, place)
+    memory = candidate.memory
     # A copy, because it may be the very value that a store or an index keeps.
     value = {
-        name: part if isinstance(part, str | int | float | None) else _copied(part)
-        for name, part in _shown_value(item, candidate).items()
+        name: part if isinstance(part, _PLAIN) else _copied(part)
+        for name, part in memory.value.items()
     }
     score = scored.score if scored else None
-    created: Any = item.created_at
-    updated: Any = item.updated_at
-    result = RankedItem(item.namespace, item.key, value, created, updated, score)
+    created: Any = memory.created_at
+    updated: Any = memory.updated_at
+    result = RankedItem(memory.namespace, memory.key, value, created, updated, score)
     result.similarity = candidate.similarity
     result.signals = scored.signals if scored else None
     return result
 
 
-def _shown_value(item: Item | Memory, candidate: Candidate) -> Mapping[str, Any]:
-    """A stored value, or what the candidate has of it where parts are withheld."""
-    return candidate.memory.value if WITHHELD_SPAN in candidate.memory.text else item.value
+_OF_TIME = ("validity", "expired")
+_PLAIN = (str, int, float, NoneType)
 
 
 def _shown_item(item: SearchItem, candidate: Candidate) -> SearchItem:
     """A listed item, with parts withheld where the candidate has them withheld."""
-    value = _shown_value(item, candidate)
-    if value is item.value:
+    if WITHHELD_SPAN not in candidate.memory.text:
         return item
-    times = item.created_at, item.updated_at
-    return SearchItem(item.namespace, item.key, dict(value), *times, item.score)
+    value, times = dict(candidate.memory.value), (item.created_at, item.updated_at)
+    return SearchItem(item.namespace, item.key, value, *times, item.score)
 
 
 def _copied(part: Any) -> Any:
@@ -648,11 +669,12 @@ def _joint_likeness(finds: Sequence[ReadResult]) -> Likeness:
     """Likeness within each namespace; across namespaces only equal words are alike."""
 
     def likeness(ids: Sequence[MemoryId]) -> FloatArray:
-        texts = {c.memory.id: c.memory.text for found in finds for c in found.candidates}
-        words = np.array([texts[memory_id].casefold() for memory_id in ids])
+        texts = [{c.memory.id: c.memory.text for c in found.candidates} for found in finds]
+        known = ChainMap(*texts)
+        words = np.array([known[memory_id].casefold() for memory_id in ids])
         alike = (words[:, None] == words[None, :]).astype(np.float64)
-        for found in finds:
-            own = [i for i, memory_id in enumerate(ids) if memory_id in found.items]
+        for found, own_texts in zip(finds, texts, strict=True):
+            own = [i for i, memory_id in enumerate(ids) if memory_id in own_texts]
             if own:
                 alike[np.ix_(own, own)] = found.likeness([ids[i] for i in own])
         return np.asarray(alike)

@@ -171,12 +171,10 @@ class Ledger:
                 self._read_at[prefix] = now
             self._take_in(below, written)
         with self._lock:
-            known, pending = self._known, self._pending
-            touched = {one for batch in self._in_flight for one in batch.touches}
-            return [
-                self._overlaid(one) if one in pending or one in touched else known.get(one, NEVER)
-                for one in ids
-            ]
+            known = self._known
+            if self._in_flight or not self._pending.keys().isdisjoint(ids):
+                return [self._overlaid(one) for one in ids]
+            return [known.get(one, NEVER) for one in ids]
 
     def record(self, ids: Iterable[MemoryId], now: float, refresh_floor: float) -> None:
         """Note that these memories were used; uses within the refresh floor do not count."""

@@ -10,6 +10,9 @@ FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int32]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
+BLOCK = 64
+"""Values of which one is looked at first, where the largest of many are wanted."""
+
 
 class Column:
     """Appending costs amortised constant time; `values` is a view of what is there."""
@@ -44,3 +47,14 @@ class Column:
             self._room = room
         self._room[count:total] = values
         self.values = self._room[:total]
+
+
+def largest(values: FloatArray, count: int) -> FloatArray:
+    """That many of the largest values, in no order; there must be as many."""
+    width = len(values) // BLOCK
+    if width > 8 * count:
+        # Each of them is in one of as many blocks with the largest maxima.
+        blocks = values[: BLOCK * width].reshape(BLOCK, width)
+        best = np.argpartition(blocks.max(axis=0), width - count)[width - count :]
+        values = np.concatenate((blocks[:, best].ravel(), values[BLOCK * width :]))
+    return np.partition(values, len(values) - count)[len(values) - count :]

@@ -14,7 +14,6 @@ from langmem_recall.ranking.signals import (
     RECENCY,
     RELEVANCE,
     SIMILARITY,
-    TRUST,
     recency_of_writing,
 )
 from langmem_recall.types import Candidate, Temporal
@@ -48,7 +47,7 @@ def blend(
         scores = interpolated(ranks, signals[IMPORTANCE], ages_hours, uses, policy.interpolation)
     else:
         # The weights as given: a floor on the sum means what the user wrote.
-        weighed = signals[: TRUST + 1]
+        weighed = signals[SIMILARITY:]
         if policy.blend == "minmax":
             weighed = min_max(weighed, policy.half_life_hours)
         scores = (_weights(candidates, policy) * weighed).sum(axis=0)
@@ -68,13 +67,13 @@ def bounded(
 ) -> FloatArray:
     """Relevance x (1 + boosts): what is relevant is re-ordered, what is not is never rescued."""
     base = signals[RELEVANCE] if policy.ordering == "relevance" else reciprocal_ranks(candidates)
-    weights = _weights(candidates, policy)
-    boosts = weights[RECENCY:] * signals[RECENCY : TRUST + 1]
+    weights = _weights(candidates, policy)[RECENCY - SIMILARITY :]
+    boosts = weights * signals[RECENCY:]
     if temporal is not None and temporal.mode == "current":
         fresh = recency_of_writing(candidates, ages_hours, policy)
-        boosts[0] = policy.current_recency * weights[RECENCY] * fresh
+        boosts[0] = policy.current_recency * weights[0] * fresh
     elif temporal is not None and temporal.mode == "first":
-        boosts[0] = policy.current_recency * weights[RECENCY] * (1.0 - signals[RECENCY])
+        boosts[0] = policy.current_recency * weights[0] * (1.0 - signals[RECENCY])
     elif temporal is not None:
         meant = [temporal.includes(candidate.memory.written_at) for candidate in candidates]
         boosts[0] = policy.window_boost * np.array(meant)
@@ -82,14 +81,14 @@ def bounded(
 
 
 def min_max(signals: FloatArray, half_life_hours: float) -> FloatArray:
-    """Each row min-maxed to [0, 1]; 0.5 throughout where all values are practically the same."""
+    """Each row, from similarity on, min-maxed to [0, 1]; 0.5 where its values are all but equal."""
     if not signals.shape[1]:
         return signals
     low = signals.min(axis=1, keepdims=True)
     spread = signals.max(axis=1, keepdims=True) - low
     least = np.full_like(spread, LEAST_SPREAD)
     # Ten facts written in a burst are told apart by nothing but the clock's last digits.
-    least[RECENCY] = max(LEAST_SPREAD, 1.0 - 0.5 ** (MOMENT_HOURS / half_life_hours))
+    least[RECENCY - SIMILARITY] = max(LEAST_SPREAD, 1.0 - 0.5 ** (MOMENT_HOURS / half_life_hours))
     return np.where(spread > least, (signals - low) / np.maximum(spread, least), 0.5)
 
 
@@ -128,7 +127,7 @@ def reciprocal_ranks(candidates: Sequence[Candidate]) -> FloatArray:
 
 def _weights(candidates: Sequence[Candidate], policy: RecallPolicy) -> FloatArray:
     """A weight per signal (row) and candidate (column); tiers by kind."""
-    # In the order of the table's columns.
+    # In the order of the table's columns, from similarity on.
     row = attrgetter("similarity", "recency", "importance", "strength", "trust")
     if not policy.tiers or not candidates:
         return np.array(row(policy.weights))[:, None]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 
 class NullDistribution(NamedTuple):
@@ -35,7 +36,12 @@ class NullDistribution(NamedTuple):
         norm = math.sqrt(numbers @ numbers)
         if len(self.center) != len(numbers) or not 0.0 < norm < math.inf:
             return self.mean
-        return float(numbers @ np.array(self.center)) / norm
+        return float(numbers @ _array(self.center)) / norm
+
+
+@lru_cache(maxsize=64)
+def _array(numbers: tuple[float, ...]) -> NDArray[np.float64]:
+    return np.array(numbers)
 
 
 DEFAULT_NULL = NullDistribution(mean=0.10, sd=0.08, measured=False)

@@ -22,11 +22,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArray
+from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArray, largest
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import CODED, NUMBERED, PHRASED, TIMED, Catalog
 from langmem_recall.ranking.threads import Links, ThreadOrder
@@ -111,8 +112,8 @@ class LexicalMatch(NamedTuple):
     """Share of the part's IDF mass that a memory has by its own words."""
     coverage: FloatArray
     """The same with the words of its thread."""
-    surprise: FloatArray
-    """How unlikely it is, in natural units, that any of the memories has these words by chance."""
+    rarity: FloatArray
+    """How unlikely it is, in natural units, that an unrelated memory has these words."""
     misnamed: FloatArray
     """1.0 where a memory has identifiers, and none of the part's."""
     bm25: FloatArray
@@ -151,7 +152,8 @@ class Window:
 
     def __init__(self, catalog: Catalog, rows: Sequence[int]) -> None:
         whole = catalog.thread_order()
-        places = np.unique(whole.place[np.array(rows, np.int32)])
+        # The rows are distinct, so there is nothing to unite.
+        places = np.sort(whole.place[np.array(rows, np.int32)])
         if whole.has_neighbours:
             threads = np.unique(whole.thread_at[places])
             ends = np.append(whole.starts, len(whole.rows))
@@ -223,11 +225,10 @@ def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
 
 def _as_known(term: str, catalog: Catalog) -> str:
     """A term that no memory has as the likeliest of those that it may be misspelt for."""
-    frequency = catalog.lexical.document_frequency
-    if frequency(term):
+    lexical = catalog.lexical
+    if lexical.document_frequency(term):
         return term
-    known = max(near_spellings(term), key=frequency, default=term)
-    return known if frequency(known) else term
+    return lexical.most_frequent(near_spellings(term)) or term
 
 
 def _speaker_mentions(words: Sequence[Word], catalog: Catalog) -> dict[str, str]:
@@ -271,24 +272,22 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
     Relevance does without BM25 and the entity share: `detailed` is for traces and rank fusion.
     """
     lexical, size = catalog.lexical, catalog.size
-    idfs = np.array([lexical.idf(term) for term in part.weights])
-    masses = idfs * list(part.weights.values())
+    idfs, weights = np.array(lexical.idfs(part.weights)), list(part.weights.values())
+    masses = idfs * weights
     total = masses.sum()
     found = lexical.scan(part.weights)
-    nothing = misnamed = _zeros(catalog.rows)
-    codes = [place for place, term in enumerate(part.weights) if is_identifier(term)]
-    if codes:
+    nothing = misnamed = _filled(catalog.rows, 0.0)
+    if CODE_WEIGHT in weights:
+        codes = np.flatnonzero(np.array(weights) == CODE_WEIGHT)
         misnamed = (catalog.flags.values & CODED > 0).astype(np.float64)
         misnamed[found.rows[np.isin(found.term_of, codes)]] = 0.0
     if not len(found.rows) or total <= 0:
         return LexicalMatch(nothing, nothing, nothing, misnamed, nothing, nothing)
     shares = masses / total
     own: FloatArray = np.bincount(found.rows, shares.take(found.term_of), catalog.rows)  # type: ignore[assignment]
-    # ln(1 / chance that an unrelated memory has the word), less ln of how many could have it.
-    rarity = idfs + math.log((size + BACKGROUND) / (size + 1))
-    surprise: FloatArray = np.bincount(found.rows, rarity.take(found.term_of), catalog.rows)  # type: ignore[assignment]
-    surprise -= math.log(size + 1)
-    np.maximum(surprise, 0.0, out=surprise)
+    # ln(1 / chance that an unrelated memory has the word).
+    rarities = idfs + math.log((size + BACKGROUND) / (size + 1))
+    rarity: FloatArray = np.bincount(found.rows, rarities.take(found.term_of), catalog.rows)  # type: ignore[assignment]
     coverage = own
     order = catalog.thread_order()
     if order.has_neighbours:
@@ -302,18 +301,24 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
         lent[cells] = worths.repeat(len(places)).reshape(targets.shape)[near]
         coverage = (shares @ lent.reshape(len(shares), -1))[order.place]
     if not detailed:
-        return LexicalMatch(own, coverage, surprise, misnamed, nothing, nothing)
-    bm25 = lexical.bm25(part.repeats, found)
-    entity = lexical.coverage(part.names) if part.names else nothing
-    return LexicalMatch(own, coverage, surprise, misnamed, bm25, entity)
+        return LexicalMatch(own, coverage, rarity, misnamed, nothing, nothing)
+    bm25, entity = lexical.bm25(part.repeats, found), nothing
+    named = np.where([term in part.names for term in part.weights], idfs, 0.0)
+    if named.any():
+        masses = named.take(found.term_of)
+        entity = np.bincount(found.rows, masses, catalog.rows)
+        # Sums in two orders may differ in the last bit.
+        rows = found.rows[masses > 0]
+        entity[rows] = np.minimum(entity[rows] / sum(named), 1.0)
+    return LexicalMatch(own, coverage, rarity, misnamed, bm25, entity)
 
 
-@lru_cache(maxsize=16)
-def _zeros(count: int) -> FloatArray:
+@lru_cache(maxsize=64, typed=True)
+def _filled(count: int, value: float) -> Any:
     """Shared and never written to: making a large array takes as long as filling it."""
-    zeros = np.zeros(count)
-    zeros.flags.writeable = False
-    return zeros
+    filled = np.full(count, value)
+    filled.flags.writeable = False
+    return filled
 
 
 def _lending() -> tuple[IntArray, FloatArray]:
@@ -343,7 +348,7 @@ def support(z: FloatArray, count: int) -> float:
     most = min(SUPPORTERS + 1, len(z))
     if most < 2:
         return 0.0
-    best = np.sort(np.partition(z, len(z) - most)[-most:])[-2::-1]
+    best = np.sort(largest(z, most))[-2::-1]
     surplus = sum(value - chance(count, rank) for rank, value in enumerate(best.tolist(), 2))
     return max(float(surplus) / SUPPORTERS, 0.0)
 
@@ -370,27 +375,28 @@ def score_evidence(
         vectors: Of each part, where they are known; then each part has a mean of its own.
         among: How many vectors could be near by chance, where a memory may have several.
     """
-    tables, is_phrased = [], view.flags.values & PHRASED > 0
+    tables, phrased = [], view.flags.values & PHRASED
+    has_phrased = phrased.any()
     for place, (part, match) in enumerate(zip(parts, matches, strict=True)):
         cosine = None if cosines is None else cosines[place]
         mean = null.mean if vectors is None else null.mean_of(vectors[place])
         z = None if cosine is None else cosine - mean
         if z is not None:
-            if is_phrased.any():
+            if has_phrased:
                 # Phrasings are near to any question, as questions are to each other.
-                z -= is_phrased * null.asked
+                z -= (phrased > 0) * null.asked
             z /= null.sd
         unseen = None if unseen_cosine is None else (unseen_cosine - mean) / null.sd
-        number = np.broadcast_to(np.int32(place + 1), view.rows)
+        number, matched = _filled(view.rows, place + 1), match.own > 0
         score, episode, alone = _score_part(
-            view, part, match, z, unseen, (among or view.size) * len(parts)
+            view, part, match, np.flatnonzero(matched), z, unseen, (among or view.size) * len(parts)
         )
         tables.append(
             EvidenceTable(
                 dense=np.full(view.rows, np.nan) if cosine is None else cosine,
                 coverage=match.coverage,
                 bm25=match.bm25,
-                matched=match.own > 0,
+                matched=matched,
                 entity=match.entity,
                 episode=episode,
                 score=score,
@@ -414,24 +420,27 @@ def _score_part(
     view: Catalog | Window,
     part: Part,
     match: LexicalMatch,
+    worded: NDArray[np.intp],
     z: FloatArray | None,
     unseen: float | None,
     count: int,
 ) -> tuple[FloatArray, FloatArray, BoolArray | None]:
     """The formula: log-odds of every row, what its thread adds, which have none (None: all).
 
-    `z` is NaN where a memory was not measured, `unseen` the most that such a one can have, `count`
-    how many memories could have been near by chance.
+    `worded` are the rows with a word of the cue, few of many. `z` is NaN where a memory was not
+    measured, `unseen` the most that such a one can have, `count` how many memories could have been
+    near by chance.
     """
     if not part.repeats or not view.rows:
-        return np.full(view.rows, NOTHING_ASKED), _zeros(view.rows), None
+        return np.full(view.rows, NOTHING_ASKED), _filled(view.rows, 0.0), None
     luck = chance(count)
     unknown = NO_DENSE / DENSE + luck
     if unseen is not None:
         unknown = min(unseen, unknown)
-    own, length = match.own, LENGTH * math.log((1 + min(len(part.repeats), TERMS)) / TERMS)
+    length = LENGTH * math.log((1 + min(len(part.repeats), TERMS)) / TERMS)
     supported = 0.0
     # No powers, which numpy takes row by row, and few new arrays: of many rows both take long.
+    own = match.own[worded]
     words = own * own
     words *= own
     words *= WORDS
@@ -447,21 +456,24 @@ def _score_part(
         # A memory that happens to be near and to share a word is not meant by either; one that has
         # all of several words is.
         is_stray = own <= WHOLE if len(part.repeats) > 1 else True
-        np.minimum(words, match.surprise, out=words, where=is_stray)
-    dense = near - luck
-    dense *= DENSE
-    score = own * -STRAY
-    score += words
-    score += dense
-    score += length + supported
-    episode, alone = _zeros(view.rows), None
+        # Any of the memories could have them: ln of how many.
+        surprise = np.maximum(match.rarity[worded] - math.log(view.size + 1), 0.0)
+        np.minimum(words, surprise, out=words, where=is_stray)
+    episode, alone = _filled(view.rows, 0.0), None
     order = view.thread_order()
+    dense = np.subtract(near, luck, out=None if order.has_neighbours else near)
+    dense *= DENSE
+    words += own * -STRAY
+    words += dense[worded]
+    score = dense.copy() if order.has_neighbours else dense
+    score[worded] = words
+    score += length + supported
     if order.has_neighbours:
         context = near if z is None else _with_neighbours(view, near)
         together = _score_threads(view, dense, DENSE * (context - luck), match) + length
         alone = np.bincount(order.thread_at)[order.thread_at][order.place] == 1
         score = np.where(alone, score, together)
-        episode = np.where(alone, 0.0, together - length - dense - WORDS * (own - EXPECTED))
+        episode = np.where(alone, 0.0, together - length - dense - WORDS * (match.own - EXPECTED))
     if part.speaker is not None:
         speaker = view.speaker.values
         score = score - OTHER * ((speaker >= 0) & (speaker != part.speaker))

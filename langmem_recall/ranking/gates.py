@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import repeat
 from typing import NamedTuple
 
 from langmem_recall.policy import RecallPolicy
@@ -21,6 +22,7 @@ from langmem_recall.types import (
     Scored,
     Temporal,
     View,
+    record_all,
 )
 
 MARGIN, SURE = math.e, 0.9
@@ -62,15 +64,29 @@ class GateContext(NamedTuple):
         return cls(now, boundaries, task, include, policy.min_confidence)
 
 
+def hard_drops(candidates: Sequence[Candidate], context: GateContext) -> dict[int, tuple[str, str]]:
+    """Places of the candidates that a hard gate rejects, with the gate and its reason."""
+    places: Iterable[int] = range(len(candidates))
+    namespaces = {candidate.memory.namespace for candidate in candidates}
+    is_open = context.task is None and not context.min_confidence
+    if is_open and not any(outside(namespace, context.boundaries) for namespace in namespaces):
+        # Most memories are such that no gate looks at anything else.
+        places = [i for i, one in enumerate(candidates) if one.standing or not one.memory.is_plain]
+    found = ((place, hard_drop(candidates[place], context)) for place in places)
+    return {place: rejection for place, rejection in found if rejection is not None}
+
+
+def outside(namespace: Namespace, boundaries: tuple[Namespace, ...]) -> bool:
+    """Whether a namespace lies in none of those that a reader may see."""
+    # Element by element: a namespace that only begins with the same letters is another one.
+    return all(namespace[: len(boundary)] != boundary for boundary in boundaries)
+
+
 def hard_drop(candidate: Candidate, context: GateContext) -> tuple[str, str] | None:
     """The first hard gate that rejects a candidate, with its reason."""
     memory, standing = candidate.memory, candidate.standing
-    namespace, status = memory.namespace, memory.status
-    for boundary in context.boundaries:
-        # Element by element: a namespace that only begins with the same letters is another one.
-        if namespace[: len(boundary)] == boundary:
-            break
-    else:
+    status = memory.status
+    if outside(memory.namespace, context.boundaries):
         return "tenant", "outside the namespace asked for"
     if not memory.in_force and status not in context.include:
         return "status", status
@@ -153,33 +169,41 @@ def recall_gates(
     best: dict[int, float] = {}
     for candidate, signals, _ in ranked:
         part = candidate.evidence.alone
-        best[part] = max(signals.relevance, best.get(part, 0.0))
+        if signals.relevance >= best.get(part, 0.0):
+            best[part] = signals.relevance
     late = {
         part: f"best relevance {value:.2f} is below the trigger {policy.trigger:g}"
         for part, value in best.items()
         if value < policy.trigger
     }
     conversation = " \n ".join(map(_plain_words, view.texts)) if view else ""
-    passed, dropped = list[Scored](), list[Drop]()
+    below = f"is below the floor {policy.floor:g}"
+    passed, dropped, gates, reasons = list[Scored](), list[Scored](), list[str](), list[str]()
     for scored in ranked:
-        memory, part, rejection = scored[0].memory, scored[0].evidence.alone, None
-        if not memory.pinned:
-            below = late.get(part)
-            rejection = ("trigger", below) if below else _too_far(scored, best[part], policy)
+        candidate, signals, _ = scored
+        memory, part, rejection = candidate.memory, candidate.evidence.alone, None
+        if memory.pinned:
+            pass
+        elif part in late:
+            rejection = "trigger", late[part]
+        elif signals.relevance < policy.floor:
+            rejection = "floor", f"relevance {signals.relevance:.2f} {below}"
+        else:
+            rejection = _too_far(scored, best[part], policy)
         if rejection is None and view and (reason := _seen_in(view, conversation, memory)):
             rejection = "visible", reason
         if rejection is None:
             passed.append(scored)
         else:
-            dropped.append(Drop(scored, *rejection))
-    return passed, dropped
+            dropped.append(scored)
+            gates.append(rejection[0])
+            reasons.append(rejection[1])
+    return passed, record_all(Drop, dropped, gates, reasons, repeat(None))
 
 
 def _too_far(scored: Scored, best: float, policy: RecallPolicy) -> tuple[str, str] | None:
-    """Why a memory is not relevant enough beside the best one, or None."""
+    """Why a memory above the floor is not relevant enough beside the best one, or None."""
     relevance = scored.signals.relevance
-    if relevance < policy.floor:
-        return "floor", f"relevance {relevance:.2f} is below the floor {policy.floor:g}"
     # Odds, not shares: 0.88 is as far from 0.73 as 0.6 from 0.35.
     is_far = relevance < SURE and relevance * (1.0 - best) * MARGIN < best * (1.0 - relevance)
     if policy.trigger and scored.evidence.alone and is_far:

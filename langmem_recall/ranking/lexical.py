@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -160,9 +160,19 @@ class LexicalIndex:
         term_id = self._ids.get(term)
         return 0 if term_id is None else self._document_frequencies[term_id]
 
-    def idf(self, term: str) -> float:
-        """How rare a term is; one that no document has is as rare as one that a single one has."""
-        return math.log((self.size + 1) / max(self.document_frequency(term), 1))
+    def most_frequent(self, terms: Collection[str]) -> str | None:
+        """Of some terms the one that most live documents have; None where they have none."""
+        if self._ids.keys().isdisjoint(terms):
+            return None
+        found = filter(self.document_frequency, terms)
+        return max(found, key=self.document_frequency, default=None)
+
+    def idfs(self, terms: Iterable[str]) -> list[float]:
+        """How rare terms are; one that no document has is as rare as one that a single one has."""
+        most, frequencies = self.size + 1, self._document_frequencies
+        ids = [self._ids.get(term) for term in terms]
+        counts = [1 if term_id is None else frequencies[term_id] or 1 for term_id in ids]
+        return [math.log(most / count) for count in counts]
 
     def scan(self, terms: Iterable[str]) -> Scan:
         """Live postings of several terms in one, those of each term by ascending rows."""
@@ -195,21 +205,24 @@ class LexicalIndex:
         """The BM25+ score of every row for terms that were scanned; dead rows get 0.0."""
         if not len(scan.rows):
             return np.zeros(self.rows)
-        weights = np.array([count * self.idf(term) for term, count in repeats.items()])
+        weights = np.array(self.idfs(repeats)) * list(repeats.values())
         lengths = self._lengths.values[scan.rows]
         norms = K1 * (1.0 - B) + (K1 * B / (self._live_tokens / self.size)) * lengths
         saturated = scan.counts * (K1 + 1.0) / (norms + scan.counts)
-        sums = np.bincount(scan.rows, weights.take(scan.term_of) * saturated, self.rows)
+        parts = weights.take(scan.term_of) * saturated
+        scores: FloatArray = np.bincount(scan.rows, parts, self.rows)  # type: ignore[assignment]
         # BM25+ grants the delta of a known term even to documents without it.
         is_known = np.bincount(scan.term_of, minlength=len(weights)) > 0
-        scores: FloatArray = sums + DELTA * weights[is_known].sum()
+        scores += DELTA * weights[is_known].sum()
         if self.size < self.rows:
             scores[~self._alive.values] = 0.0
         return scores
 
     def coverage(self, weights: Mapping[str, float]) -> FloatArray:
         """The share of the weighted IDF of the given terms that each live row has, in [0, 1]."""
-        masses = [weight * self.idf(term) for term, weight in weights.items()]
+        masses = [
+            idf * weights[term] for term, idf in zip(weights, self.idfs(weights), strict=True)
+        ]
         total = sum(masses)
         if total <= 0.0:
             return np.zeros(self.rows)

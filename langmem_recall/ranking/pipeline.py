@@ -17,19 +17,11 @@ from langmem_recall.ranking.gates import (
     MOST_ALONE,
     SURE,
     GateContext,
-    hard_drop,
+    hard_drops,
     recall_gates,
     time_drops,
 )
-from langmem_recall.ranking.signals import (
-    IMPORTANCE,
-    RECENCY,
-    RELEVANCE,
-    SIMILARITY,
-    STRENGTH,
-    TRUST,
-    signal_table,
-)
+from langmem_recall.ranking.signals import RELEVANCE, signal_table
 from langmem_recall.types import (
     Candidate,
     Cue,
@@ -45,7 +37,6 @@ from langmem_recall.types import (
 Likeness = Callable[[Sequence[MemoryId]], FloatArray]
 """How alike each two of some memories are, in [0, 1]."""
 
-_RECORD_ORDER = [RELEVANCE, SIMILARITY, RECENCY, IMPORTANCE, STRENGTH, TRUST]
 DIVERSITY_REACH = 4
 """Near-duplicates are looked for among this many times `top_k` memories."""
 
@@ -67,31 +58,28 @@ def rank(
 ) -> Ranking:
     """Hard gates, signals, blend, order: what `search` returns."""
     context = GateContext.of(cue, policy, now, boundaries, include)
-    rejections = [hard_drop(candidate, context) for candidate in candidates]
+    drops = hard_drops(candidates, context)
     if cue.temporal is not None and cue.temporal.asked:
-        eligible = [one for one, why in zip(candidates, rejections, strict=True) if why is None]
-        drops = time_drops(eligible, cue.temporal, policy.trigger)
-        rejections = [
-            why or (("time", drops[one.memory.id]) if one.memory.id in drops else None)
-            for one, why in zip(candidates, rejections, strict=True)
-        ]
-    admitted, dropped = list[Candidate](), list[Drop]()
-    for candidate, rejection in zip(candidates, rejections, strict=True):
-        if rejection is None:
-            admitted.append(candidate)
-        else:
+        eligible = {i: one for i, one in enumerate(candidates) if i not in drops}
+        late = time_drops(list(eligible.values()), cue.temporal, policy.trigger)
+        ids = ((place, one.memory.id) for place, one in eligible.items())
+        drops |= {place: ("time", late[name]) for place, name in ids if name in late}
+    admitted, dropped = candidates, list[Drop]()
+    if drops:
+        admitted = [one for place, one in enumerate(candidates) if place not in drops]
+        for place in sorted(drops):
             # What a hard gate dropped is never scored: min-max would let it move the others.
-            memory, evidence = candidate.memory, candidate.evidence
+            memory, evidence = candidates[place].memory, candidates[place].evidence
             dense = evidence.dense or 0.0
             unscored = Signals(evidence.relevance, dense, 0.0, 0.0, 0.0, memory.trust)
-            dropped.append(Drop(Scored(candidate, unscored, 0.0), *rejection))
+            dropped.append(Drop(Scored(candidates[place], unscored, 0.0), *drops[place]))
     if not admitted:
         return Ranking([], dropped)
     signals, ages_hours, uses = signal_table(admitted, policy, now.timestamp())
     scores = blend(admitted, signals, ages_hours, uses, policy, cue.temporal)
     best_first = np.lexsort((-signals[RELEVANCE], -scores))
     ordered = [admitted[i] for i in best_first.tolist()]
-    records = record_all(Signals, *signals[_RECORD_ORDER][:, best_first].tolist())
+    records = record_all(Signals, *signals[:, best_first].tolist())
     ranked = record_all(Scored, ordered, records, scores[best_first].tolist())
     if policy.blend != "similarity":
         ranked = demote_unverified_leader(ranked)

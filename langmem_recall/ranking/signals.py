@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +18,8 @@ LRU2_SECONDS = 24 * 3600.0
 HALF_STRENGTH_USES = 3.0
 """Decayed uses at which strength is 0.5."""
 
-SIMILARITY, RECENCY, IMPORTANCE, STRENGTH, TRUST, RELEVANCE = range(6)
-"""Columns of a signal table."""
+RELEVANCE, SIMILARITY, RECENCY, IMPORTANCE, STRENGTH, TRUST = range(6)
+"""Columns of a signal table, in the order of `Signals`."""
 
 
 def recency(age_hours: FloatArray, half_life_hours: FloatArray | float) -> FloatArray:
@@ -48,12 +49,12 @@ def signal_table(
     ages = (now - seen) / 3600.0
     half_life = policy.half_life_hours * (1.0 + uses if policy.ebbinghaus else 1.0)
     table = np.empty((6, len(candidates)))
+    table[RELEVANCE] = relevance
     table[SIMILARITY] = similarity
     table[RECENCY] = np.where(lasting, 1.0, recency(ages, half_life))
     table[IMPORTANCE] = importance(salience, uses, policy.use_boost)
     table[STRENGTH] = strength(uses)
     table[TRUST] = trust
-    table[RELEVANCE] = relevance
     return table, ages, uses
 
 
@@ -67,30 +68,28 @@ def recency_of_writing(
     return np.where(lasting, 1.0, fresh)
 
 
-def _raw(candidates: Sequence[Candidate], policy: RecallPolicy) -> FloatArray:
+def _raw(candidates: Sequence[Candidate], policy: RecallPolicy) -> tuple[Any, ...]:
     """What signals are made of, a column per candidate; NaN for an unknown time."""
     if not candidates:
-        return np.empty((8, 0))
+        return (np.empty(0),) * 8
     memories, evidence, usages, *_ = zip(*candidates, strict=True)
-    dense = np.array([each.dense for each in evidence], np.float64)
-    relevance = np.array([each.relevance for each in evidence])
-    written = np.array([memory.written_ts for memory in memories])
-    _, decayed, *times, _ = zip(*usages, strict=True)
-    used, before = np.array(times, np.float64)
-    # Under LRU-2 a lone use does not refresh: the one before it must be within 24 hours.
-    seen = np.where(used - before <= LRU2_SECONDS, used, np.nan) if policy.lru2 else used
+    cosines, _, _, _, _, relevances, _ = zip(*evidence, strict=True)
+    _, decayed, uses, earlier, _ = zip(*usages, strict=True)
+    dense, relevance = np.array(cosines, np.float64), np.array(relevances)
+    used = seen = np.array(uses, np.float64)
+    if policy.lru2:
+        # A lone use does not refresh: the one before it must be within 24 hours.
+        seen = np.where(used - np.array(earlier, np.float64) <= LRU2_SECONDS, used, np.nan)
     durable = policy.durable_kinds
-    return np.array(
-        (
-            # Without a cosine the lexical evidence speaks, through relevance.
-            np.where(np.isnan(dense), relevance, np.minimum(np.maximum(dense, 0.0), 1.0)),
-            relevance,
-            [memory.salience for memory in memories],
-            [TRUST_BY_SOURCE[memory.source] for memory in memories],
-            np.where(np.isnan(seen), written, seen),
-            decayed,
-            used,
-            # Time takes nothing from a pinned memory or a durable kind.
-            [memory.pinned or memory.kind in durable for memory in memories],
-        )
+    return (
+        # Without a cosine the lexical evidence speaks, through relevance.
+        np.where(np.isnan(dense), relevance, np.minimum(np.maximum(dense, 0.0), 1.0)),
+        relevance,
+        np.array([memory.salience for memory in memories]),
+        [TRUST_BY_SOURCE[memory.source] for memory in memories],
+        np.where(np.isnan(seen), [memory.written_ts for memory in memories], seen),
+        np.array(decayed),
+        used,
+        # Time takes nothing from a pinned memory or a durable kind.
+        [memory.pinned or memory.kind in durable for memory in memories],
     )

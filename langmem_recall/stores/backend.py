@@ -202,7 +202,7 @@ class NamespaceIndex:
 
     def read(self, item: Item) -> Memory:
         """The memory of an item just read, as it is known where that has not changed."""
-        known = self.known(id_of(item))
+        known = self._memories.get((item.namespace, item.key))
         # The very same time object comes only from a store that hands out what it keeps.
         if known is not None and known.updated_at is item.updated_at is not None:
             return known
@@ -212,7 +212,8 @@ class NamespaceIndex:
 
     def memory(self, item: Item) -> Memory:
         """The same; what the index knew otherwise is corrected."""
-        known, memory = self.known(id_of(item)), self.read(item)
+        memory = self.read(item)
+        known = self._memories.get(memory.id)
         if memory is not known:
             self._memories[memory.id] = memory
             # The same value under other times: its words need not be read again.
@@ -410,10 +411,10 @@ class GenericBackend(Backend):
                 count = scale * policy.rescues
                 rows = best_by_words(matched.wordings, catalog.alive, count)
                 worded[:] = map(catalog.id, rows)
-                known = [unscored(catalog, memory) for memory in map(index.known, worded) if memory]
-            return [(policy.rescues, known)]
+                known = [memory for memory in map(index.known, worded) if memory]
+                return [(policy.rescues, unscored(catalog, known))]
 
-        def word_gate(candidates: Sequence[Candidate]) -> Plan[set[MemoryId]]:
+        def word_gate(candidates: list[Candidate]) -> Plan[set[MemoryId]]:
             barred = yield from gate(candidates)
             memories = (candidate.memory for candidate in candidates)
             return barred | {one.id for one in memories if not matches(one.value, filter)}
@@ -444,7 +445,7 @@ class GenericBackend(Backend):
             yield from _add_unlisted(fetched.pages[0], limit, index, filter)
             with index.lock:
                 return [
-                    (wanted, [unscored(index.catalog, index.read(item)) for item in page])
+                    (wanted, unscored(index.catalog, list(map(index.read, page))))
                     for page in fetched.pages
                 ]
 
@@ -576,8 +577,8 @@ def _assemble(
         for page in fetched.pages
     ]
     # Only the head's own evidence may be read: the same head for every page.
-    pools = [[page[one] for one in pool_of(list(page), pool, barred)] for page in pages]
-    items: dict[MemoryId, Item] = {id_of(item): item for page in pools for item in page}
+    pools = [{one: page[one] for one in pool_of(list(page), pool, barred)} for page in pages]
+    items: dict[MemoryId, Item] = {one: item for page in pools for one, item in page.items()}
     dense_count = len(items)
     for memory_id, item in fetched.items.items():
         if item is None:
@@ -600,15 +601,13 @@ def _assemble(
     # A page that the head has all of needs nothing beyond.
     beyond = pages[0].items() if request.wanted > pool else ()
     tail = [item for one, item in beyond if one not in items and one not in barred]
+    others = unscored(catalog, list(map(index.read, tail)))
     return ReadResult(
-        candidates=make_candidates(request, matched, table, list(rows.values()), memories),
+        candidates=make_candidates(matched, table, list(rows.values()), memories),
         tail=[
-            unscored(catalog, index.read(item))._replace(
-                similarity=cosine_of(item.score) if matched.is_literal else None
-            )
-            for item in tail
+            one._replace(similarity=cosine_of(item.score) if matched.is_literal else None)
+            for one, item in zip(others, tail, strict=True)
         ],
-        items=items | {id_of(item): item for item in tail},
         searched=catalog.size,
         channels={"dense": dense_count if cosines is not None else 0, "words": word_count},
         likeness=partial(likeness_in, index),
@@ -618,27 +617,28 @@ def _assemble(
 
 def _cosines(
     rows: Mapping[MemoryId, int],
-    pools: Sequence[Sequence[SearchItem]],
+    pools: Sequence[Mapping[MemoryId, SearchItem]],
     shape: tuple[int, int],
     pool: int,
     degraded: list[str],
 ) -> tuple[FloatArray | None, float | None]:
     """Scores as a row per part, and the least of a full pool: no unseen memory has more."""
-    scores = [item.score for page in pools for item in page if item.score is not None]
+    found = [[item.score for item in page.values()] for page in pools]
+    scores = [score for page in found for score in page if score is not None]
     finite = [score for score in scores if score == score]
     if len(finite) < len(scores):
         degraded.append("the embedder gave NaN; those memories have no dense evidence")
     if not finite or len(pools) > shape[0]:
         return None, None
     # What grows from the nearest on is a distance.
-    grows = any(page and _is_growing([item.score for item in page]) for page in pools)
+    grows = any(map(_is_growing, found))
     if grows or max(finite) > COSINE_LIMIT or min(finite) < -COSINE_LIMIT:
         degraded.append("the store's scores are no cosines; lexical only")
         return None, None
     table = np.full(shape, np.nan)
-    for part, page in enumerate(pools):
-        places = [rows[id_of(item)] for item in page]
-        table[part, places] = [np.nan if item.score is None else item.score for item in page]
+    for part, (page, cosines) in enumerate(zip(pools, found, strict=True)):
+        # None, where a memory has no vector, becomes NaN.
+        table[part, [rows[one] for one in page]] = np.array(cosines, np.float64)
     is_full = all(len(page) >= pool for page in pools)
     return table, min(finite) if is_full else None
 

@@ -18,14 +18,12 @@ from langmem_recall.flows.candidates import (
     ReadRequest,
     ReadResult,
     best_by_words,
-    cosine_of,
     likeness_in,
     look_past,
     make_candidates,
     match,
     pool_of,
     top,
-    unscored,
 )
 from langmem_recall.flows.effects import Call, Embed, Ops, Plan
 from langmem_recall.flows.usage import MOST_KNOWN, UsageBackend, UsageBatch, checked_usage
@@ -58,10 +56,13 @@ class LocalUsage(UsageBackend):
             # A new dict: another thread may still add to the former one what is no longer so.
             self._known = version, {}
         known = self._known[1]
-        if missing := [memory_id for memory_id in ids if memory_id not in known]:
+        found = list(map(known.get, ids))
+        if None in found:
+            missing = [memory_id for memory_id in ids if memory_id not in known]
             for memory_id, usage in zip(missing, self._store.read_usage(missing), strict=True):
                 known[memory_id] = checked_usage(usage, memory_id[1])
-        return [known[memory_id] for memory_id in ids]
+            found = [known[memory_id] for memory_id in ids]
+        return found  # type: ignore[return-value]
 
     def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
         """A table answers by id, always up to date with other processes."""
@@ -101,6 +102,11 @@ class LocalBackend(GenericBackend):
         self.usage = LocalUsage(store)
         # Its own async methods are its sync ones in a thread.
         self.in_thread = (Ops, Embed) if isinstance(self.embeddings, LocalEmbeddings) else (Ops,)
+
+    @property
+    def refreshes_ttl(self) -> bool:
+        """Only where its configuration says so."""
+        return bool((self.store.ttl_config or {}).get("refresh_on_read"))
 
     def view(self, prefix: Namespace) -> Plan[NamespaceView]:
         """Everything at or below a namespace, loaded and up to date."""
@@ -180,24 +186,28 @@ class _Search:
         with view.lock:
             if self._scored is not view.catalog:
                 self._score()
-            visible, similarities = self._visible, self._similarities
-            key = self._table.score if policy.blend == "bounded" else similarities
-            self._best = _top_among(visible, key, scale * policy.pool)
+            visible, pool = self._visible, scale * policy.pool
+            is_bounded = policy.blend == "bounded"
+            best = _top_among(visible, self._table.score, pool) if is_bounded else None
+            self._best = self._by_similarity(pool) if best is None else best
             self._worded = best_by_words(self.matched.wordings, visible, scale * policy.rescues)
             # A page that the head has all of needs no rows beyond.
             reach = scale * request.wanted if request.wanted > policy.pool else 0
-            self._nearest = _top_among(visible, similarities, reach)
+            self._nearest = self._by_similarity(reach)
             pinned = view.catalog.pinned() if request.with_pinned else []
             required = [row for row in map(view.catalog.row, request.required) if row is not None]
             self._always = [*pinned, *required]
-            rows = {*self._best, *self._worded, *self._nearest, *self._always} - self._live.keys()
-            for row, memory in zip(rows, view.memories(list(rows)), strict=True):
-                if memory is not None:
-                    self._live[row] = unscored(view.catalog, memory)
+            looked_at = {*self._best, *self._worded, *self._nearest, *self._always}
+            new = list(looked_at - self._live.keys())
+            read = zip(new, view.memories(new), strict=True)
+            found = {row: memory for row, memory in read if memory is not None}
+            made = make_candidates(self.matched, self._table, list(found), list(found.values()))
+            self._live.update(zip(found, made, strict=True))
         rankings = (
             (policy.pool, self._best),
             (policy.rescues, self._worded),
             (request.wanted if reach else 0, self._nearest),
+            (0, self._always),
         )
         return [
             (count, [self._live[row] for row in rows if row in self._live])
@@ -206,8 +216,8 @@ class _Search:
 
     def result(self, barred: set[MemoryId]) -> ReadResult:
         """The head with its evidence, and what is beyond it."""
-        request, live, policy = self._request, self._live, self._request.policy
-        barred_rows = {row for row, one in live.items() if one.memory.id in barred}
+        live, policy = self._live, self._request.policy
+        barred_rows = {row for row, one in live.items() if barred and one.memory.id in barred}
         head = dict.fromkeys(
             [
                 *pool_of(self._best, policy.pool, barred_rows),
@@ -215,21 +225,13 @@ class _Search:
                 *self._always,
             ]
         )
-        rows = [row for row in head if row in live]
-        order = [
-            row
-            for row in self._nearest
-            if row in live and row not in head and row not in barred_rows
-        ]
-        dense, is_literal = self._table.dense, self.matched.is_literal
-        memories = [live[row].memory for row in rows]
         return ReadResult(
-            candidates=make_candidates(request, self.matched, self._table, rows, memories),
+            candidates=[live[row] for row in head if row in live],
             tail=[
-                live[row]._replace(similarity=cosine_of(dense[row]) if is_literal else None)
-                for row in order
+                live[row]
+                for row in self._nearest
+                if row in live and row not in head and row not in barred_rows
             ],
-            items={live[row].memory.id: live[row].memory for row in (*rows, *order)},
             searched=self._size,
             channels={
                 "dense": int(np.count_nonzero(self._visible)) if self._has_cosines else 0,
@@ -237,6 +239,7 @@ class _Search:
             },
             likeness=partial(likeness_in, self._view),
             degraded=tuple(self.degraded),
+            is_judged=True,
         )
 
     def _score(self) -> None:
@@ -263,11 +266,15 @@ class _Search:
             roots = (catalog.id(row)[0][0] for row in range(catalog.rows))
             visible &= np.fromiter((root != SIDECAR_ROOT for root in roots), np.bool_, catalog.rows)
         self._table, self._visible, self._has_cosines = table, visible, cosines is not None
-        # Memories without a cosine come after all that have one, by relevance.
-        missing, self._similarities = np.isnan(table.dense), table.dense
-        if missing.any():
-            self._similarities = np.where(missing, table.relevance - 3.0, table.dense)
         self._scored, self._size = catalog, catalog.size
+
+    def _by_similarity(self, count: int) -> list[int]:
+        """The most similar rows; those without a cosine after all that have one, by relevance."""
+        similarities = self._table.dense
+        if count and np.isnan(similarities).any():
+            missing = np.isnan(similarities)
+            similarities = np.where(missing, self._table.relevance - 3.0, similarities)
+        return _top_among(self._visible, similarities, count)
 
 
 def _top_among(visible: BoolArray, values: FloatArray, count: int) -> list[int]:
@@ -290,4 +297,5 @@ def _cosines(
         return None, None
     if not np.isfinite(vectors).all():
         degraded.append("the embedder gave NaN or infinity; no dense evidence from that")
-    return (None, None) if np.isnan(cosines).all() else (cosines, vectors)
+    has_any = not np.isnan(cosines[:, :1]).all() or not np.isnan(cosines).all()
+    return (cosines, vectors) if has_any else (None, None)

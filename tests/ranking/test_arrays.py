@@ -1,0 +1,32 @@
+"""The largest of many values, found by blocks."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from langmem_recall.ranking.arrays import BLOCK, largest
+
+
+@given(
+    size=st.integers(1, 40 * BLOCK),
+    count=st.integers(1, 5),
+    kinds=st.sampled_from([2, 50, 10**6]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_largest_are_those_of_a_full_sort(size, count, kinds, seed):
+    values = np.random.default_rng(seed).integers(0, kinds, size).astype(np.float64)
+    values[:: max(size // 3, 1)] = -np.inf
+    count = min(count, size)
+
+    found = largest(values, count)
+
+    assert np.sort(found).tolist() == np.sort(values)[size - count :].tolist()
+
+
+@pytest.mark.parametrize("place", [0, 64 * BLOCK - 1, 64 * BLOCK, 64 * BLOCK + 62])
+def test_one_that_is_larger_than_all_is_found_wherever_it_stands(place):
+    values = np.zeros(64 * BLOCK + 63)
+    values[place] = 1.0
+
+    assert largest(values, 2).max() == 1.0
