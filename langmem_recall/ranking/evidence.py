@@ -64,6 +64,9 @@ LENGTH, TERMS = 0.3, 4
 """Fewer terms than these say less of what is meant."""
 NAME_WEIGHT, CODE_WEIGHT = 2.0, 6.0
 """How much more a name or number, and an identifier, counts among a cue's words."""
+LONG_TERMS, USUAL_TERMS = 150, 40
+"""A text of more terms than the first has as many chances to have a word as it is usual texts long:
+the word counts by the chance that none of the others has it."""
 PREVIOUS, FOLLOWING = 0.5, 0.25
 """Share of the neighbours' cosines in a memory's own: an answer follows its question."""
 EARLIER, LATER, REACH = 0.75, 0.6, 6
@@ -284,10 +287,18 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
     if not len(found.rows) or total <= 0:
         return LexicalMatch(nothing, nothing, nothing, misnamed, nothing, nothing)
     shares = masses / total
-    own: FloatArray = np.bincount(found.rows, shares.take(found.term_of), catalog.rows)  # type: ignore[assignment]
     # ln(1 / chance that an unrelated memory has the word).
     rarities = idfs + math.log((size + BACKGROUND) / (size + 1))
-    rarity: FloatArray = np.bincount(found.rows, rarities.take(found.term_of), catalog.rows)  # type: ignore[assignment]
+    mass, rareness = shares.take(found.term_of), rarities.take(found.term_of)
+    lengths = lexical.lengths[found.rows]
+    is_long = lengths > LONG_TERMS
+    if is_long.any():
+        absent = 1.0 - np.exp(-idfs.take(found.term_of[is_long]))
+        worth = absent ** (lengths[is_long] / USUAL_TERMS - 1.0)
+        mass[is_long] *= worth
+        rareness[is_long] *= worth
+    own: FloatArray = np.bincount(found.rows, mass, catalog.rows)  # type: ignore[assignment]
+    rarity: FloatArray = np.bincount(found.rows, rareness, catalog.rows)  # type: ignore[assignment]
     coverage = own
     order = catalog.thread_order()
     if order.has_neighbours:

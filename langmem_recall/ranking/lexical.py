@@ -155,6 +155,11 @@ class LexicalIndex:
         alive.flags.writeable = False
         return alive
 
+    @property
+    def lengths(self) -> IntArray:
+        """How many terms each row has; valid until the next change."""
+        return self._lengths.values
+
     def document_frequency(self, term: str) -> int:
         """How many live documents have the term."""
         term_id = self._ids.get(term)
@@ -206,7 +211,7 @@ class LexicalIndex:
         if not len(scan.rows):
             return np.zeros(self.rows)
         weights = np.array(self.idfs(repeats)) * list(repeats.values())
-        lengths = self._lengths.values[scan.rows]
+        lengths = self.lengths[scan.rows]
         norms = K1 * (1.0 - B) + (K1 * B / (self._live_tokens / self.size)) * lengths
         saturated = scan.counts * (K1 + 1.0) / (norms + scan.counts)
         parts = weights.take(scan.term_of) * saturated

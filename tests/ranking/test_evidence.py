@@ -124,6 +124,19 @@ def test_all_of_several_words_count_in_full_however_common():
     assert found[0] == pytest.approx(0.5 * (0 - luck(10)) + 4.5 + TWO)
 
 
+def test_a_word_of_a_long_text_counts_by_the_chance_that_the_rest_of_it_has_none():
+    def word(number: int) -> str:
+        return "z" + "".join("bcdfghjklm"[int(digit)] + "u" for digit in str(number))
+
+    long, usual = " ".join(map(word, range(199))), " ".join(map(word, range(300, 449)))
+    catalog = catalog_of(f"{long} kettle", f"{usual} kettle", "tea", "milk")
+    found = match_words(catalog, part("kettle", catalog))
+    # Two of four have it, so a text has none by 1 - 2 / 5; 200 terms are four usual texts more.
+    assert found.own.tolist() == pytest.approx([0.6**4, 1.0, 0.0, 0.0])
+    rarity = np.log(54 / 2)
+    assert found.rarity.tolist() == pytest.approx([rarity * 0.6**4, rarity, 0.0, 0.0])
+
+
 def test_memory_with_another_identifier_loses_two_and_a_half():
     catalog = catalog_of("ticket QX-17", "ticket QX-18", "ticket of old")
     right, wrong, without = logit(evidence(catalog, "ticket QX-17", [0.5] * 3).relevance)
