@@ -68,6 +68,8 @@ class Survey(NamedTuple):
     """Whether the words of so many memories are kept, so that the lexical arm can work."""
     without_vectors: int | None = None
     """None where the store does not tell."""
+    whole_values: int = 0
+    """Memories put with other fields beside their text, where the index embeds all fields."""
     is_set_up: bool | None = None
     """Whether the tables of `RecallStore.setup` are there; None where none are needed."""
     misplaced: tuple[str, ...] | None = None
@@ -167,12 +169,17 @@ def survey(facts: Facts, store: BaseStore, namespace: Namespace, items: Sequence
         except StoreError as error:
             known = facts.calibration._replace(problem=str(error))
             facts = facts._replace(calibration=known)
+    config: Any = getattr(store, "index_config", None) or {"fields": ()}
+    is_whole = config.get("fields") in (None, "$", ["$"]) and not backend.embeds_phrasings
+    # What `remember` writes is embedded by its text, and says who said it.
+    foreign = [item for item in items if len(item.value) > 1 and "source" not in item.value]
     found = Survey(
         memories=len(items),
         searched=searched,
         saliences=frozenset(memory_of(item).salience for item in items),
         has_words=searched <= Caching().index_limit or backend.holds_words or bool(set_up),
         without_vectors=None if bare is None else len(bare),
+        whole_values=len(foreign) if is_whole else 0,
         is_set_up=set_up,
         misplaced=None if misplaced is None else tuple(misplaced),
     )
@@ -351,6 +358,14 @@ def _store_warnings(facts: Facts) -> Warnings:
             f"{found.without_vectors:,} of {found.memories:,} memories have no vector and are "
             "found by their words alone. Run langmem-recall reindex, unless they were stored with "
             "index=False.",
+        )
+    if found.whole_values:
+        yield warn(
+            "index",
+            f"{found.whole_values:,} of {found.memories:,} memories have other fields beside their "
+            "text, and the index embeds all of them: asked for in other words they are found a "
+            'quarter as often. Give the store an index with "fields": ["content"] (or the name of '
+            "their text) and put them anew, or write them with remember.",
         )
     if found.memories > 1 and len(found.saliences) == 1:
         subject = f"All {found.memories:,} memories have"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langgraph.store.memory import InMemoryStore
 from recalls import candidate, recall_of
 
 from langmem_recall.embeddings import LocalEmbeddings
@@ -26,6 +27,7 @@ from langmem_recall.observe.doctor import (
     cosine_alone,
     diagnose,
     separation_of,
+    survey,
 )
 from langmem_recall.observe.monitor import Monitor, MonitorReport
 from langmem_recall.policy import RecallPolicy, Weights
@@ -33,6 +35,7 @@ from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
 from langmem_recall.ranking.catalog import Catalog, traits_of
 from langmem_recall.ranking.evidence import match_words, read_part, score_evidence
 from langmem_recall.stores.local.store import LocalStore
+from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Memory
 
 NUMBERS = count()
@@ -191,6 +194,20 @@ def test_memories_without_vectors_are_counted_and_reindex_is_named() -> None:
     assert text_of(found, "vectors").startswith("5 of 50 memories")
     assert "reindex" in text_of(found, "vectors")
     assert found.readings["without_vectors"] == 5
+
+
+def test_an_index_of_whole_values_is_warned_of_where_they_are_more_than_a_text() -> None:
+    def found(fields: dict[str, Any]) -> Diagnosis:
+        inner = InMemoryStore(index={"dims": 256, "embed": LocalEmbeddings(), **fields})
+        store = RecallStore(inner)
+        store.remember(("u",), "green tea", source="user_stated", salience=0.9)
+        store.put(("u",), "bare", {"text": "black tea"})
+        store.put(("u",), "mine", {"text": "white tea", "colour": "white"})
+        return diagnose(survey(facts(), inner, ("u",), inner.search(("u",))))
+
+    assert about(found({})) == [("warn", "index")]
+    assert text_of(found({}), "index").startswith("1 of 3 memories")
+    assert about(found({"fields": ["content", "text"]})) == []
 
 
 def test_salience_all_alike_is_warned_of_only_where_it_counts() -> None:
