@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol, get_args
 
 from langmem_recall.errors import ConfigurationError
@@ -66,9 +67,13 @@ def allow_all(_text: str, _source: Source = "external", /) -> Verdict:
 
 def ask(guard: AnyGuard, text: str, source: Source) -> Verdict | Awaitable[Verdict]:
     """What a guard says, whether or not it asks for the source."""
-    return guard(text, source) if _takes_source(guard) else guard(text)  # type: ignore[call-arg]
+    # Reading a signature takes longer than judging a sentence.
+    read = _takes_source if isinstance(guard, Hashable) else _takes_source.__wrapped__
+    takes_source = read(guard)  # type: ignore[arg-type]
+    return guard(text, source) if takes_source else guard(text)  # type: ignore[call-arg]
 
 
+@lru_cache(maxsize=16)
 def _takes_source(guard: AnyGuard) -> bool:
     try:
         inspect.signature(guard).bind("", "external")
@@ -239,7 +244,7 @@ class _Carried:
         return before
 
 
-def _sentence_rules(text: str, is_own: bool, carried: _Carried) -> list[_Rule]:
+def _sentence_rules(text: str, is_own: bool, carried: _Carried) -> Sequence[_Rule]:
     signals = 0
     for found in _signals(matching.encode(matching.tokens_of(text))).values():
         signals |= found
@@ -264,7 +269,8 @@ def _rules_of(text: str, is_own: bool, run: Encoded | None = None) -> list[_Rule
     return list(rules)
 
 
-def _matching_rules(present: int, is_own: bool) -> list[_Rule]:
+@lru_cache(maxsize=4096)
+def _matching_rules(present: int, is_own: bool) -> tuple[_Rule, ...]:
     rules = []
     # No generators here: they would take most of the guard's time.
     for rule, severity, is_own_too, groups, excluded in matching.findings():
@@ -275,7 +281,7 @@ def _matching_rules(present: int, is_own: bool) -> list[_Rule]:
                 break
         else:
             rules.append((rule, severity))
-    return rules
+    return tuple(rules)
 
 
 def _signals(codes: str) -> dict[int, int]:
