@@ -14,6 +14,7 @@ from rank_bm25 import BM25Plus
 from langmem_recall import Caching
 from langmem_recall.flows.usage import USAGE
 from langmem_recall.policy import RecallPolicy
+from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import SIDECAR_ROOT
@@ -196,6 +197,24 @@ def test_where_no_index_is_kept_rank_bm25_scores_the_pool(inner: InMemoryStore, 
     # No word in common is no evidence, though BM25+ gives every document the delta.
     expected["cat"] = None
     assert scores[0] == pytest.approx(expected) == scores[100]
+
+
+@pytest.mark.parametrize("words", ["Good morning!", "Thanks, that helps a lot.", "Guten Morgen!"])
+def test_small_talk_asks_for_nothing_and_stays_in_the_trace(
+    words: str, embeddings: CountingEmbeddings, call: Call
+) -> None:
+    store = RecallStore(LocalStore(embeddings=embeddings))
+    store.remember(("u",), "Good morning tea helps a lot", key="tea")
+    store.remember(("u",), "Always be kind", key="kind", pinned=True)
+    recall = call(store, "recall", ("u",), words)
+    assert [memory.key for memory in recall.memories] == ["kind"]
+    assert recall.trace.cue.text == words
+    assert recall.trace.cue.reasons == ("small talk",)
+    assert not call(store, "explain", ("u",), "tea", words).recalled
+    # Asked for by name it is there.
+    assert call(store, "search", ("u",), query="Good morning!")[0].key == "tea"
+    found = call(store, "recall", ("u",), "What helps in the morning?").memories
+    assert "tea" in {memory.key for memory in found}
 
 
 def test_a_store_without_vectors_recalls_by_words(clock: Clock, call: Call) -> None:
