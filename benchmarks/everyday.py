@@ -9,9 +9,10 @@ many other memories come along; words: the same for cues that share words; far a
 off-topic cues (the latter in the first person) that bring anything; near: of cues on a subject of
 the store that it cannot answer. AUC: how well the best relevance tells paraphrased from far cues.
 Then messages in polite, chatty, long and pasted form and follow-ups, through `build_cue`: the share
-with all that was wanted, by the half that was looked at while writing and the other one. Then what
-a model asks the `recall` tool (25 questions; the unseen half is on the personas of `--test`): the
-share with the wanted memory in the answer; where nothing of the kind is stored the share of answers
+with all that was wanted, by the half that was looked at while writing and the other one; and of two
+cues joined by "and" in one message the share whose note comes. Then what a model asks the `recall`
+tool (25 questions; the unseen half is on the personas of `--test`): the share with the wanted
+memory in the answer; where nothing of the kind is stored the share of answers
 that call nothing likely, and how many memories they call more than a weak match. Last cues with a
 time in them (dated.jsonl, each with memories of its own): for what was written then, on a subject
 (window) or at all (open), and for what a date belongs to (content). `--test` shows the personas
@@ -20,13 +21,14 @@ that were kept apart, `--asked-as` stores how notes will be asked for.
 `--sizes` shows paraphrased, far and first-person far cues over stores of 1 to 10,000 memories.
 Below 70 a store has some of the notes, and is asked for those that it has; above, LoCoMo's dev half
 (FILE, which is not part of this project) fills it up with observations, then turns, then sentences
-of turns ("How are you?"), which far cues like small talk do find. Beside it plain cosine with the
+of turns. Beside it plain cosine with the
 one threshold, chosen afterwards, that lets a tenth of the far cues through.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 from collections import defaultdict
@@ -107,6 +109,20 @@ def turns(store: RecallStore, persona: str) -> Iterator[tuple[str, bool, int]]:
         }
         wanted = set(turn["relevant"])
         yield f"{turn['form']} ({turn['half']})", wanted <= found, len(found - wanted)
+
+
+def pairs(store: RecallStore, persona: str) -> Iterator[tuple[str, bool, int]]:
+    """Of each cue whether its note comes for it and the next one joined by "and" in one message."""
+    for kind in ("words", "paraphrase"):
+        cues = [cue for cue in lines(f"{persona}_cues.jsonl") if cue["kind"] == kind]
+        for first, second in itertools.pairwise(cues):
+            joined = f"{first['cue'].rstrip('?.! ')} and {second['cue'][:1].lower()}"
+            message = HumanMessage(joined + second["cue"][1:])
+            recall = store.recall(ME, build_cue({"messages": [message]}))
+            found = {memory.key for memory in recall.memories}
+            extra = len(found.difference(first["relevant"], second["relevant"]))
+            for cue in (first, second):
+                yield f"two in one, {kind}", bool(found.intersection(cue["relevant"])), extra
 
 
 def questions(store: RecallStore, persona: str) -> Iterator[tuple[str, bool, int]]:
@@ -233,7 +249,8 @@ def main() -> None:
         store = store_of(persona, chosen, embeddings)
         for kind, is_hit, extra, relevance in outcomes(store, persona):
             by_kind[kind].append((is_hit, extra, relevance))
-        for form, is_hit, extra in (*turns(store, persona), *questions(store, persona)):
+        forms = (*turns(store, persona), *pairs(store, persona), *questions(store, persona))
+        for form, is_hit, extra in forms:
             by_form[form].append((is_hit, extra, 0.0))
         store.close()
     by_date: defaultdict[str, list[tuple[bool, int, float]]] = defaultdict(list)
