@@ -7,9 +7,9 @@ import contextvars
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -38,6 +38,8 @@ MOST_TEXTS, TEXT_AGE_S = 128, 60.0
 """Cues whose vectors are kept, and for how long: about a turn with its tool calls."""
 MOST_EMBEDDING = 32
 """Turns that wait for the embedder at a time."""
+MOST_TORN = 3
+"""Times that operations are sent again which another thread's write has interrupted."""
 MOST_AT_A_TIME = 32
 """Effects of turns that a store carries out at a time, where nothing else is known of it."""
 
@@ -307,6 +309,9 @@ class Host:
             if loop and not effect.as_batch and asyncio._get_running_loop() is not loop:
                 # Through its queue as well: beside it, reads that refresh times dead-lock.
                 return asyncio.run_coroutine_threadsafe(self._aperform(effect), loop).result()
+            for _ in range(MOST_TORN if effect.ops else 0):
+                with _passing_over_torn():
+                    return store.batch(list(effect.ops))
             return store.batch(list(effect.ops)) if effect.ops else []
         if isinstance(effect, Embed):
             embeddings = _needed(self.embeddings)
@@ -319,9 +324,10 @@ class Host:
     async def _aperform(self, effect: Effect) -> Any:
         if isinstance(effect, Ops):
             store = self.sidecar if effect.sidecar else self.store
-            if effect.as_batch and effect.ops:
-                return await store.abatch(list(effect.ops))
-            return list(await asyncio.gather(*(_asend(store, op) for op in effect.ops)))
+            for _ in range(MOST_TORN if effect.ops else 0):
+                with _passing_over_torn():
+                    return await _asend_all(store, effect)
+            return await _asend_all(store, effect)
         if isinstance(effect, Embed):
             embeddings = _needed(self.embeddings)
             if effect.as_queries:
@@ -460,6 +466,25 @@ def _needed(embeddings: Embeddings | None) -> Embeddings:
     if embeddings is None:
         raise LookupError("The store has no embedder, so nothing can be embedded.")
     return embeddings
+
+
+@contextmanager
+def _passing_over_torn() -> Iterator[None]:
+    """Pass over what a store in memory raises when a thread of ours writes while it reads.
+
+    All of it can be done again: a put that is repeated changes nothing.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "during iteration" not in str(error):
+            raise
+
+
+async def _asend_all(store: BaseStore, effect: Ops) -> list[Any]:
+    if effect.as_batch and effect.ops:
+        return await store.abatch(list(effect.ops))
+    return list(await asyncio.gather(*(_asend(store, op) for op in effect.ops)))
 
 
 async def _asend(store: BaseStore, op: Op) -> Any:

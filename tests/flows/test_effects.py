@@ -378,3 +378,46 @@ def test_operations_of_one_effect_run_together_under_the_async_driver():
     store = Meeting()
 
     assert asyncio.run(arun(plan(), Host(store, store))) == ["a", "b"]
+
+
+class TornStore(InMemoryStore):
+    """Reads that are interrupted a few times by a write of another thread."""
+
+    def __init__(self, times: int, message: str) -> None:
+        super().__init__()
+        self.left, self.message = times, message
+
+    def _filter_items(self, op: SearchOp) -> Any:
+        self.left -= 1
+        if self.left >= 0:
+            raise RuntimeError(self.message)
+        return super()._filter_items(op)
+
+
+TORN = "dictionary changed size during iteration"
+
+
+@pytest.mark.parametrize(
+    ("times", "message", "as_batch", "is_read"),
+    [
+        (3, TORN, False, True),
+        (3, TORN, True, True),
+        (4, TORN, False, False),
+        (1, "no", True, False),
+    ],
+)
+def test_reads_that_a_write_of_another_thread_interrupts_are_sent_again(
+    drive: Callable[..., Any], times: int, message: str, as_batch: bool, is_read: bool
+) -> None:
+    store = TornStore(times, message)
+    store.put(SPACE, "a", {"text": "tea"})
+
+    def plan() -> Plan[list[str]]:
+        (found,) = yield Ops([SearchOp(SPACE)], as_batch=as_batch)
+        return [item.key for item in found]
+
+    if is_read:
+        assert drive(plan(), Host(store, store)) == ["a"]
+    else:
+        with pytest.raises(RuntimeError, match=message):
+            drive(plan(), Host(store, store))
