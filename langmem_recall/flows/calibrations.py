@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import threading
 from contextlib import suppress
 from functools import partial
-from importlib.resources import files
 from time import monotonic
 
 from langchain_core.embeddings import Embeddings
@@ -25,6 +23,7 @@ from langmem_recall.ranking.calibration import (
     assumed_null,
     measure,
 )
+from langmem_recall.text.tokens import language_of
 from langmem_recall.types import SIDECAR_ROOT
 
 CALIBRATION = (SIDECAR_ROOT, "calibration")
@@ -36,18 +35,6 @@ AGAIN_S = 30.0
 PROBE = 8
 """Numbers of one text's vector by which an embedder is known again that does not name its model."""
 PROBE_ERROR = 1e-3
-
-_SCRIPTS = (
-    ("ko", re.compile("[\u1100-\u11ff\uac00-\ud7af]")),
-    ("ja", re.compile("[\u3041-\u3096\u30a1-\u30fa]")),
-    ("zh", re.compile("[\u4e00-\u9fff\u3400-\u4dbf]")),
-    ("ru", re.compile("[\u0400-\u04ff]")),
-)
-"""Kana before Han: Japanese uses both, Chinese only the latter."""
-
-_WORD = re.compile(r"[^\W\d_]+")
-_LINES = files(__package__).joinpath("function_words.txt").read_text("utf-8").splitlines()
-_LANGUAGES = {line[:2]: frozenset(line[3:].split()) for line in _LINES}
 
 
 class Calibrations:
@@ -154,14 +141,3 @@ def calibrate(language: str, queries_as_documents: bool) -> Plan[NullDistributio
     except Exception:
         return None
     return measure(asked, said)
-
-
-def language_of(text: str) -> str:
-    """The language with a panel of its own that a text is most likely in; English in doubt."""
-    for name, script in () if text.isascii() else _SCRIPTS:
-        if script.search(text):
-            return name
-    said = _WORD.findall(text.casefold())
-    counts = {name: sum(map(words.__contains__, said)) for name, words in _LANGUAGES.items()}
-    # Of equals the first, which is English.
-    return max(counts, key=counts.__getitem__)

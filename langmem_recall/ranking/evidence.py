@@ -6,7 +6,7 @@
     one in a conversation:       score = g(z and c with its neighbours') + THREAD * best g of the
                                          thread
                                  g     = DENSE * (z - chance(N)) + WORDS * (c - EXPECTED)
-    both:  + LENGTH * ln((1 + terms) / 4), fewer terms than four; - OTHER, - NO_ANSWER
+    both:  + LENGTH * ln((1 + terms) / 4), fewer terms than four; - OTHER, - UNNAMED, - NO_ANSWER
 
 z is the cosine in standard deviations above what the cue has with unrelated statements, c the
 share of the cue's IDF mass that the memory contains. In a conversation the words of a question are
@@ -35,6 +35,7 @@ from langmem_recall.text.tokens import (
     STOP_WORDS,
     Word,
     is_identifier,
+    language_of,
     near_spellings,
     read_words,
     tokens,
@@ -76,6 +77,9 @@ THREAD = 0.3
 OTHER = 2.5
 """Taken off when the cue names one known speaker and the memory is another's, or identifiers and it
 has only others: texts that differ in a code are alike to embedders."""
+UNNAMED = 0.4
+"""Taken off when the cue names something and the memory, which stands alone, has none of its names:
+"Who painted the Mona Lisa?" is not about just any painting."""
 NO_ANSWER = 1.0
 """Taken off when the cue asks when or how many and the memory has no time or number."""
 NOTHING_ASKED = -9.0
@@ -102,6 +106,8 @@ class Part(NamedTuple):
     """How much each of them counts."""
     names: dict[str, float]
     """The terms that are names, identifiers or numbers."""
+    is_naming: bool
+    """Whether a memory that is meant should have one of them."""
     speaker: int | None
     """The only known speaker the part names."""
     flags: int
@@ -221,6 +227,8 @@ def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
         | dict.fromkeys(names, NAME_WEIGHT)
         | dict.fromkeys(filter(is_identifier, repeats), CODE_WEIGHT),
         names=dict.fromkeys(names, 1.0),
+        # German writes every noun like a name, and some write everything in capitals.
+        is_naming=bool(names) and not text.isupper() and language_of(text) != "de",
         speaker=catalog.speakers[speakers.pop()] if len(speakers) == 1 else None,
         flags=TIMED * bool(_WHEN.search(text)) | NUMBERED * bool(_COUNT.search(text)),
     )
@@ -272,7 +280,7 @@ def _without_common_names(
 def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalMatch:
     """Lexical evidence of every row for one part of a cue.
 
-    Relevance does without BM25 and the entity share: `detailed` is for traces and rank fusion.
+    Relevance does without BM25: `detailed` is for traces and rank fusion.
     """
     lexical, size = catalog.lexical, catalog.size
     idfs, weights = np.array(lexical.idfs(part.weights)), list(part.weights.values())
@@ -311,9 +319,7 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
         cells = (found.term_of * catalog.rows + targets)[near]
         lent[cells] = worths.repeat(len(places)).reshape(targets.shape)[near]
         coverage = (shares @ lent.reshape(len(shares), -1))[order.place]
-    if not detailed:
-        return LexicalMatch(own, coverage, rarity, misnamed, nothing, nothing)
-    bm25, entity = lexical.bm25(part.repeats, found), nothing
+    bm25, entity = lexical.bm25(part.repeats, found) if detailed else nothing, nothing
     named = np.where([term in part.names for term in part.weights], idfs, 0.0)
     if named.any():
         masses = named.take(found.term_of)
@@ -488,6 +494,9 @@ def _score_part(
     if part.speaker is not None:
         speaker = view.speaker.values
         score = score - OTHER * ((speaker >= 0) & (speaker != part.speaker))
+    if part.is_naming:
+        is_unnamed = match.entity <= 0
+        score = score - UNNAMED * (is_unnamed if alone is None else is_unnamed & alone)
     if CODE_WEIGHT in part.weights.values():
         score = score - OTHER * match.misnamed
     if part.flags:

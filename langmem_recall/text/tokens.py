@@ -249,3 +249,29 @@ def _wide_chunk() -> re.Pattern[str]:
     word = rf"[^\W_]+(?:[{marks}]+[^\W_]*)*"
     tail = r"(?:(?:\+\+?|#)(?![^\W_]|\+))?"
     return re.compile(rf"(?i:\.net\b)|{word}(?:{_JOINT}{word})*{tail}")
+
+
+# --- Language ---
+
+_SCRIPTS = (
+    ("ko", re.compile("[\u1100-\u11ff\uac00-\ud7af]")),
+    ("ja", re.compile("[\u3041-\u3096\u30a1-\u30fa]")),
+    ("zh", re.compile("[\u4e00-\u9fff\u3400-\u4dbf]")),
+    ("ru", re.compile("[\u0400-\u04ff]")),
+)
+"""Kana before Han: Japanese uses both, Chinese only the latter."""
+
+_LETTERS = re.compile(r"[^\W\d_]+")
+_LINES = files(__package__).joinpath("function_words.txt").read_text("utf-8").splitlines()
+_LANGUAGES = {line[:2]: frozenset(line[3:].split()) for line in _LINES}
+
+
+def language_of(text: str) -> str:
+    """The language with a panel of its own that a text is most likely in; English in doubt."""
+    for name, script in () if text.isascii() else _SCRIPTS:
+        if script.search(text):
+            return name
+    said = _LETTERS.findall(text.casefold())
+    counts = {name: sum(map(words.__contains__, said)) for name, words in _LANGUAGES.items()}
+    # Of equals the first, which is English.
+    return max(counts, key=counts.__getitem__)

@@ -137,6 +137,28 @@ def test_a_word_of_a_long_text_counts_by_the_chance_that_the_rest_of_it_has_none
     assert found.rarity.tolist() == pytest.approx([rarity * 0.6**4, rarity, 0.0, 0.0])
 
 
+def test_a_note_without_any_name_of_the_cue_loses_two_fifths(monkeypatch):
+    catalog = catalog_of("a painting of autumn", "a print of the Mona Lisa", "tea")
+    with_it = evidence(catalog, "who painted the Mona Lisa?", [0.5, 0.5, 0.1]).score
+    monkeypatch.setattr("langmem_recall.ranking.evidence.UNNAMED", 0.0)
+    without = evidence(catalog, "who painted the Mona Lisa?", [0.5, 0.5, 0.1]).score
+    assert (with_it - without).tolist() == pytest.approx([-0.4, 0.0, -0.4])
+
+
+@pytest.mark.parametrize(
+    ("cue", "is_naming"),
+    [
+        ("who painted the Mona Lisa?", True),
+        ("what happened in 1998?", True),
+        ("which seat do I like?", False),
+        ("Welchen Sitz mag ich im Flugzeug?", False),
+        ("WHICH SEAT DO I LIKE", False),
+    ],
+)
+def test_nouns_of_german_and_shouted_words_are_no_names(cue, is_naming):
+    assert part(cue, catalog_of("tea")).is_naming is is_naming
+
+
 def test_memory_with_another_identifier_loses_two_and_a_half():
     catalog = catalog_of("ticket QX-17", "ticket QX-18", "ticket of old")
     right, wrong, without = logit(evidence(catalog, "ticket QX-17", [0.5] * 3).relevance)

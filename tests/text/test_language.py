@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langmem_recall.flows.calibrations import language_of
 from langmem_recall.ranking.calibration import PANELS
+from langmem_recall.text.tokens import language_of
 
 
 @pytest.mark.parametrize(
