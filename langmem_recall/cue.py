@@ -82,13 +82,13 @@ def build_cue(state: Mapping[str, Any] | object) -> Cue:
     return Cue("" if is_chat else shorten(latest), parts, task_of(fields), reasons=reasons)
 
 
-def as_cue(found: Any) -> Cue:
-    """The cue that a builder returned; words that are courtesies alone ask for nothing."""
-    if isinstance(found, str):
-        return Cue("" if is_small_talk(found) else found)
-    if isinstance(found, Cue):
-        return found
-    raise InputError(f"A cue builder must return a Cue or a text, got {found!r:.80}.")
+def as_cue(cue: Any) -> Cue:
+    """A text as a cue; a courtesy alone keeps its words and has nothing to search for."""
+    if isinstance(cue, Cue):
+        return cue
+    if not isinstance(cue, str):
+        raise InputError(f"A cue must be a text or a Cue, got {cue!r:.80}.")
+    return Cue(cue, ("",), reasons=("small talk",)) if is_small_talk(cue) else Cue(cue)
 
 
 def task_of(state: Any) -> str | None:

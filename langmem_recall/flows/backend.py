@@ -58,7 +58,6 @@ class Backend(Protocol):
     """Whether an import can write times and vectors as they were exported."""
     makes_tables: bool = False
     """Whether `set_up` has anything to do."""
-
     records: Callable[[Ops], Plan[list[Any]]] | None = None
     """Where the side-car is kept, when this is its store, instead of in items."""
 

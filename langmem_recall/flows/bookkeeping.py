@@ -28,7 +28,13 @@ from langmem_recall.flows.candidates import COSINE_LIMIT, NamespaceView, memorie
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.quarantine import Quarantine
 from langmem_recall.flows.usage import Ledger
-from langmem_recall.memory.value import cleaned, fielded, read_memory, searched_text
+from langmem_recall.memory.value import (
+    cleaned,
+    fielded,
+    indexed_fields,
+    read_memory,
+    searched_text,
+)
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace
 
@@ -110,9 +116,8 @@ class Bookkeeper:
             return PutOp(*write.id, dict(write.value), index=False, ttl=ttl)
         if self.backend.embeds_phrasings:
             return PutOp(*write.id, dict(write.value), ttl=ttl)
-        config: Any = getattr(self.backend.store, "index_config", None) or {}
-        memory, fields = read_memory(*write.id, write.value), config.get("fields") or ["$"]
-        value, index = fielded(memory, present, [fields] if isinstance(fields, str) else fields)
+        fields = indexed_fields(getattr(self.backend.store, "index_config", None))
+        value, index = fielded(read_memory(*write.id, write.value), present, fields)
         return PutOp(*write.id, value, index=index, ttl=ttl)
 
     def remove(self, ids: Sequence[MemoryId]) -> Plan[None]:

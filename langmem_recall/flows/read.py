@@ -178,7 +178,7 @@ class Reader:
     def recall(
         self,
         namespace: Namespaces,
-        cue: Cue | str,
+        cue: Cue,
         policy: RecallPolicy | None = None,
         view: View | None = None,
         record: bool = True,
@@ -186,9 +186,6 @@ class Reader:
     ) -> Plan[Recall]:
         """The whole read path over one or several namespaces."""
         namespaces = _checked_namespaces(namespace)
-        if not isinstance(cue, str | Cue):
-            raise InputError(f"A cue must be a text or a Cue, got {cue!r}.")
-        cue = Cue(cue) if isinstance(cue, str) else cue
         policy = yield from self._policy_in_force(namespaces[0], policy)
         for prefix in namespaces:
             self._check_prefix(prefix)
@@ -250,7 +247,7 @@ class Reader:
         return recall
 
     def explain(
-        self, memory_id: MemoryId, cue: Cue | str, policy: RecallPolicy | None
+        self, memory_id: MemoryId, cue: Cue, policy: RecallPolicy | None
     ) -> Plan[Explanation]:
         """Why a memory is or is not recalled for a cue."""
         namespace, key = memory_id

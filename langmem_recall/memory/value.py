@@ -173,6 +173,12 @@ def masked(memory: Memory, spans: Sequence[tuple[int, int]]) -> Memory:
     return replace(memory, text=text, status=status, entities=entities, value=value)
 
 
+def indexed_fields(config: Mapping[str, Any] | None) -> list[str]:
+    """The fields that an index embeds, which are all of a value ("$") where it names none."""
+    fields = (config or {}).get("fields") or "$"
+    return [fields] if isinstance(fields, str) else list(fields)
+
+
 def fielded(
     memory: Memory, stored: Memory | None = None, fields: Sequence[str] = ("$",)
 ) -> tuple[dict[str, Any], list[str] | None]:

@@ -17,6 +17,7 @@ from langmem_recall.errors import RecallError, StoreError
 from langmem_recall.flows.calibrations import calibrate
 from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.effects import Embed, Host, run
+from langmem_recall.memory.value import indexed_fields
 from langmem_recall.observe import monitor
 from langmem_recall.observe.monitor import GATES, HealthWarning, MonitorReport, Warnings, warn
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy
@@ -169,8 +170,8 @@ def survey(facts: Facts, store: BaseStore, namespace: Namespace, items: Sequence
         except StoreError as error:
             known = facts.calibration._replace(problem=str(error))
             facts = facts._replace(calibration=known)
-    config: Any = getattr(store, "index_config", None) or {"fields": ()}
-    is_whole = config.get("fields") in (None, "$", ["$"]) and not backend.embeds_phrasings
+    config = None if backend.embeds_phrasings else getattr(store, "index_config", None)
+    is_whole = bool(config) and indexed_fields(config) == ["$"]
     # What `remember` writes is embedded by its text, and says who said it.
     foreign = [item for item in items if len(item.value) > 1 and "source" not in item.value]
     found = Survey(

@@ -32,7 +32,7 @@ from langgraph.store.base import (
 )
 from typing_extensions import Unpack
 
-from langmem_recall.cue import is_small_talk
+from langmem_recall.cue import as_cue
 from langmem_recall.deadline import Gate
 from langmem_recall.errors import ConfigurationError, InputError, described
 from langmem_recall.flows.bookkeeping import Bookkeeper
@@ -434,7 +434,7 @@ class RecallStore(BaseStore):
         Returns:
             What was chosen, what was dropped and why, and the trace.
         """
-        return self._reader.recall(namespace, _without_small_talk(cue), policy, view, record)
+        return self._reader.recall(namespace, as_cue(cue), policy, view, record)
 
     arecall = _async(recall)
 
@@ -491,7 +491,7 @@ class RecallStore(BaseStore):
         self, namespace: Namespace, key: str, cue: Cue | str, *, policy: RecallPolicy | None = None
     ) -> Plan[Explanation]:
         """Why a memory is, or is not, recalled for a cue; leaves no trace."""
-        return self._reader.explain((namespace, key), _without_small_talk(cue), policy)
+        return self._reader.explain((namespace, key), as_cue(cue), policy)
 
     aexplain = _async(explain)
 
@@ -830,10 +830,3 @@ class RecallStore(BaseStore):
         erase = getattr(self._traces, "erase", None)
         if erase is not None:
             yield Call(lambda: erase(*what))
-
-
-def _without_small_talk(cue: Cue | str) -> Cue | str:
-    """A cue that is a courtesy alone with nothing to search for; its words stay in the trace."""
-    if isinstance(cue, str) and is_small_talk(cue):
-        return Cue(cue, parts=("",), reasons=("small talk",))
-    return cue

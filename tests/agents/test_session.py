@@ -348,7 +348,7 @@ def test_a_cue_of_another_kind_is_told_apart(call: Call) -> None:
     traces: list[Recall] = []
     chat = Chat(agent_of(model_of(), facts(traces), cue=lambda state: 7, on_error="skip"))
     call(chat, "say", FLIGHT_WORDS)
-    told = "no memories: InputError: A cue builder must return a Cue or a text"
+    told = "no memories: InputError: A cue must be a text or a Cue"
     assert traces[0].trace.degraded == (told,)
 
 
