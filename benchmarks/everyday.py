@@ -18,11 +18,14 @@ time in them (dated.jsonl, each with memories of its own): for what was written 
 (window) or at all (open), and for what a date belongs to (content). `--test` shows the personas
 that were kept apart, `--asked-as` stores how notes will be asked for.
 
+Before them the same cues by other formulas (formulas.py), where the reference is at hand, and by
+plain cosine: its first five above the one threshold, chosen afterwards, that lets a tenth of the
+far cues through.
+
 `--sizes` shows paraphrased, far and first-person far cues over stores of 1 to 10,000 memories.
 Below 70 a store has some of the notes, and is asked for those that it has; above, LoCoMo's dev half
 (FILE, which is not part of this project) fills it up with observations, then turns, then sentences
-of turns. Beside it plain cosine with the
-one threshold, chosen afterwards, that lets a tenth of the far cues through.
+of turns. Beside it plain cosine as above.
 """
 
 from __future__ import annotations
@@ -35,10 +38,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from formulas import formulas
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import PutOp
@@ -81,6 +86,12 @@ def store_of(
     return store
 
 
+def cues_of(persona: str) -> list[dict[str, Any]]:
+    """The cues of a persona, and off-topic ones in the first person."""
+    far = [cue | {"kind": '"I" far', "relevant": []} for cue in lines("far_first_person.jsonl")]
+    return [*lines(f"{persona}_cues.jsonl"), *far]
+
+
 def best(recall: Recall) -> float:
     """The best relevance of a recall, whether it was enough or not."""
     seen = (*recall.chosen, *(drop.scored for drop in recall.dropped))
@@ -89,12 +100,52 @@ def best(recall: Recall) -> float:
 
 def outcomes(store: RecallStore, persona: str) -> Iterator[tuple[str, bool, int, float]]:
     """Of each cue its kind, whether it brought what it should, how much else, and how surely."""
-    far = [cue | {"kind": '"I" far', "relevant": []} for cue in lines("far_first_person.jsonl")]
-    for cue in [*lines(f"{persona}_cues.jsonl"), *far]:
+    for cue in cues_of(persona):
         recall = store.recall(ME, cue["cue"])
         found, wanted = {memory.key for memory in recall.memories}, set(cue["relevant"])
         is_hit = bool(found & wanted) if wanted else bool(found)
         yield cue["kind"], is_hit, len(found - wanted), best(recall)
+
+
+def compare(stores: dict[str, RecallStore], embeddings: Embeddings) -> None:
+    """Print what each formula makes of the cues: one row a formula."""
+
+    def ours(store: RecallStore, cue: str) -> tuple[set[str], float]:
+        recall = store.recall(ME, cue)
+        return {memory.key for memory in recall.memories}, best(recall)
+
+    def cosine(store: RecallStore, cue: str) -> tuple[set[str], float]:
+        nearest = store.inner.search(ME, query=cue, limit=5)
+        return {item.key for item in nearest}, nearest[0].score or 0.0
+
+    others = {each.name: partial(each.recalled, namespace=ME) for each in formulas(embeddings)}
+    rows = {"ours": ours, "cosine, best threshold": cosine, **others}
+    print(f"{'formula':28}{'hit':>8}{'extra':>8}{'far':>8}{'I far':>8}{'near':>8}{'AUC':>8}")
+    for name, ask in rows.items():
+        seen: defaultdict[str, list[tuple[bool, int, float]]] = defaultdict(list)
+        for persona, store in stores.items():
+            for cue in cues_of(persona):
+                found, relevance = ask(store, cue=cue["cue"])
+                wanted = set(cue["relevant"])
+                is_hit = bool(found & wanted) if wanted else bool(found)
+                seen[cue["kind"]].append((is_hit, len(found - wanted), relevance))
+        level = np.quantile([row[2] for row in seen["far"]], 0.9) if ask is cosine else -1.0
+        shares = {
+            kind: np.mean([is_hit and relevance > level for is_hit, _, relevance in kept])
+            for kind, kept in seen.items()
+        }
+        extra = np.mean([row[1] * (row[2] > level) for row in seen["paraphrase"]])
+        kinds = (shares[kind] for kind in ("far", '"I" far', "near"))
+        numbers = (shares["paraphrase"], extra, *kinds, auc(seen["paraphrase"], seen["far"]))
+        print(f"{name:28}" + "".join(f"{number:8.3f}" for number in numbers))
+    print()
+
+
+def auc(high: list[tuple[bool, int, float]], low: list[tuple[bool, int, float]]) -> float:
+    """How well the best relevance tells one kind of cue from another."""
+    first, second = (np.array([row[2] for row in rows]) for rows in (high, low))
+    above = (first[:, None] > second) + 0.5 * (first[:, None] == second)
+    return float(above.mean())
 
 
 def turns(store: RecallStore, persona: str) -> Iterator[tuple[str, bool, int]]:
@@ -218,8 +269,7 @@ def _sized(
             texts = enumerate(filling[start : start + 500], start)
             store.batch([PutOp(ME, f"filling {place}", {"content": text}) for place, text in texts])
         held = {note["key"] for note in notes}
-        far = [cue | {"kind": '"I" far', "relevant": []} for cue in lines("far_first_person.jsonl")]
-        for cue in [*lines(f"{persona}_cues.jsonl"), *far]:
+        for cue in cues_of(persona):
             wanted = set(cue["relevant"])
             if cue["kind"] not in ("paraphrase", "far", '"I" far') or not wanted <= held:
                 continue
@@ -245,8 +295,9 @@ def main() -> None:
         return
     by_kind: defaultdict[str, list[tuple[bool, int, float]]] = defaultdict(list)
     by_form: defaultdict[str, list[tuple[bool, int, float]]] = defaultdict(list)
-    for persona in PERSONAS[chosen.test]:
-        store = store_of(persona, chosen, embeddings)
+    stores = {name: store_of(name, chosen, embeddings) for name in PERSONAS[chosen.test]}
+    compare(stores, embeddings)
+    for persona, store in stores.items():
         for kind, is_hit, extra, relevance in outcomes(store, persona):
             by_kind[kind].append((is_hit, extra, relevance))
         forms = (*turns(store, persona), *pairs(store, persona), *questions(store, persona))
@@ -260,9 +311,8 @@ def main() -> None:
         for name, row in sorted(rows.items()):
             share, extra, _ = np.mean(row, axis=0)
             print(f"{name:28}{len(row):5}{share:8.3f}{extra:8.2f} extra")
-    near, far = (np.array([row[2] for row in by_kind[kind]]) for kind in ("paraphrase", "far"))
-    above = (near[:, None] > far) + 0.5 * (near[:, None] == far)
-    print(f"AUC of paraphrased against far cues: {above.mean():.3f}")
+    score = auc(by_kind["paraphrase"], by_kind["far"])
+    print(f"AUC of paraphrased against far cues: {score:.3f}")
 
 
 if __name__ == "__main__":

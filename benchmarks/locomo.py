@@ -6,7 +6,8 @@ other tables, `--default-only` their first row, `--limit-cases 100` a quick look
 comes through `RecallStore`: policies through `search` and `recall`, BM25 and mem0's formula from
 the evidence that a `recall` without gates returns for every memory. "into the prompt" is what
 the default's `recall` chose, "LangGraph's index" an InMemoryStore whose index names no fields, by
-its own search.
+its own search. Version 0.1's formula and the reference are rows where the latter is at hand
+(formulas.py).
 
 R@10, nDCG@10, MRR: over answerable questions. in, in hard, in far: share that gets memories of the
 answerable questions, of another conversation's with the names swapped in, and of generated ones
@@ -31,6 +32,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from formulas import formulas
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
@@ -164,6 +166,7 @@ def contenders(embeddings: Embeddings) -> list[Contender]:
     return [
         RecallPolicy.default(name="default (ours)"),
         Recalled("into the prompt"),
+        *formulas(embeddings),
         DefaultIndex("LangGraph's index", embeddings),
         RecallPolicy.similarity(name="cosine"),
         ByEvidence("BM25", bm25),
