@@ -8,6 +8,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -78,7 +79,7 @@ class LocalEmbeddings(Embeddings):
     @property
     def identity(self) -> str:
         """Names the model and its dimensions, so that stored vectors can be matched to it."""
-        return f"{_MODELS[self._name].name}-{self.dims}"
+        return f"{_MODELS[self._name].name}-adapted-{self.dims}"
 
     @property
     def dims(self) -> int:
@@ -91,10 +92,12 @@ class LocalEmbeddings(Embeddings):
         vectors = np.zeros((len(texts), self.dims), np.float32)
         places = [place for place, text in enumerate(readable) if text]
         if places:
-            vectors[places] = self._encode([readable[place] for place in places])
-        vectors = np.nan_to_num(vectors, posinf=0.0, neginf=0.0)
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        units = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+            vectors[places] = self.encode([readable[place] for place in places])
+        units = _units(np.nan_to_num(vectors, posinf=0.0, neginf=0.0))
+        if places:
+            adapters = _adapters()
+            directions, gains = adapters[self._name], adapters[f"{self._name}_gains"]
+            units = _units(units + (units @ directions * gains) @ directions.T)
         return cast(list[list[float]], units.tolist())
 
     def embed_query(self, text: str) -> list[float]:
@@ -109,7 +112,8 @@ class LocalEmbeddings(Embeddings):
         """The vector of one text, off the event loop."""
         return await asyncio.to_thread(self.embed_query, text)
 
-    def _encode(self, texts: list[str]) -> NDArray[np.float32]:
+    def encode(self, texts: list[str]) -> NDArray[np.float32]:
+        """The model's own vectors of texts that are not blank, a row each."""
         key = self._name, self._path
         if key not in _loaded:
             # Marked before the lock: waiting for another thread's load is waiting for a load.
@@ -117,6 +121,26 @@ class LocalEmbeddings(Embeddings):
                 if key not in _loaded:
                     _loaded[key] = _MODELS[self._name].load(self._path)
         return _loaded[key](texts)
+
+
+@cache
+def _adapters() -> dict[str, NDArray[Any]]:
+    """What benchmarks/adapters.py learned from notes and cues for them in other words.
+
+    A model says how alike two texts are, recall asks whether the one matters for the other: some
+    directions of a model's space, and some of WordLlama's pieces, tell more about that.
+    """
+    with np.load(Path(__file__).with_name("adapters.npz")) as file:
+        adapters = dict(file)
+    for model in _MODELS:
+        directions = adapters[model].astype(np.float32)
+        adapters[model] = directions / np.linalg.norm(directions, axis=0)
+    return adapters
+
+
+def _units(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0), np.float32)
 
 
 def embedder_identity(embeddings: Embeddings) -> str:
@@ -161,7 +185,8 @@ def _readable(text: str) -> str:
     return readable if readable.strip() else ""
 
 
-def _load_wordllama(path: str | None) -> Encode:
+def read_wordllama() -> tuple[Any, NDArray[np.float32]]:
+    """WordLlama's tokenizer, and the vectors of its pieces of words by how common they are."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
@@ -188,7 +213,12 @@ def _load_wordllama(path: str | None) -> Encode:
     ranks = np.arange(1.0, len(pieces) - first + 1)
     weights = np.concatenate([np.ones(first), ranks / (ranks + COMMON)])
     weights *= [any(map(str.isalnum, piece)) for piece in pieces]
-    table = (model.embedding * weights[:, None]).astype(np.float32)
+    return tokenizer, (model.embedding * weights[:, None]).astype(np.float32)
+
+
+def _load_wordllama(path: str | None) -> Encode:
+    tokenizer, table = read_wordllama()
+    table *= np.exp(_adapters()["wordllama_pieces"] / np.float32(64))[:, None]
 
     def encode(texts: list[str]) -> NDArray[np.float32]:
         encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
@@ -238,6 +268,6 @@ class _Model(NamedTuple):
 
 
 _MODELS = {
-    "wordllama": _Model("wordllama-l2_supercat-weighted", 256, _load_wordllama),
+    "wordllama": _Model("wordllama-l2_supercat", 256, _load_wordllama),
     "minilm": _Model("all-MiniLM-L6-v2", 384, _load_minilm),
 }

@@ -1,0 +1,218 @@
+"""Learn how `LocalEmbeddings` brings notes and the cues for them closer together.
+
+    python benchmarks/adapters.py              # learn both, write langmem_recall/adapters.npz
+    python benchmarks/adapters.py --judge      # on notes left out of the learning; writes nothing
+
+An embedder says how alike two texts are. What recall needs is whether a note matters for a cue, and
+that is something else: "Can you plan me a 10k?" is not like "Knee surgery in May, no running". From
+tests/data/everyday/asked.jsonl (notes, each with three cues in other words) and off_topic.txt (cues
+that no note is for) a map is learned for each embedder: some directions of its space count more,
+some less; and for WordLlama, whose vectors are sums of pieces of words, how much each piece counts.
+Notes and cues were written for this, blind to the sets that anything is measured on; a program took
+out what shares five words in a row with one of those.
+
+In each step a store holds some of the notes. Every cue should choose its note among them, and none
+where its note is not among them or it has none. The map is symmetric, I + U diag(g) U', and kept
+near to the identity; only the directions that change most are stored, as bytes.
+
+`--judge` learns from the notes of two authors and asks the third's: in stores of 70 notes the share
+of cues with their note among the first five, and the share with it there and the best cosine above
+what a tenth of the off-topic cues reach; as they are, and learned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from minilm import lay_out
+from numpy.typing import NDArray
+
+from langmem_recall import LocalEmbeddings
+from langmem_recall.embeddings import read_wordllama
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / "tests" / "data" / "everyday"
+FILE = ROOT / "langmem_recall" / "adapters.npz"
+EMBEDDERS = ("wordllama", "minilm")
+STEPS, RATE, STORE = 300, 2.5e-3, 120
+"""Steps of Adam, its rate, which falls to nothing, and the notes in the store of a step."""
+TEMPERATURE, NONE_WEIGHT = 0.1, 0.5
+"""Of the softmax; weight of the cues that should choose none."""
+NEARNESS, EVENNESS = 0.05, 0.003
+"""Price of the map's distance from none, and of a piece's logarithm of its weight."""
+RANK = 48
+"""Directions that are kept: fewer lose some of the gain, more bring none."""
+JUDGED = 70
+Floats = NDArray[Any]
+
+
+class Texts(NamedTuple):
+    """Notes, cues for them and off-topic cues, in that order, as sums of rows of a table."""
+
+    table: Floats
+    rows: NDArray[np.intp]
+    text_of: NDArray[np.intp]
+    """Of each of the rows the text it is part of."""
+    owner: NDArray[np.intp]
+    """Of each cue the place of its note; -1 for off-topic cues."""
+    notes: int
+
+    def vectors(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Unit vectors under some weights of the table's rows, and how long they were."""
+        parts = self.table[self.rows] * weights[self.rows, None]
+        starts = np.searchsorted(self.text_of, np.arange(self.notes + len(self.owner)))
+        sums = np.add.reduceat(parts, starts)
+        lengths = np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)
+        return sums / lengths, lengths
+
+
+class Adapter(NamedTuple):
+    """What was learned: directions, a column each, how much more they count, and rows' weights."""
+
+    directions: Floats
+    gains: Floats
+    weights: Floats
+
+    def __call__(self, units: Floats) -> Floats:
+        """Unit vectors after the map."""
+        mapped = units + (units @ self.directions * self.gains) @ self.directions.T
+        return mapped / np.linalg.norm(mapped, axis=1, keepdims=True)
+
+
+def read(name: str, author: Callable[[str], bool] = lambda _: True) -> Texts:
+    """The texts of some authors for an embedder: pieces of words, or one row a text."""
+    lines = (DATA / "asked.jsonl").read_text("utf-8").splitlines()
+    asked = [row for row in map(json.loads, lines) if author(row["author"])]
+    off_topic = (DATA / "off_topic.txt").read_text("utf-8").splitlines()
+    texts = [row["note"] for row in asked] + [cue for row in asked for cue in row["asks"]]
+    texts += off_topic
+    owner = [place for place, row in enumerate(asked) for _ in row["asks"]] + [-1] * len(off_topic)
+    if name == "wordllama":
+        tokenizer, table = read_wordllama()
+        ids = [each.ids for each in tokenizer.encode_batch(texts, add_special_tokens=False)]
+    else:
+        folder = Path(tempfile.gettempdir()) / "langmem-recall-minilm"
+        folder.mkdir(exist_ok=True)
+        model = LocalEmbeddings(name, path=lay_out(folder))
+        table = np.asarray(model.encode(texts))
+        ids = [[place] for place in range(len(texts))]
+    text_of = np.repeat(np.arange(len(texts)), [len(each) for each in ids])
+    return Texts(table, np.concatenate(ids), text_of, np.array(owner), len(asked))
+
+
+def learn(texts: Texts, seed: int = 0) -> Adapter:
+    """The map, and the weights of a table of pieces."""
+    draw, dims, rows = np.random.default_rng(seed), texts.table.shape[1], len(texts.table)
+    has_pieces = len(np.unique(texts.rows)) < len(texts.rows)
+    # All that is learned in one row: the map, the logarithms of weights, the logit of none.
+    learned = np.zeros(dims * dims + rows + 1)
+    learned[-1] = 0.35 / TEMPERATURE
+    rates = np.repeat([1.0, 5.0 * has_pieces, 25.0], [dims * dims, rows, 1])
+    prices = np.repeat([NEARNESS, EVENNESS, 0.0], [dims * dims, rows, 1])
+    count, cues = texts.notes, np.arange(len(texts.owner))
+    first, second = np.zeros_like(learned), np.zeros_like(learned)
+    for step in range(STEPS):
+        whole = np.eye(dims) + learned[: dims * dims].reshape(dims, dims)
+        weights = np.exp(learned[dims * dims : -1])
+        plain, plain_lengths = texts.vectors(weights)
+        mapped = plain @ whole
+        lengths = np.linalg.norm(mapped, axis=1, keepdims=True)
+        units = mapped / lengths
+        store = draw.permutation(count)[: min(STORE, count // 2)]
+        place = np.full(count + 1, len(store))
+        place[store] = np.arange(len(store))
+        target = place[texts.owner]
+        logits = np.full((len(cues), len(store) + 1), learned[-1])
+        logits[:, :-1] = units[count:] @ units[store].T / TEMPERATURE
+        errors = np.exp(logits - logits.max(axis=1, keepdims=True))
+        errors /= errors.sum(axis=1, keepdims=True)
+        errors[cues, target] -= 1.0
+        is_none = target == len(store)
+        errors *= np.where(is_none, NONE_WEIGHT / is_none.sum(), 1.0 / (~is_none).sum())[:, None]
+        pull = np.zeros_like(units)
+        pull[count:] = errors[:, :-1] @ units[store] / TEMPERATURE
+        pull[store] = errors[:, :-1].T @ units[count:] / TEMPERATURE
+        pull = (pull - (pull * units).sum(axis=1, keepdims=True) * units) / lengths
+        slopes = 2.0 * prices * learned
+        slopes[: dims * dims] += (plain.T @ pull).ravel()
+        slopes[-1] = errors[:, -1].sum()
+        if has_pieces:
+            pull = pull @ whole.T
+            pull = (pull - (pull * plain).sum(axis=1, keepdims=True) * plain) / plain_lengths
+            by_row = np.einsum("ij,ij->i", pull[texts.text_of], texts.table[texts.rows])
+            slopes[dims * dims : -1] += np.bincount(texts.rows, by_row, rows) * weights
+        first = 0.9 * first + 0.1 * slopes
+        second = 0.999 * second + 0.001 * slopes**2
+        size = np.sqrt(second / (1.0 - 0.999 ** (step + 1))) + 1e-8
+        rate = RATE * (1.0 - step / STEPS) / (1.0 - 0.9 ** (step + 1))
+        learned -= rate * rates * first / size
+    # Cosines depend on (I + A)(I + A)' alone, so the symmetric root of it does the same.
+    whole = np.eye(dims) + learned[: dims * dims].reshape(dims, dims)
+    squares, directions = np.linalg.eigh(whole @ whole.T)
+    gains = np.sqrt(np.maximum(squares, 0.0)) - 1.0
+    kept = np.argsort(-np.abs(gains))[:RANK]
+    return Adapter(directions[:, kept], gains[kept], np.exp(learned[dims * dims : -1]))
+
+
+def packed(name: str, adapter: Adapter) -> dict[str, NDArray[Any]]:
+    """Directions as bytes, each scaled to its largest number; weights as bytes of logarithms."""
+    scaled = adapter.directions / np.abs(adapter.directions).max(axis=0) * 127
+    arrays = {name: np.round(scaled).astype(np.int8), f"{name}_gains": adapter.gains}
+    if name == "wordllama":
+        arrays["wordllama_pieces"] = np.round(np.log(adapter.weights) * 64).clip(-127, 127)
+    kinds = {name: np.int8, f"{name}_gains": np.float32, "wordllama_pieces": np.int8}
+    return {key: array.astype(kinds[key]) for key, array in arrays.items()}
+
+
+def judge(name: str) -> Iterator[str]:
+    """A line an author left out: first five, and above off-topic cues, as it is and learned."""
+    lines = (DATA / "asked.jsonl").read_text("utf-8").splitlines()
+    for author in sorted({json.loads(line)["author"] for line in lines}):
+        adapter = learn(read(name, lambda one, author=author: one != author))
+        texts, shown = read(name, author.__eq__), []
+        nothing = Adapter(adapter.directions, 0.0 * adapter.gains, np.ones(len(texts.table)))
+        if name != "wordllama":
+            adapter = adapter._replace(weights=nothing.weights)
+        for each in (nothing, adapter):
+            units = each(texts.vectors(each.weights)[0])
+            notes, cues = units[: texts.notes], units[texts.notes :]
+            hits: list[bool] = []
+            sure: list[bool] = []
+            for start in range(0, len(notes) - JUDGED + 1, JUDGED):
+                store = notes[start : start + JUDGED]
+                level = np.quantile((cues[texts.owner < 0] @ store.T).max(axis=1), 0.9)
+                mine = (texts.owner >= start) & (texts.owner < start + JUDGED)
+                cosines = cues[mine] @ store.T
+                own = cosines[np.arange(mine.sum()), texts.owner[mine] - start]
+                is_hit = (cosines > own[:, None]).sum(axis=1) < 5
+                hits += is_hit.tolist()
+                sure += (is_hit & (cosines.max(axis=1) > level)).tolist()
+            shown += [np.mean(hits), np.mean(sure)]
+        yield f"{name:10} {author:8}" + "".join(f"{number:8.3f}" for number in shown)
+
+
+def main() -> None:
+    """Learn, or judge what learning brings."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--judge", action="store_true")
+    chosen, arrays = parser.parse_args(), dict[str, NDArray[Any]]()
+    if chosen.judge:
+        print(f"{'embedder':10} {'left out':8}{'first 5':>8}{'sure':>8}{'learned':>8}{'sure':>8}")
+    for name in EMBEDDERS:
+        if chosen.judge:
+            print(*judge(name), sep="\n")
+        else:
+            arrays |= packed(name, learn(read(name)))
+    if arrays:
+        np.savez_compressed(FILE, **arrays)
+        print(f"{FILE.name}: {FILE.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
