@@ -24,12 +24,12 @@ from langmem_recall.stores.postgres.database import (
     NO_RIGHT,
     READ_ONLY,
     Database,
+    KnownHomes,
     Statement,
     explained,
     namespace_of,
     within,
 )
-from langmem_recall.stores.postgres.homes import KnownHomes
 from langmem_recall.stores.postgres.records import PostgresRecords, take_over
 from langmem_recall.stores.postgres.schema import is_set_up, set_up
 from langmem_recall.stores.postgres.search import PostgresReads

@@ -19,8 +19,11 @@ from langmem_recall.flows.candidates import id_of
 from langmem_recall.flows.effects import Embed, Plan
 from langmem_recall.stores.backend import Fetched
 from langmem_recall.stores.postgres.database import (
+    HAS_CITUS,
+    IS_PARTED,
     Database,
     Homes,
+    KnownHomes,
     Rows,
     Statement,
     below,
@@ -29,14 +32,8 @@ from langmem_recall.stores.postgres.database import (
     path_of,
     within,
 )
-from langmem_recall.stores.postgres.homes import HAS_CITUS, IS_PARTED, KnownHomes
 from langmem_recall.stores.postgres.schema import SETTINGS_TABLE, WORDS, WORDS_INDEX
-from langmem_recall.stores.postgres.vectors import (
-    FORMER_WHOSE,
-    WHOSE,
-    check_identity,
-    identity_of,
-)
+from langmem_recall.stores.postgres.vectors import WHOSE, check_identity, identity_of
 from langmem_recall.text.tokens import STOP_WORDS
 from langmem_recall.types import Memory, MemoryId, Namespace
 
@@ -98,7 +95,7 @@ class Survey(NamedTuple):
     """Whether the words of items are indexed."""
     at: float
     has_settings: bool = True
-    """Whether it is noted in a table whose the vectors are."""
+    """Whether there is a table in which it is noted whose the vectors are."""
 
     def exact_up_to(self, count: int) -> float:
         """Size of a namespace up to which all its vectors are compared.
@@ -449,7 +446,7 @@ ORDER BY s.updated_at DESC LIMIT %s"""
         else:
             source, (place, params) = "store_vectors sv", within("sv.prefix", prefix, homes)
             place = _HOMES if homes is None and scan != "index" else place
-        whose = WHOSE if self._survey is None or self._survey.has_settings else FORMER_WHOSE
+        whose = WHOSE if self._survey is None or self._survey.has_settings else "NULL"
         beside, params_beside = _beside(prefix, homes)
         sql = f"""
 SELECT {fields}, found.distance, {whose} AS whose FROM (

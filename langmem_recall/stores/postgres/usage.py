@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from itertools import chain
-from typing import TypeVar
 
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Plan
@@ -18,21 +16,18 @@ from langmem_recall.stores.postgres.database import (
     TAKEN,
     UNDEFINED_TABLE,
     Database,
+    KnownHomes,
     Rows,
     Statement,
+    Tables,
     below,
     bounds,
     keys_by_path,
     namespace_of,
     within,
 )
-from langmem_recall.stores.postgres.homes import KnownHomes
 from langmem_recall.stores.postgres.schema import BATCHES_TABLE, USAGE_TABLE
 from langmem_recall.types import MemoryId, Namespace, Usage, UsageDelta
-
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 MOST_ROWS = 50_000
 """Usage records of a namespace that are read at once; beyond it they are read by id."""
@@ -109,41 +104,35 @@ def _number(value: float) -> str:
     return f"'{float(value)!r}'::double precision"
 
 
-class PostgresUsage(UsageBackend):
+class PostgresUsage(Tables, UsageBackend):
     """Usage in the table that `RecallStore.setup` makes; in the side-car where it was not made."""
 
     def __init__(self, database: Database, homes: KnownHomes | None = None) -> None:
         self._database = database
         self._homes = homes or KnownHomes()
         self._sidecar = UsageBackend()
-        self.is_missing = False
-        """Whether the table was looked for and not found."""
 
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
         """Usage of these memories, one round trip."""
-        sidecar = self._sidecar.read(ids)
-        if not ids:
-            return sidecar
-        statements = [Statement(_READ, one) for one in keys_by_path(ids).items()]
 
-        def found(answers: list[Rows]) -> list[Usage]:
-            known = _by_id(answers)
+        def own() -> Plan[list[Usage]]:
+            known = (yield from self._read(ids)) if ids else {}
             return [known.get(memory_id, Usage()) for memory_id in ids]
 
-        return self._ask(statements, found, sidecar)
+        return self.in_tables(own(), self._sidecar.read(ids))
 
     def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
         """Usage of every memory below a namespace; None where that is too much to hold."""
-        # A table is not read as a whole.
-        most = MOST_ROWS + 1 if prefix else 0
-        place, params = within("prefix", prefix, self._homes.of(prefix))
-        sql = f"SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE {place} LIMIT %s"
 
-        def found(answers: list[Rows]) -> dict[MemoryId, Usage] | None:
+        def own() -> Plan[dict[MemoryId, Usage] | None]:
+            # A table is not read as a whole.
+            most = MOST_ROWS + 1 if prefix else 0
+            place, params = within("prefix", prefix, self._homes.of(prefix))
+            sql = f"SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE {place} LIMIT %s"
+            answers = yield self._database.ask(Statement(sql, (*params, most)))
             return _by_id(answers) if len(answers[0]) < most else None
 
-        statement = Statement(sql, (*params, most))
-        return self._ask([statement], found, self._sidecar.read_below(prefix))
+        return self.in_tables(own(), self._sidecar.read_below(prefix))
 
     def is_sharded(self) -> Plan[bool]:
         """Whether Citus has put namespaces on servers of their own."""
@@ -155,6 +144,10 @@ class PostgresUsage(UsageBackend):
         The answer to a commit may be lost with the connection: a batch that is there is not added
         again.
         """
+        own = self._add(batch, fade_per_day)
+        return self.in_tables(own, self._sidecar.add(batch, fade_per_day))
+
+    def _add(self, batch: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
         written_at = datetime.now(UTC)
         statements: list[Statement] = []
         for path, keys in keys_by_path(batch.touches).items():
@@ -171,63 +164,53 @@ class PostgresUsage(UsageBackend):
                 statements.append(upsert(some, fade_per_day, self._homes.has_citus is False))
             if any(abs(batch.touches[home, key].merit) > MOST_MERIT for key in keys):
                 statements.append(Statement(_BOUND_MERIT, (path, keys)))
+        if not statements:
+            return {}
         try:
-            sidecar = self._sidecar.add(batch, fade_per_day)
-            return (yield from self._ask(statements, _by_id, sidecar, together=True))
+            return _by_id((yield self._database.ask(*statements, together=True)))
         except Exception as error:
-            if getattr(error, "sqlstate", None) != TAKEN:
+            state = getattr(error, "sqlstate", None)
+            # The first table that is missing is named; there may be none at all.
+            is_newer = state == UNDEFINED_TABLE and BATCHES_TABLE in str(error)
+            if is_newer and (yield from self._database.has_table(USAGE_TABLE)):
+                raise StoreError(
+                    f"The tables for usage are of an older version: there is no {BATCHES_TABLE}. "
+                    "Call RecallStore.setup again."
+                ) from None
+            if state != TAKEN:
                 raise
-        read = [Statement(_READ, one) for one in keys_by_path(batch.touches).items()]
-        return _by_id((yield self._database.ask(*read)))
+        return (yield from self._read(batch.touches))
 
     def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Forget the usage of these memories."""
-        statements = [
-            Statement(sql, one, returns=sql is _LOCK)
-            for one in keys_by_path(ids).items()
-            for sql in (_LOCK, _DROP)
-        ]
-        yield from self._ask(statements, lambda _: None, self._sidecar.drop(ids), together=True)
+
+        def own() -> Plan[None]:
+            statements = [
+                Statement(sql, one, returns=sql is _LOCK)
+                for one in keys_by_path(ids).items()
+                for sql in (_LOCK, _DROP)
+            ]
+            if statements:
+                yield self._database.ask(*statements, together=True)
+
+        return self.in_tables(own(), self._sidecar.drop(ids))
 
     def drop_below(self, prefix: Namespace) -> Plan[int]:
         """Forget all usage at or below a namespace; returns of how many memories."""
 
-        def found(answers: list[Rows]) -> list[MemoryId] | None:
-            return [(namespace_of(path), key) for path, key in answers[0]]
+        def own() -> Plan[int]:
+            (rows,) = yield self._database.ask(Statement(_LIST_BELOW, bounds(prefix)))
+            yield from self.drop([(namespace_of(path), key) for path, key in rows])
+            return len(rows)
 
-        nothing: Plan[list[MemoryId] | None] = _nothing()
-        known = yield from self._ask([Statement(_LIST_BELOW, bounds(prefix))], found, nothing)
-        if known is None:
-            return (yield from self._sidecar.drop_below(prefix))
-        yield from self.drop(known)
-        yield self._database.ask(Statement(_DROP_BATCHES_BELOW, bounds(prefix), returns=False))
-        return len(known)
-
-    def _ask(
-        self,
-        statements: Sequence[Statement],
-        read: Callable[[list[Rows]], T],
-        sidecar: Plan[T],
-        together: bool = False,
-    ) -> Plan[T]:
-        """What the statements give; what the side-car does where there is no table."""
+        count = yield from self.in_tables(own(), self._sidecar.drop_below(prefix))
         if not self.is_missing:
-            try:
-                asked = self._database.ask(*statements, together=together)
-                return read((yield asked) if statements else [])
-            except Exception as error:
-                if getattr(error, "sqlstate", None) != UNDEFINED_TABLE:
-                    raise
-                # The first table that is missing is named; there may be none at all.
-                exists = Statement("SELECT to_regclass(%s) IS NOT NULL", (USAGE_TABLE,))
-                if BATCHES_TABLE in str(error) and (yield self._database.ask(exists))[0][0][0]:
-                    raise StoreError(
-                        f"The tables for usage are of an older version: there is no "
-                        f"{BATCHES_TABLE}. Call RecallStore.setup again."
-                    ) from error
-            self.is_missing = True
-            logger.info("No table for usage yet, it goes to the side-car: call RecallStore.setup.")
-        return (yield from sidecar)
+            yield self._database.ask(Statement(_DROP_BATCHES_BELOW, bounds(prefix), returns=False))
+        return count
+
+    def _read(self, ids: Iterable[MemoryId]) -> Plan[dict[MemoryId, Usage]]:
+        statements = [Statement(_READ, one) for one in keys_by_path(ids).items()]
+        return _by_id((yield self._database.ask(*statements)))
 
 
 def _record_of(delta: UsageDelta) -> Usage:
@@ -241,7 +224,3 @@ def _by_id(answers: list[Rows]) -> dict[MemoryId, Usage]:
     return {
         (namespace_of(path), key): Usage(*record) for rows in answers for path, key, *record in rows
     }
-
-
-def _nothing() -> Plan[None]:
-    yield from ()
