@@ -79,6 +79,11 @@ class Decision(NamedTuple):
         """Whether readers see the text with parts withheld."""
         return self.action == "mask"
 
+    @property
+    def withholds(self) -> bool:
+        """Whether readers must not see all of the text."""
+        return self.action not in ("allow", "approve")
+
     def to_dict(self) -> dict[str, Any]:
         """As a store and an export keep it."""
         record = {"action": self.action, "reasons": list(self.reasons), "digest": self.digest}
@@ -208,16 +213,16 @@ class Quarantine:
         for memory in [it for it in memories if allowed.get(it.id) is not it]:
             decision, read_at, known = self._cache.get(memory.id, (None, now, memory))
             # A barred one may have been approved since.
-            is_old = decision and _withholds(decision) and now - read_at >= self._max_age_s
+            is_old = decision and decision.withholds and now - read_at >= self._max_age_s
             if decision is None or is_old or _words_of(known) != _words_of(memory):
                 unknown[memory.id] = memory
-            elif _withholds(decision):
+            elif decision.withholds:
                 barred[memory.id] = decision
             else:
                 allowed[memory.id] = memory
         if unknown:
             decided = yield from self._decide(unknown, now, [] if notes is None else notes)
-            barred |= {name: decision for name, decision in decided.items() if _withholds(decision)}
+            barred |= {name: decision for name, decision in decided.items() if decision.withholds}
         return barred
 
     def judge(self, puts: Iterable[PutOp]) -> Plan[tuple[Decisions, Decisions]]:
@@ -245,7 +250,7 @@ class Quarantine:
         """Whether a decision is to be written down: what rules allow they allow again."""
         # An approval is kept beside what is allowed anyway: the text may come back.
         is_approved = before is not None and before.action == "approve"
-        return _withholds(decision) or (self._keeps_all and not is_approved)
+        return decision.withholds or (self._keeps_all and not is_approved)
 
     def stored(self, ids: Iterable[MemoryId]) -> Plan[Decisions]:
         """Decisions about these items as the side-car has them, whatever text they are about."""
@@ -307,7 +312,7 @@ class Quarantine:
         # Rules go first, and of what they bar approvals are read: the rest costs no round trip.
         if not self._keeps_all:
             judged, failed = yield from self._judge(unknown.values())
-        wanted = [name for name in unknown if name not in judged or _withholds(judged[name])]
+        wanted = [name for name in unknown if name not in judged or judged[name].withholds]
         try:
             stored = yield from self.stored(wanted)
         except Exception as error:
@@ -326,7 +331,7 @@ class Quarantine:
         lasting: Decisions = {}
         for name in missing:
             decision, before = judged[name], stored.get(name)
-            if _withholds(decision):
+            if decision.withholds:
                 self._tell(unknown[name], decision, name in failed)
             # A guard that failed has decided nothing: it is tried again at the next read.
             if name not in failed and self.is_lasting(decision, before):
@@ -446,10 +451,6 @@ def pending_of(memory: Memory) -> Mapping[str, Any]:
     """What a quarantined memory's value says of why it waits and what it would change."""
     pending = memory.value.get(QUARANTINE)
     return pending if isinstance(pending, Mapping) else {}
-
-
-def _withholds(decision: Decision) -> bool:
-    return decision.bars or decision.masks
 
 
 def _words_of(memory: Memory) -> tuple[Any, ...]:

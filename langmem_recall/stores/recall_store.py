@@ -582,27 +582,18 @@ class RecallStore(BaseStore):
     def confirm(self, namespace: Namespace, key: str) -> Memory: ...  # type: ignore[overload-overlap]
     @overload
     def confirm(self, namespace: Namespace, key: Sequence[str]) -> list[Memory]: ...
-    def confirm(self, namespace: Namespace, key: str | Sequence[str]) -> Memory | list[Memory]:
+    @_sync  # type: ignore[misc]
+    def confirm(self, namespace: Namespace, key: Any) -> Plan[Any]:
         """Vouch for a memory, or several: full confidence, and no need for verification.
 
         What a less trusted source proposed (`quarantined` lists it) is carried out with this. Of
         several keys all must be there, or nothing is confirmed.
         """
-        if isinstance(key, str):
-            return run(self._writer.confirm(namespace, key), self._host)
-        return run(self._writer.confirm_all(namespace, key), self._host)
+        keys = [key] if isinstance(key, str) else key
+        confirmed = yield from self._writer.confirm(namespace, keys)
+        return confirmed[0] if isinstance(key, str) else confirmed
 
-    @overload
-    async def aconfirm(self, namespace: Namespace, key: str) -> Memory: ...  # type: ignore[overload-overlap]
-    @overload
-    async def aconfirm(self, namespace: Namespace, key: Sequence[str]) -> list[Memory]: ...
-    async def aconfirm(
-        self, namespace: Namespace, key: str | Sequence[str]
-    ) -> Memory | list[Memory]:
-        """The async twin of `confirm`."""
-        if isinstance(key, str):
-            return await arun(self._writer.confirm(namespace, key), self._host)
-        return await arun(self._writer.confirm_all(namespace, key), self._host)
+    aconfirm = _async(confirm)
 
     @_sync
     def approve(self, namespace: Namespace, key: str, *, text: str | None = None) -> Plan[Memory]:
