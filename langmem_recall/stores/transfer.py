@@ -237,7 +237,7 @@ def _judge(
     memory = put.memory()
     decision = Decision.from_dict(brought) if isinstance(brought, Mapping) else None
     if decision is None or decision.digest != digest_of(memory):
-        decision, _ = run(Quarantine(guard, 0.0).decide(memory), CALLS)
+        decision = run(Quarantine(guard, 0.0).decide(memory), CALLS)
     present = store.get(put.namespace, put.key, refresh_ttl=False) if decision.bars else None
     if present is not None and present.value != put.value:
         del puts[put.id]
