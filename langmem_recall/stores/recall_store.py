@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
 from inspect import isawaitable
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypedDict, TypeVar, cast, overload
 
@@ -54,7 +54,6 @@ from langmem_recall.types import (
     Answer,
     Cue,
     Explanation,
-    GuardEvent,
     Kind,
     Memory,
     MemoryId,
@@ -226,7 +225,7 @@ class RecallStore(BaseStore):
         adding = _adding_locks.setdefault(sidecar, threading.Lock())
         self._ledger = Ledger(beside.usage, self.policy.count_fade_per_day, adding)
         quarantine = Quarantine(guard, caching.max_age)
-        quarantine.sink = self._forward_verdict
+        quarantine.sink = partial(self._tell_traces, "verdict", "A verdict")
         self._flusher = Flusher(self, caching.flush_interval)
         keeper = Bookkeeper(backend, beside, clock, self._ledger, quarantine)
         self._reader = Reader(
@@ -332,17 +331,16 @@ class RecallStore(BaseStore):
                 results[i] = yield from self._reader.namespaces(op)
             else:
                 rest.append(i)
-        if rest:
-            puts = [op for op in ops if isinstance(op, PutOp)]
-            yield from self._before_puts(puts)
-            answers = yield Ops([ops[i] for i in rest], as_batch=True)
-            for i, answer in zip(rest, answers, strict=True):
-                results[i] = answer
-            for put in puts:
-                if put.value is None:
-                    self._backend.note_delete(put.namespace, put.key)
-                else:
-                    self._backend.note_put(put.namespace, put.key, put.value, self._clock())
+        puts = [op for op in ops if isinstance(op, PutOp)]
+        yield from self._before_puts(puts)
+        answers = (yield Ops([ops[i] for i in rest], as_batch=True)) if rest else []
+        for i, answer in zip(rest, answers, strict=True):
+            results[i] = answer
+        for put in puts:
+            if put.value is None:
+                self._backend.note_delete(put.namespace, put.key)
+            else:
+                self._backend.note_put(put.namespace, put.key, put.value, self._clock())
         return results
 
     abatch = _async(batch)
@@ -628,26 +626,17 @@ class RecallStore(BaseStore):
         `traces` where that takes feedback.
         """
         self._writer.feedback(namespace, key, good)
-        forward = getattr(self._traces, "feedback", None)
-        if forward is None:
-            return
-        try:
-            for name in [key] if isinstance(key, str) else key:
-                forward(namespace, name, good)
-        except Exception as fault:
-            # A fault of the sink stays there.
-            logger.warning("An outcome could not be handed to traces: %s", described(fault))
+        for name in [key] if isinstance(key, str) else key:
+            self._tell_traces("feedback", "An outcome", namespace, name, good)
 
-    def _forward_verdict(self, event: GuardEvent) -> None:
-        """Hand what the guard said to `traces`, where that takes it."""
-        forward = getattr(self._traces, "verdict", None)
-        if forward is None:
-            return
+    def _tell_traces(self, method: str, what: str, *about: Any) -> None:
+        """Hand something to `traces`, where that takes it; a fault of the sink stays there."""
+        forward = getattr(self._traces, method, None)
         try:
-            forward(event)
+            if forward is not None:
+                forward(*about)
         except Exception as fault:
-            # A fault of the sink stays there.
-            logger.warning("A verdict could not be handed to traces: %s", described(fault))
+            logger.warning("%s could not be handed to traces: %s", what, described(fault))
 
     async def afeedback(
         self, namespace: Namespace, key: str | Sequence[str], good: bool = True
@@ -750,10 +739,9 @@ class RecallStore(BaseStore):
         """
         set_up = getattr(self._inner, "setup", None)
         prepared = self._host.perform(Call(set_up)) if set_up else None
-        if distribute or self._backend.makes_tables or self._sidecar.makes_tables:
-            if isawaitable(prepared):
-                return self._finish_setup(prepared, distribute)
-            run(self._make_tables(distribute), self._host)
+        if isawaitable(prepared):
+            return self._finish_setup(prepared, distribute)
+        run(self._make_tables(distribute), self._host)
         return prepared
 
     async def asetup(self, distribute: bool | None = None) -> Any:
@@ -798,7 +786,7 @@ class RecallStore(BaseStore):
 
     def _with_source(self, op: OpT) -> OpT:
         """A put of a value without a source with the one that was chosen for such; others as is."""
-        if self._default_source is None or not isinstance(op, PutOp):
+        if not isinstance(op, PutOp) or self._default_source is None:
             return op
         value = op.value
         if not isinstance(value, dict) or "source" in value or content_of(value) is value:
@@ -806,14 +794,15 @@ class RecallStore(BaseStore):
         return op._replace(value={**value, "source": self._default_source})
 
     def _before_puts(self, puts: Sequence[PutOp]) -> Plan[None]:
-        for op in puts:
-            if op.value is not None:
-                check_value(op.value)
-        if any(op.value is not None and op.index is not False for op in puts):
+        stored = [op for op in puts if op.value is not None]
+        for op in stored:
+            check_value(op.value)
+        if any(op.index is not False for op in stored):
             yield from self._backend.check_vectors()
-        yield from self._writer.judge_puts(puts)
-        deleted = [(op.namespace, op.key) for op in puts if op.value is None]
-        if deleted:
+        if stored:
+            yield from self._writer.judge_puts(stored)
+        if len(stored) < len(puts):
+            deleted = [(op.namespace, op.key) for op in puts if op.value is None]
             yield from self._writer.forget_stand_ins(deleted)
 
     def _erase_traces(self, *what: Any) -> Plan[None]:
