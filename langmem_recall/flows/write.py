@@ -301,17 +301,16 @@ class Writer:
             ]
             yield from self._keeper.remove(stand_ins)
 
-    def feedback(self, namespace: Namespace, keys: Sequence[str] | str, good: bool) -> None:
+    def feedback(self, namespace: Namespace, keys: Sequence[str], good: bool) -> None:
         """A step up or down for each of these memories, written behind like a use."""
         check_namespace(namespace)
         if not isinstance(good, bool):
             raise InputError(f"good must be True or False, got {good!r:.80}.")
-        names = [keys] if isinstance(keys, str) else list(keys)
-        for key in names:
+        for key in keys:
             check_name("A key", key)
-        ids = [(namespace, key) for key in dict.fromkeys(names)]
+        ids = [(namespace, key) for key in dict.fromkeys(keys)]
         self._ledger.credit(ids, 1 if good else -1, self._clock().timestamp())
-        if names:
+        if keys:
             self._nudge()
 
     def forget(self, namespace: Namespace, key: str, source: Source) -> Plan[bool | None]:

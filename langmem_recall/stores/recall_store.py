@@ -618,16 +618,23 @@ class RecallStore(BaseStore):
 
     aquarantined = _async(quarantined)
 
-    def feedback(self, namespace: Namespace, key: str | Sequence[str], good: bool = True) -> None:
+    @_sync
+    def feedback(
+        self, namespace: Namespace, key: str | Sequence[str], good: bool = True
+    ) -> Plan[None]:
         """Tell what came of using a memory, or several: each step moves its score a little.
 
         Steps count from -5 to 5 in all; `RecallPolicy.feedback_step` says how much one is worth.
         Nothing is read or written here: outcomes are written behind, like uses, and handed to
         `traces` where that takes feedback.
         """
-        self._writer.feedback(namespace, key, good)
-        for name in [key] if isinstance(key, str) else key:
+        keys = [key] if isinstance(key, str) else list(key)
+        self._writer.feedback(namespace, keys, good)
+        for name in keys:
             self._tell_traces("feedback", "An outcome", namespace, name, good)
+        yield from ()
+
+    afeedback = _async(feedback)
 
     def _tell_traces(self, method: str, what: str, *about: Any) -> None:
         """Hand something to `traces`, where that takes it; a fault of the sink stays there."""
@@ -637,12 +644,6 @@ class RecallStore(BaseStore):
                 forward(*about)
         except Exception as fault:
             logger.warning("%s could not be handed to traces: %s", what, described(fault))
-
-    async def afeedback(
-        self, namespace: Namespace, key: str | Sequence[str], good: bool = True
-    ) -> None:
-        """The async twin of `feedback`."""
-        self.feedback(namespace, key, good)
 
     @_sync
     def forget(

@@ -25,7 +25,7 @@ DISTRIBUTED = ("store", "store_vectors", USAGE_TABLE, BATCHES_TABLE, RECORDS_TAB
 COPIED = (SETTINGS_TABLE, VERSIONS_TABLE, "store_migrations", "vector_migrations")
 """Tables that every server has a copy of, so that each can be asked without another."""
 
-_SEQUENTIAL = Statement("SET LOCAL citus.multi_shard_modify_mode = 'sequential'", returns=False)
+_SEQUENTIAL = Statement("SET LOCAL citus.multi_shard_modify_mode = 'sequential'")
 _PLACES = """
 SELECT wanted.name, to_regclass(wanted.name) IS NOT NULL, place.partmethod::text,
     place.repmodel::text, place.colocationid,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
+from time import monotonic
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from langgraph.store.base.batch import AsyncBatchedBaseStore
@@ -40,11 +40,14 @@ class Statement(NamedTuple):
 
     sql: str
     params: tuple[Any, ...] = ()
-    returns: bool = True
-    """Whether it gives rows."""
+
+    @property
+    def returns(self) -> bool:
+        """Whether it gives rows."""
+        return self.sql.lstrip().startswith(("SELECT ", "WITH ")) or "RETURNING " in self.sql
 
 
-BEGIN = Statement("BEGIN", returns=False)
+BEGIN = Statement("BEGIN")
 """Before statements that are one transaction to every server."""
 
 
@@ -255,9 +258,8 @@ class KnownHomes:
     finds as quickly what another process has put below a namespace a moment ago.
     """
 
-    def __init__(self, nested: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, nested: bool = True) -> None:
         self._nested = nested
-        self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[Namespace, tuple[Homes, float]] = {}
         self.missed: dict[Namespace, str] = {}
@@ -289,7 +291,7 @@ class KnownHomes:
         if prefix and not self._nested:
             return False
         _, known_at = self._known.get(prefix, ((), -HOMES_AGE_S))
-        return not self.is_split or self._clock() - known_at >= HOMES_AGE_S
+        return not self.is_split or monotonic() - known_at >= HOMES_AGE_S
 
     def note(self, prefix: Namespace, paths: Iterable[str], missed: str | None = None) -> None:
         """A look at all below a namespace has found these; in itself more may come at any time.
@@ -302,7 +304,7 @@ class KnownHomes:
                 self._known.clear()
                 self.missed.clear()
             homes = tuple(dict.fromkeys((path_of(prefix), *paths)))
-            self._known[prefix] = homes, self._clock() - age
+            self._known[prefix] = homes, monotonic() - age
             self.missed.pop(prefix, None)
             if missed is not None:
                 self.missed[prefix] = missed

@@ -131,7 +131,7 @@ def write_records(
             table, columns, name = RECORDS_TABLE, ["prefix", "kind", "key"], [path, kind, key]
         if value is None:
             drop = f"DELETE FROM {table} WHERE {' AND '.join(f'{it} = %s' for it in columns)}"
-            statements.append(Statement(drop, tuple(name), returns=False))
+            statements.append(Statement(drop, tuple(name)))
         else:
             written.setdefault((path, table, *columns), []).append((*name, Jsonb(value)))
     for (_, table, *names), rows in written.items():
@@ -141,7 +141,7 @@ def write_records(
             values = ", ".join([f"({', '.join(['%s'] * len(rows[0]))})"] * len(some))
             sql = f"INSERT INTO {table} ({unique}, value) VALUES {values} ON CONFLICT ({unique})"
             params = tuple(part for row in some for part in row)
-            statements.append(Statement(f"{sql} {conflict}", params, returns=False))
+            statements.append(Statement(f"{sql} {conflict}", params))
     return statements
 
 
@@ -171,7 +171,7 @@ def take_over(database: Database) -> Plan[None]:
         for path in sorted({path for path, *_ in usages}):
             statements.append(upsert([one for one in sorted(usages) if one[0] == path], 1.0))
         drop = "DELETE FROM store WHERE prefix = %s AND key = ANY(%s)"
-        statements += [Statement(drop, one, returns=False) for one in sorted(left.items())]
+        statements += [Statement(drop, one) for one in sorted(left.items())]
         yield database.ask(*statements, together=True)
 
 

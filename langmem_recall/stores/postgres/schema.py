@@ -53,7 +53,7 @@ def set_up(database: Database) -> Plan[None]:
         if applied is not None:
             break
         try:
-            yield database.ask(Statement(_MAKE, returns=False))
+            yield database.ask(Statement(_MAKE))
         except Exception:
             if not left:
                 raise
@@ -62,10 +62,10 @@ def set_up(database: Database) -> Plan[None]:
         if number in (applied or ()):
             continue
         (((fits,),),) = yield database.ask(Statement(f"SELECT {condition}", ()))
-        steps = [Statement(sql.strip(), returns=False) for sql in statements if fits]
+        steps = [Statement(sql.strip()) for sql in statements if fits]
         try:
             # Its own row bars others from the same step until it is done.
-            yield database.ask(Statement(_NOTE, (number,), returns=False), *steps, together=True)
+            yield database.ask(Statement(_NOTE, (number,)), *steps, together=True)
         except Exception as error:
             if getattr(error, "sqlstate", None) != TAKEN:
                 raise

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import chain
+from time import monotonic
 from typing import Any, Literal, NamedTuple
 
 from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
@@ -109,13 +109,12 @@ class Survey(NamedTuple):
 class RareWords:
     """Asks for the memories that have a cue's rare words; common ones are pruned and remembered."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._common: dict[tuple[Namespace, str], float] = {}
 
     def pick(self, prefix: Namespace, texts: Iterable[str]) -> list[str]:
         """The words that may be rare, those with digits, marks and capitals first."""
-        oldest = self._clock() - SURVEY_AGE_S
+        oldest = monotonic() - SURVEY_AGE_S
         found = {word.casefold(): word for text in texts for word in _WORD.findall(text)}
         words = [
             word
@@ -152,7 +151,7 @@ FROM counted WHERE frequency > {RARE}"""
         if len(self._common) > MOST_COMMON:
             self._common.clear()
         common = [words[row[0]].casefold() for row in rows if row[0] is not None]
-        self._common |= dict.fromkeys(((prefix, word) for word in common), self._clock())
+        self._common |= dict.fromkeys(((prefix, word) for word in common), monotonic())
         return [tuple(item) for nth, *item in rows if nth is None]
 
 
@@ -162,19 +161,13 @@ class PostgresReads:
     Values that this process holds in their latest version are not sent again.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        homes: KnownHomes | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, database: Database, homes: KnownHomes) -> None:
         self._database = database
-        self._homes = homes or KnownHomes(clock=clock)
+        self._homes = homes
         self._store = database.store
-        self._clock = clock
         self._survey: Survey | None = None
         self._identity = identity_of(self._store)
-        self._rare = RareWords(clock)
+        self._rare = RareWords()
         self._sizes: dict[tuple[Namespace, bool], tuple[int, float]] = {}
         self._versions: dict[tuple[str, str], int] = {}
         config = self._store.index_config or {}
@@ -366,7 +359,7 @@ ORDER BY s.updated_at DESC LIMIT %s"""
         """How many memories a namespace has, up to a number; and where they lie."""
         is_due = not exact and self._homes.is_split and self._homes.is_due(prefix)
         size, counted_at = self._sizes.get((prefix, exact), (0, -math.inf))
-        if is_due or self._clock() - counted_at > SURVEY_AGE_S:
+        if is_due or monotonic() - counted_at > SURVEY_AGE_S:
 
             def make(homes: Homes | None) -> list[Statement]:
                 place, params = within("prefix", prefix, (path_of(prefix),) if exact else homes)
@@ -380,13 +373,13 @@ ORDER BY s.updated_at DESC LIMIT %s"""
                 self._note_homes(prefix, paths[0])
             if len(self._sizes) >= MOST_SIZES:
                 self._sizes.clear()
-            self._sizes[prefix, exact] = size, self._clock()
+            self._sizes[prefix, exact] = size, monotonic()
         return size
 
     def _surveyed(self, prefix: Namespace | None) -> Plan[Survey]:
         """The survey, taken anew when it is old; of a namespace with the size of its vectors."""
         survey = self._survey
-        if survey is None or self._clock() - survey.at > SURVEY_AGE_S:
+        if survey is None or monotonic() - survey.at > SURVEY_AGE_S:
             (rows,) = yield self._database.ask(_SURVEY)
             survey = self._take_survey(rows)
         if prefix is not None and survey.vectors is None:
@@ -404,7 +397,7 @@ ORDER BY s.updated_at DESC LIMIT %s"""
         self._homes.learn(has_citus, is_parted)
         known = None if self._homes.is_split else vectors
         can_iterate = [int(part) for part in version.split(".")] >= [0, 8]
-        self._survey = Survey(known, can_iterate, has_words, self._clock(), has_settings)
+        self._survey = Survey(known, can_iterate, has_words, monotonic(), has_settings)
         return self._survey
 
     def _settings(self, op: SearchOp, survey: Survey) -> list[Statement]:
@@ -418,10 +411,10 @@ ORDER BY s.updated_at DESC LIMIT %s"""
         if self._homes.has_citus:
             # To its servers only such statements go, and only if it is told to send them.
             names = {"citus.propagate_set_commands": "local", **names}
-            return [Statement(f"SET LOCAL {one} = '{names[one]}'", returns=False) for one in names]
+            return [Statement(f"SET LOCAL {one} = '{names[one]}'") for one in names]
         # In a block they need no BEGIN, which is quicker.
         sets = " ".join(f"SET LOCAL {name} = '{value}';" for name, value in names.items())
-        return [Statement(f"DO $$ BEGIN {sets} END $$", returns=False)]
+        return [Statement(f"DO $$ BEGIN {sets} END $$")]
 
     def _nearest(
         self, scan: Scan, homes: Homes | None, op: SearchOp, vector: str, fields: str

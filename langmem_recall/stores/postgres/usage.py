@@ -107,9 +107,9 @@ def _number(value: float) -> str:
 class PostgresUsage(Tables, UsageBackend):
     """Usage in the table that `RecallStore.setup` makes; in the side-car where it was not made."""
 
-    def __init__(self, database: Database, homes: KnownHomes | None = None) -> None:
+    def __init__(self, database: Database, homes: KnownHomes) -> None:
         self._database = database
-        self._homes = homes or KnownHomes()
+        self._homes = homes
         self._sidecar = UsageBackend()
 
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
@@ -154,11 +154,11 @@ class PostgresUsage(Tables, UsageBackend):
             home = namespace_of(path)
             rows = [(path, key, _record_of(batch.touches[home, key])) for key in keys]
             taken = (path, batch.ledger, batch.number)
-            statements.append(Statement(_TAKE, (*taken, written_at), returns=False))
+            statements.append(Statement(_TAKE, (*taken, written_at)))
             if batch.number % KEPT == 1:
                 # What went before is known to be written, and what is this old is in no doubt.
                 known = (*taken, written_at - MOST_DOUBT)
-                statements.append(Statement(_PRUNE, known, returns=False))
+                statements.append(Statement(_PRUNE, known))
             for start in range(0, len(rows), MOST_ADDED):
                 some = rows[start : start + MOST_ADDED]
                 statements.append(upsert(some, fade_per_day, self._homes.has_citus is False))
@@ -185,11 +185,8 @@ class PostgresUsage(Tables, UsageBackend):
         """Forget the usage of these memories."""
 
         def own() -> Plan[None]:
-            statements = [
-                Statement(sql, one, returns=sql is _LOCK)
-                for one in keys_by_path(ids).items()
-                for sql in (_LOCK, _DROP)
-            ]
+            names = keys_by_path(ids).items()
+            statements = [Statement(sql, one) for one in names for sql in (_LOCK, _DROP)]
             if statements:
                 yield self._database.ask(*statements, together=True)
 
@@ -205,7 +202,7 @@ class PostgresUsage(Tables, UsageBackend):
 
         count = yield from self.in_tables(own(), self._sidecar.drop_below(prefix))
         if not self.is_missing:
-            yield self._database.ask(Statement(_DROP_BATCHES_BELOW, bounds(prefix), returns=False))
+            yield self._database.ask(Statement(_DROP_BATCHES_BELOW, bounds(prefix)))
         return count
 
     def _read(self, ids: Iterable[MemoryId]) -> Plan[dict[MemoryId, Usage]]:

@@ -110,7 +110,7 @@ def embed_anew(database: Database, progress: OnProgress | None, batch: int) -> P
             yield from _index(database)
             is_indexed = True
         else:
-            swap = [Statement(sql, returns=False) for sql in _SWAP]
+            swap = [Statement(sql) for sql in _SWAP]
             swap += [*_noted(OWNER, own), *_noted(NEXT_OWNER, None)]
             try:
                 yield database.ask(*(yield from one_by_one(database)), *swap, together=True)
@@ -142,11 +142,11 @@ CREATE TABLE {NEW} (
     cascade = f"""
 ALTER TABLE {NEW} ADD CONSTRAINT {NEW}_of_items
 FOREIGN KEY (prefix, key) REFERENCES store (prefix, key) ON DELETE CASCADE"""
-    yield database.ask(Statement(f"DROP TABLE IF EXISTS {NEW}", returns=False))
-    yield database.ask(Statement(make, returns=False))
+    yield database.ask(Statement(f"DROP TABLE IF EXISTS {NEW}"))
+    yield database.ask(Statement(make))
     # Distributed while it is empty, and only then bound to the items: both are on the same shards.
     yield from distribute(database, None, [NEW])
-    yield database.ask(Statement(cascade, returns=False))
+    yield database.ask(Statement(cascade))
     yield database.ask(*_noted(NEXT_OWNER, own))
 
 
@@ -160,7 +160,7 @@ def _embed(database: Database, rows: Rows) -> Plan[int]:
         sql, params = _DROP_STALE, (*name,)
         if text:
             sql, params = _KEEP, (*name, str([float(x) for x in next(made)]), updated_at)
-        statements.append(Statement(sql, params, returns=False))
+        statements.append(Statement(sql, params))
     yield database.ask(*statements)
     return len(known)
 
@@ -172,7 +172,7 @@ def _index(database: Database) -> Plan[None]:
     if definition and not existing:
         _, _, how = definition.partition(" USING ")
         sql = f"CREATE INDEX {NEW_ANN} ON {NEW} USING {how}"
-        yield database.ask(Statement(sql, returns=False))
+        yield database.ask(Statement(sql))
 
 
 def _text_at(value: Any, field: str) -> str | None:
