@@ -430,9 +430,11 @@ def quarantined_value(
     value: Mapping[str, Any],
     reasons: Sequence[str],
     status: Status = "quarantined",
+    spans: Sequence[Span] = (),
     **pending: Any,
 ) -> dict[str, Any]:
     """A value that waits for approval, with the reasons and what it would change."""
+    pending["spans"] = [list(span) for span in spans]
     changes = {name: change for name, change in pending.items() if change}
     return {**value, "status": status, QUARANTINE: {"reasons": list(reasons), **changes}}
 

@@ -135,7 +135,7 @@ class Writer:
         self._nudge = nudge
         self._knobs = knobs
 
-    def remember(
+    def describe(
         self,
         namespace: Namespace,
         text: str,
@@ -143,31 +143,59 @@ class Writer:
         ttl: timedelta | None,
         observation: str | None,
         fields: Mapping[str, Any],
-    ) -> Plan[Memory]:
-        """Guard, write policy, provenance, put; what is there already is reinforced instead."""
+    ) -> Memory:
+        """The memory as the caller describes it; the write policy may give it an end."""
+        now = self._clock()
+        check_namespace(namespace)
+        if key is not None:
+            check_name("A key", key)
+        if unknown := fields.keys() - FIELDS:
+            raise InputError(
+                f"remember does not know {', '.join(sorted(unknown))}. It takes "
+                f"{', '.join(sorted(FIELDS))}."
+            )
+        defaults = {"written_at": now, "source": self._knobs.default_source}
+        given = defaults | {name: field for name, field in fields.items() if field is not None}
+        name = key or uuid.uuid4().hex
+        memory = new_memory(namespace, name, text, max_text=self._knobs.max_text, **given)
+        if memory.key in memory.supersedes:
+            raise InputError(f"{key!r} cannot supersede itself. Use `correct` for a new value.")
+        if ttl is not None and memory.valid_until is not None:
+            raise InputError("Both ttl and valid_until are given. Pass the one that is meant.")
+        if ttl is not None and not (isinstance(ttl, timedelta) and ttl > timedelta()):
+            raise InputError(f"ttl must be a timedelta above 0, got {ttl!r:.80}.")
+        if observation is not None:
+            allowed = (self._knobs.write_policy or WritePolicy()).ttl_of(observation)
+            ttl = allowed if ttl is None else ttl
+        # A time that no calendar reaches is no end.
+        if memory.valid_until is None and ttl is not None and ttl <= LONGEST_TTL:
+            memory = replace(memory, valid_until=now + ttl)
+        return memory
+
+    def remember(self, memory: Memory, is_named: bool, has_entities: bool) -> Plan[Memory]:
+        """Guard, provenance, put; without a name, what is there already is reinforced instead."""
         now, knobs = self._clock(), self._knobs
-        memory = self._describe(namespace, text, key, ttl, observation, fields, now)
         memory, verdict = yield from self._admit(memory)
         formers = list[Memory]()
         for superseded in memory.supersedes:
-            formers.append((yield from self._required(namespace, superseded)))
+            formers.append((yield from self._required(memory.namespace, superseded)))
         is_whole = verdict.action == "allow"
         if is_whole and knobs.summarizer is not None and memory.source == "external":
             memory = yield from self._summarise(memory, knobs.summarizer)
-        if fields.get("entities") is None:
+        if not has_entities:
             memory = replace(memory, entities=find_entities(memory.open_text))
         if not memory.in_force:
             return (yield from self._put_aside(memory, verdict.reasons, verdict.spans))
         if any(memory.authority < former.authority for former in formers):
             return (yield from self._put_aside(memory, LESS_TRUSTED))
-        if is_whole and key is None and not memory.supersedes and knobs.merge_similarity <= 1:
+        if is_whole and not is_named and not memory.supersedes and knobs.merge_similarity <= 1:
             reinforced = yield from self._reinforce_duplicate(memory, now)
             if reinforced is not None:
                 return reinforced
-        if key is not None and self._quarantine.is_on:
+        if is_named and self._quarantine.is_on:
             yield from self._settle(memory.id, now)
         yield from self._quarantine.keep(memory, verdict)
-        return (yield from self._put(memory, now, None if key is None else NOT_PROVIDED))
+        return (yield from self._put(memory, now, NOT_PROVIDED if is_named else None))
 
     def correct(
         self, namespace: Namespace, key: str, text: str, source: Source, asked_as: Sequence[str]
@@ -255,8 +283,7 @@ class Writer:
             if not _is_history(memory) and decision.digest == digest_of(memory):
                 waiting.append(memory)
                 status: Status = "masked" if decision.masks else "quarantined"
-                spans = [list(span) for span in decision.spans]
-                pending = {"former": decision.former, "spans": spans}
+                pending: Any = {"spans": decision.spans, "former": decision.former}
                 value = quarantined_value(memory.value, decision.reasons, status, **pending)
                 found[memory.id] = replace(memory, status=status, value=value)
         self._quarantine.show_to_reviewer(waiting)
@@ -358,43 +385,6 @@ class Writer:
             keys = [each for each in dict.fromkeys(further) if found and each not in seen]
         return chain
 
-    def _describe(
-        self,
-        namespace: Namespace,
-        text: str,
-        key: str | None,
-        ttl: timedelta | None,
-        observation: str | None,
-        fields: Mapping[str, Any],
-        now: datetime,
-    ) -> Memory:
-        """The memory as the caller describes it; the write policy may give it an end."""
-        check_namespace(namespace)
-        if key is not None:
-            check_name("A key", key)
-        if unknown := fields.keys() - FIELDS:
-            raise InputError(
-                f"remember does not know {', '.join(sorted(unknown))}. It takes "
-                f"{', '.join(sorted(FIELDS))}."
-            )
-        defaults = {"written_at": now, "source": self._knobs.default_source}
-        given = defaults | {name: field for name, field in fields.items() if field is not None}
-        name = key or uuid.uuid4().hex
-        memory = new_memory(namespace, name, text, max_text=self._knobs.max_text, **given)
-        if memory.key in memory.supersedes:
-            raise InputError(f"{key!r} cannot supersede itself. Use `correct` for a new value.")
-        if ttl is not None and memory.valid_until is not None:
-            raise InputError("Both ttl and valid_until are given. Pass the one that is meant.")
-        if ttl is not None and not (isinstance(ttl, timedelta) and ttl > timedelta()):
-            raise InputError(f"ttl must be a timedelta above 0, got {ttl!r:.80}.")
-        if observation is not None:
-            allowed = (self._knobs.write_policy or WritePolicy()).ttl_of(observation)
-            ttl = allowed if ttl is None else ttl
-        # A time that no calendar reaches is no end.
-        if memory.valid_until is None and ttl is not None and ttl <= LONGEST_TTL:
-            memory = replace(memory, valid_until=now + ttl)
-        return memory
-
     def _admit(self, memory: Memory) -> Plan[tuple[Memory, Verdict]]:
         """The memory as the guard lets it in, and what it says; refused where that is asked for."""
         verdict = yield from self._quarantine.verdict_on(memory)
@@ -450,10 +440,9 @@ class Writer:
             "supersedes": list(memory.supersedes),
             "replaces": replaces,
             "forgets": forgets,
-            "spans": [list(span) for span in spans],
             "proposal": reasons is LESS_TRUSTED,
         }
-        value = quarantined_value(write_value(waiting), reasons, **changes)
+        value = quarantined_value(write_value(waiting), reasons, spans=spans, **changes)
         yield from self._keeper.put([Write(waiting.id, value, indexed=False)])
         return replace(waiting, value=value)
 

@@ -540,7 +540,9 @@ class RecallStore(BaseStore):
                 the store has `Writing(on_bad="reject")`; or the write policy rejects the
                 observation.
         """
-        return self._writer.remember(namespace, text, key, ttl, observation, fields)
+        memory = self._writer.describe(namespace, text, key, ttl, observation, fields)
+        has_entities = fields.get("entities") is not None
+        return self._writer.remember(memory, key is not None, has_entities)
 
     aremember = _async(remember)
 
