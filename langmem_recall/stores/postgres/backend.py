@@ -30,10 +30,9 @@ from langmem_recall.stores.postgres.database import (
     namespace_of,
     within,
 )
-from langmem_recall.stores.postgres.records import PostgresRecords, take_over
 from langmem_recall.stores.postgres.schema import is_set_up, set_up
 from langmem_recall.stores.postgres.search import PostgresReads
-from langmem_recall.stores.postgres.usage import PostgresUsage
+from langmem_recall.stores.postgres.sidecar import PostgresRecords, PostgresUsage, take_over
 from langmem_recall.stores.postgres.vectors import check_owner, embed_anew
 from langmem_recall.types import SIDECAR_ROOT, Namespace
 

@@ -12,8 +12,8 @@ from langmem_recall.flows.backend import OnProgress
 from langmem_recall.flows.effects import Embed, Plan
 from langmem_recall.stores.postgres.citus import distribute, one_by_one
 from langmem_recall.stores.postgres.database import Database, Rows, Statement
-from langmem_recall.stores.postgres.records import write_records
 from langmem_recall.stores.postgres.schema import SETTINGS_TABLE, set_up
+from langmem_recall.stores.postgres.sidecar import write_records
 from langmem_recall.types import SIDECAR_ROOT
 
 NEW = f"{SIDECAR_ROOT}_vectors"

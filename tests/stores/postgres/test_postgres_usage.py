@@ -26,7 +26,7 @@ from langmem_recall.stores.postgres.schema import (
     VERSIONS,
     VERSIONS_TABLE,
 )
-from langmem_recall.stores.postgres.usage import PostgresUsage
+from langmem_recall.stores.postgres.sidecar import PostgresUsage
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Usage, UsageDelta
 
