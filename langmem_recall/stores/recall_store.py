@@ -583,7 +583,9 @@ class RecallStore(BaseStore):
     @overload
     def confirm(self, namespace: Namespace, key: Sequence[str]) -> list[Memory]: ...
     @_sync  # type: ignore[misc]
-    def confirm(self, namespace: Namespace, key: Any) -> Plan[Any]:
+    def confirm(
+        self, namespace: Namespace, key: str | Sequence[str]
+    ) -> Plan[Memory | list[Memory]]:
         """Vouch for a memory, or several: full confidence, and no need for verification.
 
         What a less trusted source proposed (`quarantined` lists it) is carried out with this. Of

@@ -281,14 +281,15 @@ class PostgresReads:
             self._note_homes(prefix, rows)
         return _items(rows)
 
-    def latest(self, op: SearchOp) -> Plan[list[SearchItem]]:
-        """What was written last at or below a namespace, as the store itself lists it."""
+    def ordered(self, op: SearchOp, order: str) -> Plan[list[Any]]:
+        """Items at or below a namespace in some order, as the store itself lists them."""
         place, params = within("s.prefix", op.namespace_prefix, self._homes.of(op.namespace_prefix))
         clauses, operands = self._filter(op.filter)
         sql = f"""
 SELECT {_ITEM} FROM store s WHERE {place}{clauses}{self._unexpired()}
-ORDER BY s.updated_at DESC LIMIT %s"""
-        (rows,) = yield self._database.ask(Statement(sql, (*params, *operands, op.limit)))
+ORDER BY {order} LIMIT %s OFFSET %s"""
+        params = (*params, *operands, op.limit, op.offset)
+        (rows,) = yield self._database.ask(Statement(sql, params))
         return _items(rows)
 
     def changes(self, prefix: Namespace, since: datetime) -> Plan[tuple[list[Item], int]]:
