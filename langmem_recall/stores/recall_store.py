@@ -266,8 +266,6 @@ class RecallStore(BaseStore):
         yield Call(lambda: self._inner.put(*put, ttl=ttl), lambda: self._inner.aput(*put, ttl=ttl))
         self._backend.note_put(op.namespace, str(op.key), cast(Any, op.value), self._clock())
 
-    aput = _async(put)
-
     @_sync
     def delete(self, namespace: Namespace, key: str) -> Plan[None]:
         """Delete an item; its usage stays until `forget`."""
@@ -276,8 +274,6 @@ class RecallStore(BaseStore):
             lambda: self._inner.delete(namespace, key), lambda: self._inner.adelete(namespace, key)
         )
         self._backend.note_delete(namespace, key)
-
-    adelete = _async(delete)
 
     @_sync
     def search(
@@ -304,8 +300,6 @@ class RecallStore(BaseStore):
         if refresh_ttl is None:
             refresh_ttl = (self._inner.ttl_config or {}).get("refresh_on_read", True)
         return self._reader.search(op._replace(refresh_ttl=refresh_ttl), policy, include)
-
-    asearch = _async(search)
 
     @_sync
     def batch(self, ops: Iterable[Op]) -> Plan[list[Result]]:
@@ -342,8 +336,6 @@ class RecallStore(BaseStore):
             else:
                 self._backend.note_put(put.namespace, put.key, put.value, self._clock())
         return results
-
-    abatch = _async(batch)
 
     @staticmethod
     def quiet() -> AbstractContextManager[None]:
@@ -434,8 +426,6 @@ class RecallStore(BaseStore):
         """
         return self._reader.recall(namespace, as_cue(cue), policy, view, record)
 
-    arecall = _async(recall)
-
     @_sync
     def set_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> Plan[None]:
         """Store a policy for a namespace and all below it; None takes it away.
@@ -444,21 +434,15 @@ class RecallStore(BaseStore):
         """
         return self._reader.set_policy(namespace, policy)
 
-    aset_policy = _async(set_policy)
-
     @_sync
     def policy_for(self, namespace: Namespace) -> Plan[RecallPolicy]:
         """The policy in force for a namespace when a call names none."""
         return self._reader.policy_at(namespace, None)
 
-    apolicy_for = _async(policy_for)
-
     @_sync
     def memories(self, ids: Sequence[MemoryId]) -> Plan[list[Memory | None]]:
         """Memories by namespace and key, None for one that is gone or barred; leaves no trace."""
         return self._reader.memories(ids)
-
-    amemories = _async(memories)
 
     @_sync
     def secret(self) -> Plan[bytes]:
@@ -482,16 +466,12 @@ class RecallStore(BaseStore):
         self._secret = bytes.fromhex(value["hex"])
         return self._secret
 
-    asecret = _async(secret)
-
     @_sync
     def explain(
         self, namespace: Namespace, key: str, cue: Cue | str, *, policy: RecallPolicy | None = None
     ) -> Plan[Explanation]:
         """Why a memory is, or is not, recalled for a cue; leaves no trace."""
         return self._reader.explain((namespace, key), as_cue(cue), policy)
-
-    aexplain = _async(explain)
 
     def record_recall(self, recall: Recall, policy: RecallPolicy | None = None) -> None:
         """Count what a recall chose as used, and hand the recall to `traces`."""
@@ -544,8 +524,6 @@ class RecallStore(BaseStore):
         has_entities = fields.get("entities") is not None
         return self._writer.remember(memory, key is not None, has_entities)
 
-    aremember = _async(remember)
-
     @_sync
     def correct(
         self,
@@ -564,8 +542,6 @@ class RecallStore(BaseStore):
         """
         return self._writer.correct(namespace, key, text, source, asked_as)
 
-    acorrect = _async(correct)
-
     @_sync
     def phrase(self, namespace: Namespace, key: str, asked_as: Sequence[str]) -> Plan[Memory]:
         """Note how a memory will be asked for, in place of what was noted; all else in it stays.
@@ -575,8 +551,6 @@ class RecallStore(BaseStore):
                 or of a source whose phrasings are not taken. Nothing is changed then.
         """
         return self._writer.phrase(namespace, key, asked_as)
-
-    aphrase = _async(phrase)
 
     @overload  # A text is a sequence of texts too; the first form that fits is meant.
     def confirm(self, namespace: Namespace, key: str) -> Memory: ...  # type: ignore[overload-overlap]
@@ -595,8 +569,6 @@ class RecallStore(BaseStore):
         confirmed = yield from self._writer.confirm(namespace, keys)
         return confirmed[0] if isinstance(key, str) else confirmed
 
-    aconfirm = _async(confirm)
-
     @_sync
     def approve(self, namespace: Namespace, key: str, *, text: str | None = None) -> Plan[Memory]:
         """Let a withheld memory be recalled whole, in the place of the one it waited beside.
@@ -609,8 +581,6 @@ class RecallStore(BaseStore):
         """
         return self._writer.approve(namespace, key, text)
 
-    aapprove = _async(approve)
-
     @_sync
     def quarantined(self, namespace: Namespace) -> Plan[list[Memory]]:
         """Memories at or below a namespace that wait for approval, whole or in part (masked).
@@ -619,8 +589,6 @@ class RecallStore(BaseStore):
         `["spans"]`: start, end, rule and severity of each.
         """
         return self._writer.quarantined(namespace)
-
-    aquarantined = _async(quarantined)
 
     @_sync
     def feedback(
@@ -637,8 +605,6 @@ class RecallStore(BaseStore):
         for name in keys:
             self._tell_traces("feedback", "An outcome", namespace, name, good)
         yield from ()
-
-    afeedback = _async(feedback)
 
     def _tell_traces(self, method: str, what: str, *about: Any) -> None:
         """Hand something to `traces`, where that takes it; a fault of the sink stays there."""
@@ -671,14 +637,10 @@ class RecallStore(BaseStore):
             yield from self._erase_traces(namespace, key)
         return bool(gone)
 
-    aforget = _async(forget)
-
     @_sync
     def history(self, namespace: Namespace, key: str) -> Plan[list[Memory]]:
         """A memory and the values it had before, newest first, each with its time and source."""
         return self._writer.history(namespace, key)
-
-    ahistory = _async(history)
 
     @_sync
     def sweep(
@@ -715,8 +677,6 @@ class RecallStore(BaseStore):
         policy = yield from self._reader.policy_at(ask.namespace, None)
         return (yield from self._upkeep.sweep(ask, policy))
 
-    asweep = _async(sweep)
-
     @_sync
     def forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
         """Delete everything at or below a namespace: memories, history, vectors, usage, verdicts.
@@ -727,8 +687,6 @@ class RecallStore(BaseStore):
         forgotten = yield from self._upkeep.forget_namespace(namespace)
         yield from self._erase_traces(namespace)
         return forgotten
-
-    aforget_namespace = _async(forget_namespace)
 
     # --- life cycle -------------------------------------------------------------------------
 
@@ -772,8 +730,6 @@ class RecallStore(BaseStore):
         """Write pending usage now; returns how many memories it concerned."""
         return (yield from self._ledger.flush()) if self._ledger.has_pending else 0
 
-    aflush = _async(flush)
-
     @_sync
     def close(self) -> Plan[None]:
         """Write what is pending and stop writing behind; the inner store stays open."""
@@ -781,6 +737,15 @@ class RecallStore(BaseStore):
         if self._ledger.has_pending:
             yield from self._ledger.flush()
 
+    # --- the async twins ---------------------------------------------------------------------
+
+    aput, adelete, asearch, abatch = _async(put), _async(delete), _async(search), _async(batch)
+    arecall, aset_policy, apolicy_for = _async(recall), _async(set_policy), _async(policy_for)
+    amemories, asecret, aexplain = _async(memories), _async(secret), _async(explain)
+    aremember, acorrect, aphrase = _async(remember), _async(correct), _async(phrase)
+    aconfirm, aapprove, aquarantined = _async(confirm), _async(approve), _async(quarantined)
+    afeedback, aforget, ahistory = _async(feedback), _async(forget), _async(history)
+    asweep, aforget_namespace, aflush = _async(sweep), _async(forget_namespace), _async(flush)
     aclose = _async(close)
 
     def _make_tables(self, distribute: bool | None) -> Plan[None]:
