@@ -316,26 +316,22 @@ class RecallStore(BaseStore):
             # Some stores check it only in `put`, and a dotted label in a batch aliased another
             # namespace.
             validate_op_namespace(op)
-        results: list[Any] = [None] * len(ops)
-        rest = []
+        found: dict[int, Any] = {}
         for i, op in enumerate(ops):
             if isinstance(op, SearchOp):
-                results[i] = yield from self._reader.search(op, None)
+                found[i] = yield from self._reader.search(op, None)
             elif isinstance(op, ListNamespacesOp):
-                results[i] = yield from self._reader.namespaces(op)
-            else:
-                rest.append(i)
+                found[i] = yield from self._reader.namespaces(op)
         puts = [op for op in ops if isinstance(op, PutOp)]
         yield from self._before_puts(puts)
-        answers = (yield Ops([ops[i] for i in rest], as_batch=True)) if rest else []
-        for i, answer in zip(rest, answers, strict=True):
-            results[i] = answer
+        rest = [op for i, op in enumerate(ops) if i not in found]
+        answers = iter((yield Ops(rest, as_batch=True)) if rest else ())
         for put in puts:
             if put.value is None:
                 self._backend.note_delete(put.namespace, put.key)
             else:
                 self._backend.note_put(put.namespace, put.key, put.value, self._clock())
-        return results
+        return [found[i] if i in found else next(answers) for i in range(len(ops))]
 
     @staticmethod
     def quiet() -> AbstractContextManager[None]:
