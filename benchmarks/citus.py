@@ -27,7 +27,7 @@ from langmem_recall import Caching, RecallPolicy, RecallStore
 from langmem_recall.flows.effects import Host, run
 from langmem_recall.stores.backend import backend_of, reindex
 from langmem_recall.stores.postgres.citus import CitusStore
-from langmem_recall.stores.postgres.homes import HAS_CITUS
+from langmem_recall.stores.postgres.database import HAS_CITUS
 from langmem_recall.stores.postgres.schema import USAGE_TABLE
 
 POLICY = RecallPolicy.default().replace(refresh_floor=0.0)

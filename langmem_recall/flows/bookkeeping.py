@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from langgraph.store.base import (
     NOT_PROVIDED,
@@ -82,17 +82,16 @@ class Bookkeeper:
 
     def put(self, writes: Sequence[Write]) -> Plan[None]:
         """Store memories; where the embedder fails, without vectors until it works again."""
-        ttl = (self.backend.store.ttl_config or {}).get("default_ttl")
         # InMemoryStore cannot embed a text twice in a batch.
         batches: list[dict[str, PutOp]] = []
         for write in writes:
             check_namespace(write.id[0])
+        unknown = [it.id for it in writes if it.indexed and it.stored is NOT_PROVIDED]
         present = dict[MemoryId, Memory]()
-        if not self.backend.embeds_phrasings:
-            unknown = [it.id for it in writes if it.indexed and it.stored is NOT_PROVIDED]
-            present = (yield from memories_at(unknown)) if unknown else present
+        if unknown and not self.backend.embeds_phrasings:
+            present = yield from memories_at(unknown)
         for write in writes:
-            op = self._put_op(write, write.stored or present.get(write.id), ttl)
+            op = self._put_op(write, write.stored or present.get(write.id))
             text = searched_text(read_memory(*write.id, write.value))
             batch = next((batch for batch in batches if text not in batch), None)
             if batch is None:
@@ -110,15 +109,14 @@ class Bookkeeper:
             for op in ops:
                 self.backend.note_put(op.namespace, op.key, op.value or {}, self.clock())
 
-    def _put_op(self, write: Write, present: Memory | None, ttl: float | None) -> PutOp:
+    def _put_op(self, write: Write, present: Memory | None) -> PutOp:
         """The put of a memory, with its phrasings in a field of their own where that is needed."""
-        if not write.indexed:
-            return PutOp(*write.id, dict(write.value), index=False, ttl=ttl)
-        if self.backend.embeds_phrasings:
-            return PutOp(*write.id, dict(write.value), ttl=ttl)
-        fields = indexed_fields(getattr(self.backend.store, "index_config", None))
-        value, index = fielded(read_memory(*write.id, write.value), present, fields)
-        return PutOp(*write.id, value, index=index, ttl=ttl)
+        store, value = self.backend.store, dict(write.value)
+        index: list[str] | Literal[False] | None = None if write.indexed else False
+        if write.indexed and not self.backend.embeds_phrasings:
+            fields = indexed_fields(getattr(store, "index_config", None))
+            value, index = fielded(read_memory(*write.id, value), present, fields)
+        return PutOp(*write.id, value, index, ttl=(store.ttl_config or {}).get("default_ttl"))
 
     def remove(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Delete memories with their vectors, words, usage and decisions."""
@@ -144,8 +142,7 @@ class Bookkeeper:
             memory_id = (mark.namespace[len(UNINDEXED) :], mark.key)
             (item,) = yield Ops([GetOp(*memory_id, refresh_ttl=False)])
             if item is not None:
-                ttl = (self.backend.store.ttl_config or {}).get("default_ttl")
-                put = self._put_op(Write(memory_id, item.value), memory_of(item), ttl)
+                put = self._put_op(Write(memory_id, item.value), memory_of(item))
                 try:
                     yield Ops([put], as_batch=True)
                 except Exception as error:
@@ -212,23 +209,20 @@ def resembling_text(backend: Backend, namespace: Namespace, text: str) -> Plan[l
     if backend.has_vectors:
         with suppress(Exception):
             items = yield from backend.nearest(namespace, text, NEAREST)
+    scores = [item.score if item.score is not None else math.inf for item in items]
+    pairs = zip(map(memory_of, items), scores, strict=True)
     near: list[Match] = [
-        (memory_of(item), float(item.score))
-        for item in items
-        if item.score is not None and abs(item.score) <= COSINE_LIMIT
-    ]
-    if not near:
-        view, terms = (yield from backend.view(namespace)), tokens(text)
-        ids: list[MemoryId] = yield Call(lambda: _sharing(view, terms))
-        for memory in (yield from memories_at(ids)).values():
-            near.append((memory, _overlap(view, terms, tokens(memory.text))))
-    elif any(memory.asked_as for memory, _ in near):
         # A vector of text and phrasings does not tell how alike the texts are; their words do.
+        (memory, math.nan if memory.asked_as else score)
+        for memory, score in pairs
+        if abs(score) <= COSINE_LIMIT
+    ]
+    if not near or any(math.isnan(likeness) for _, likeness in near):
         view, terms = (yield from backend.view(namespace)), tokens(text)
-        near = [
-            (memory, _overlap(view, terms, tokens(memory.text)) if memory.asked_as else likeness)
-            for memory, likeness in near
-        ]
+        if not near:
+            ids: list[MemoryId] = yield Call(lambda: _sharing(view, terms))
+            near = [(memory, math.nan) for memory in (yield from memories_at(ids)).values()]
+        near = [(memory, _likeness(view, cosine, terms, memory)) for memory, cosine in near]
     near.sort(key=lambda match: -match[1])
     return [match for match in near if match[0].namespace == namespace]
 
@@ -238,20 +232,19 @@ def resembling_memories(
 ) -> Plan[list[list[Match]]]:
     """For each memory others of its namespace that resemble it; embeds nothing."""
     view = yield from backend.view(prefix)
-    cosines: list[dict[MemoryId, float]] = yield Call(
+    found: list[dict[MemoryId, float]] = yield Call(
         lambda: [_cosines(view, memory) for memory in memories]
     )
     known = {memory.id: memory for memory in memories}
-    known |= yield from memories_at(sorted({*chain(*cosines)} - known.keys()))
-    found: list[list[Match]] = [[] for _ in memories]
-    for memory, near, matches in zip(memories, cosines, found, strict=True):
-        for other, likeness in near.items():
-            if other in known:
-                # A vector of text and phrasings does not tell how alike the texts are.
-                if math.isnan(likeness) or memory.asked_as or known[other].asked_as:
-                    likeness = _overlap(view, tokens(memory.text), tokens(known[other].text))
-                matches.append((known[other], likeness))
-    return found
+    known |= yield from memories_at(sorted({*chain(*found)} - known.keys()))
+    resembling: list[list[Match]] = []
+    for memory, cosines in zip(memories, found, strict=True):
+        terms, matches = tokens(memory.text) if cosines else (), list[Match]()
+        for other in (known[one] for one in cosines if one in known):
+            cosine = math.nan if memory.asked_as or other.asked_as else cosines[other.id]
+            matches.append((other, _likeness(view, cosine, terms, other)))
+        resembling.append(matches)
+    return resembling
 
 
 def _sharing(view: NamespaceView, terms: Sequence[str]) -> list[MemoryId]:
@@ -282,10 +275,12 @@ def _cosines(view: NamespaceView, memory: Memory) -> dict[MemoryId, float]:
         return dict(zip(near, view.similarity(rows)[0, 1:].tolist(), strict=True))
 
 
-def _overlap(view: NamespaceView, ours: Sequence[str], theirs: Sequence[str]) -> float:
-    """IDF-weighted share of the terms of two texts that both have."""
+def _likeness(view: NamespaceView, cosine: float, terms: Sequence[str], other: Memory) -> float:
+    """The cosine where it is known, else the IDF-weighted share of terms that both texts have."""
+    if not math.isnan(cosine):
+        return cosine
+    ours, theirs = set(terms), set(tokens(other.text))
     with view.lock:
         idfs = view.catalog.lexical.idfs
-        shared = sum(idfs(set(ours) & set(theirs)))
-        union = sum(idfs(set(ours) | set(theirs)))
+        shared, union = sum(idfs(ours & theirs)), sum(idfs(ours | theirs))
     return shared / union if union else 0.0

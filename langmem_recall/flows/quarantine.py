@@ -68,6 +68,8 @@ class Decision(NamedTuple):
     """Key of the value that stays in force while this one waits."""
     spans: tuple[Span, ...] = ()
     """What is withheld where the action is mask."""
+    has_failed: bool = False
+    """Whether the guard only failed: then it is asked again at the next read."""
 
     @property
     def bars(self) -> bool:
@@ -79,6 +81,11 @@ class Decision(NamedTuple):
         """Whether readers see the text with parts withheld."""
         return self.action == "mask"
 
+    @property
+    def withholds(self) -> bool:
+        """Whether readers must not see all of the text."""
+        return self.action not in ("allow", "approve")
+
     def to_dict(self) -> dict[str, Any]:
         """As a store and an export keep it."""
         record = {"action": self.action, "reasons": list(self.reasons), "digest": self.digest}
@@ -88,8 +95,7 @@ class Decision(NamedTuple):
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Decision:
         """Read a decision; what is malformed bars nothing, because it matches no text."""
-        reasons = value.get("reasons")
-        former = value.get("former")
+        reasons, former = value.get("reasons"), value.get("former")
         return cls(
             str(value.get("action")),
             tuple(map(str, reasons)) if isinstance(reasons, list | tuple) else (),
@@ -139,8 +145,9 @@ class Quarantine:
         if not self.is_on or not self._keeps_all or (verdict.action == "allow" and verdict.reasons):
             return
         before = (yield from self.stored([memory.id])).get(memory.id)
-        about = verdict.action, verdict.reasons, digest_of(memory), before and before.former
-        yield from self.write({memory.id: Decision(*about, verdict.spans)})
+        former, digest = before and before.former, digest_of(memory)
+        decision = Decision(verdict.action, verdict.reasons, digest, former, verdict.spans)
+        yield from self.write({memory.id: decision})
 
     def _tell(self, memory: Memory, verdict: Verdict | Decision, has_failed: bool) -> None:
         """Hand a verdict to the sink, without the words it is about."""
@@ -167,20 +174,19 @@ class Quarantine:
 
     def _asked(self, text: str, source: Source) -> Plan[tuple[Verdict, bool]]:
         """What the guard says of a text, and whether it only failed."""
-        guard = self._guard
 
         async def judged() -> Verdict:
-            verdict = await asyncio.to_thread(ask, guard, text, source)
+            verdict = await asyncio.to_thread(ask, self._guard, text, source)
             return await verdict if inspect.isawaitable(verdict) else verdict
 
         def judge() -> Verdict:
-            verdict = ask(guard, text, source)
+            verdict = ask(self._guard, text, source)
             return asyncio.run(_awaited(verdict)) if inspect.isawaitable(verdict) else verdict
 
+        # Rules take no time; a guard that asks a model may take all there is.
+        call = Call(judge, judged, JUDGE_LIMIT) if self._keeps_all else Call(judge)
         try:
-            # Rules take no time; a guard that asks a model may take all there is.
-            limit = JUDGE_LIMIT if self._keeps_all else None
-            verdict: Verdict = yield Call(judge, judged if self._keeps_all else None, limit)
+            verdict: Verdict = yield call
             if isinstance(verdict, Verdict) and verdict.action in ACTIONS:
                 return settled(verdict, text), False
             problem = f"it said {getattr(verdict, 'action', verdict)!r:.80}"
@@ -208,16 +214,16 @@ class Quarantine:
         for memory in [it for it in memories if allowed.get(it.id) is not it]:
             decision, read_at, known = self._cache.get(memory.id, (None, now, memory))
             # A barred one may have been approved since.
-            is_old = decision and _withholds(decision) and now - read_at >= self._max_age_s
+            is_old = decision and decision.withholds and now - read_at >= self._max_age_s
             if decision is None or is_old or _words_of(known) != _words_of(memory):
                 unknown[memory.id] = memory
-            elif _withholds(decision):
+            elif decision.withholds:
                 barred[memory.id] = decision
             else:
                 allowed[memory.id] = memory
         if unknown:
             decided = yield from self._decide(unknown, now, [] if notes is None else notes)
-            barred |= {name: decision for name, decision in decided.items() if _withholds(decision)}
+            barred |= {name: decision for name, decision in decided.items() if decision.withholds}
         return barred
 
     def judge(self, puts: Iterable[PutOp]) -> Plan[tuple[Decisions, Decisions]]:
@@ -232,9 +238,9 @@ class Quarantine:
         if not self.is_on or not memories:
             return {}, {}
         stored = yield from self.stored(memories)
-        decisions, failed = yield from self._judge(memories.values())
+        decisions = yield from self._judge(memories.values())
         for memory_id, decision in decisions.items():
-            self._tell(memories[memory_id], decision, memory_id in failed)
+            self._tell(memories[memory_id], decision, decision.has_failed)
         for memory_id, before in stored.items():
             # A text that was approved stays so.
             if before.action == "approve" and before.digest == decisions[memory_id].digest:
@@ -245,7 +251,7 @@ class Quarantine:
         """Whether a decision is to be written down: what rules allow they allow again."""
         # An approval is kept beside what is allowed anyway: the text may come back.
         is_approved = before is not None and before.action == "approve"
-        return _withholds(decision) or (self._keeps_all and not is_approved)
+        return decision.withholds or (self._keeps_all and not is_approved)
 
     def stored(self, ids: Iterable[MemoryId]) -> Plan[Decisions]:
         """Decisions about these items as the side-car has them, whatever text they are about."""
@@ -303,11 +309,11 @@ class Quarantine:
         self, unknown: Mapping[MemoryId, Memory], now: float, notes: list[str]
     ) -> Plan[Decisions]:
         """Decisions from the side-car; the guard judges what it has not judged before."""
-        judged, failed = Decisions(), set[MemoryId]()
+        judged = Decisions()
         # Rules go first, and of what they bar approvals are read: the rest costs no round trip.
         if not self._keeps_all:
-            judged, failed = yield from self._judge(unknown.values())
-        wanted = [name for name in unknown if name not in judged or _withholds(judged[name])]
+            judged = yield from self._judge(unknown.values())
+        wanted = [name for name in unknown if name not in judged or judged[name].withholds]
         try:
             stored = yield from self.stored(wanted)
         except Exception as error:
@@ -315,51 +321,49 @@ class Quarantine:
             logger.warning("The guard's decisions cannot be read (%s).", described(error))
             notes.append(f"the guard's decisions cannot be read ({described(error)}); judged anew")
             stored = {}
-        valid = {
-            name: decision
-            for name, decision in stored.items()
-            if decision.digest == digest_of(unknown[name])
-        }
+        valid = {name: it for name, it in stored.items() if it.digest == digest_of(unknown[name])}
         missing = [name for name in wanted if name not in valid]
         if self._keeps_all and missing:
-            judged, failed = yield from self._judge([unknown[name] for name in missing])
-        lasting: Decisions = {}
+            judged = yield from self._judge([unknown[name] for name in missing])
+        lasting = Decisions()
         for name in missing:
             decision, before = judged[name], stored.get(name)
-            if _withholds(decision):
-                self._tell(unknown[name], decision, name in failed)
-            # A guard that failed has decided nothing: it is tried again at the next read.
-            if name not in failed and self.is_lasting(decision, before):
+            if decision.withholds:
+                self._tell(unknown[name], decision, decision.has_failed)
+            if not decision.has_failed and self.is_lasting(decision, before):
                 lasting[name] = decision._replace(former=before and before.former)
         try:
             yield from self.write(lasting)
         except Exception as error:
             logger.warning("The guard's decisions cannot be kept (%s).", described(error))
         decisions = judged | lasting | valid
+        sure = {
+            name: (it, now, unknown[name]) for name, it in decisions.items() if not it.has_failed
+        }
         with self._lock:
             if len(self._cache) > MOST_DECISIONS:
                 self._cache.clear()
                 self._allowed.clear()
-            for memory_id in decisions.keys() - (failed - valid.keys()):
-                self._cache[memory_id] = decisions[memory_id], now, unknown[memory_id]
+            self._cache |= sure
         return decisions
 
-    def _judge(self, memories: Collection[Memory]) -> Plan[tuple[Decisions, set[MemoryId]]]:
-        """What the guard decides about each memory, and on which it only failed."""
-        judged = dict[MemoryId, tuple[Decision, bool]]()
-        if self._keeps_all:
-            for memory in memories:
-                judged[memory.id] = yield from self.decide(memory)
-        else:
-            judged = yield Call(lambda: {one.id: run(self.decide(one), CALLS) for one in memories})
-        decisions = {name: decision for name, (decision, _) in judged.items()}
-        return decisions, {name for name, (_, has_failed) in judged.items() if has_failed}
+    def _judge(self, memories: Collection[Memory]) -> Plan[Decisions]:
+        """What the guard decides about each memory."""
+        if not self._keeps_all:
+            judged: Decisions = yield Call(
+                lambda: {memory.id: run(self.decide(memory), CALLS) for memory in memories}
+            )
+            return judged
+        decisions = Decisions()
+        for memory in memories:
+            decisions[memory.id] = yield from self.decide(memory)
+        return decisions
 
-    def decide(self, memory: Memory) -> Plan[tuple[Decision, bool]]:
-        """The decision about a memory, and whether it is only that the guard failed."""
+    def decide(self, memory: Memory) -> Plan[Decision]:
+        """The decision about a memory."""
         if _has_constructor(memory.value, DEEPEST):
             # LangChain's loader would take it for an object to construct.
-            return Decision("quarantine", ("serialised object",), digest_of(memory)), False
+            return Decision("quarantine", ("serialised object",), digest_of(memory))
         verdict, has_failed = yield from self._verdict(memory)
         action, spans, content = verdict.action, verdict.spans, content_of(memory.value)
         is_put_together = isinstance(content, Mapping) and memory.text not in content.values()
@@ -367,7 +371,7 @@ class Quarantine:
             # A text made of several fields reads differently when a database gives them back in
             # another order or form: a span would withhold other words than were meant.
             action, spans = "quarantine", ()
-        return Decision(action, verdict.reasons, digest_of(memory), None, spans), has_failed
+        return Decision(action, verdict.reasons, digest_of(memory), None, spans, has_failed)
 
 
 async def _awaited(verdict: Awaitable[Verdict]) -> Verdict:
@@ -399,18 +403,9 @@ def as_shown(memory: Memory, decision: Decision | None) -> Memory:
 
 def withheld(memory: Memory) -> Memory:
     """A memory that no reader may see: its name and times, none of its words."""
-    return replace(
-        memory,
-        text=WITHHELD,
-        status="quarantined",
-        turn=None,
-        speaker=None,
-        entities=(),
-        tags=(),
-        asked_as=(),
-        pinned=False,
-        value={},
-    )
+    nothing: dict[str, Any] = dict.fromkeys(("entities", "tags", "asked_as"), ())
+    nothing |= {"turn": None, "speaker": None, "pinned": False, "value": {}}
+    return replace(memory, text=WITHHELD, status="quarantined", **nothing)
 
 
 def words_beside(memory: Memory) -> str:
@@ -435,9 +430,11 @@ def quarantined_value(
     value: Mapping[str, Any],
     reasons: Sequence[str],
     status: Status = "quarantined",
+    spans: Sequence[Span] = (),
     **pending: Any,
 ) -> dict[str, Any]:
     """A value that waits for approval, with the reasons and what it would change."""
+    pending["spans"] = [list(span) for span in spans]
     changes = {name: change for name, change in pending.items() if change}
     return {**value, "status": status, QUARANTINE: {"reasons": list(reasons), **changes}}
 
@@ -446,10 +443,6 @@ def pending_of(memory: Memory) -> Mapping[str, Any]:
     """What a quarantined memory's value says of why it waits and what it would change."""
     pending = memory.value.get(QUARANTINE)
     return pending if isinstance(pending, Mapping) else {}
-
-
-def _withholds(decision: Decision) -> bool:
-    return decision.bars or decision.masks
 
 
 def _words_of(memory: Memory) -> tuple[Any, ...]:

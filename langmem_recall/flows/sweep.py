@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from langmem_recall.flows.candidates import PAGE, id_of, memory_of
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.memory import upkeep as rules
 from langmem_recall.memory.conflicts import is_same
-from langmem_recall.memory.upkeep import STEPS, Forgotten, Row, SweepReport
+from langmem_recall.memory.upkeep import STEPS, Action, Forgotten, Row, SweepReport
 from langmem_recall.memory.value import revised_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.signals import RECENCY, STRENGTH, signal_table
@@ -33,6 +33,7 @@ from langmem_recall.types import (
     Namespace,
     Status,
     Usage,
+    aware,
 )
 
 logger = logging.getLogger(__name__)
@@ -67,27 +68,72 @@ class SweepPlan:
     """What a sweep has decided so far about the memories it looks at."""
 
     memories: dict[MemoryId, Memory]
+    usages: Mapping[MemoryId, Usage]
+    policy: RecallPolicy
+    now: datetime
     rows: list[Row] = field(default_factory=list)
     changes: dict[MemoryId, dict[str, Any]] = field(default_factory=dict)
     gone: set[MemoryId] = field(default_factory=set)
     heirs: dict[MemoryId, MemoryId] = field(default_factory=dict)
     """Which memory takes the place of one that was merged into it."""
 
-    def remove(self, row: Row) -> None:
+    def remove(self, action: Action, memory: Memory, reason: str) -> None:
         """A memory is to go."""
-        self.rows.append(row)
-        self.gone.add(row.id)
-        self.changes.pop(row.id, None)
-
-    def change(self, memory: Memory, changes: Mapping[str, Any]) -> None:
-        """Some fields of a memory are to change."""
-        if changes:
-            self.changes.setdefault(memory.id, {}).update(changes)
-        self.memories[memory.id] = replace(memory, **changes)
+        self.rows.append(Row(action, memory.id, reason))
+        self.gone.add(memory.id)
+        self.changes.pop(memory.id, None)
 
     def left(self) -> list[Memory]:
         """The memories that stay, as they will be."""
         return [memory for memory in self.memories.values() if memory.id not in self.gone]
+
+    def age(self, steps: Sequence[str], before: datetime | None) -> None:
+        """What time alone decides: history that is old, what is past its end, fading inferences."""
+        for memory in list(self.memories.values()):
+            if reason := rules.purge(memory, aware(before)):
+                self.remove("purge", memory, reason)
+            elif memory.status == "superseded":
+                continue
+            elif "expire" in steps and (reason := rules.expiry(memory, self.now)):
+                if memory.source in USERS_OWN:
+                    self.rows.append(Row("propose", memory.id, f"{reason}; {rules.USERS_WORDS}"))
+                else:
+                    self.remove("expire", memory, reason)
+            elif "decay" in steps:
+                self._fade(memory)
+
+    def _fade(self, memory: Memory) -> None:
+        """What time has left of an inference, and whether that is too little for one not in use."""
+        left = rules.faded_confidence(memory, self.policy.durable_kinds, self.now)
+        if left is None:
+            return
+        reason = f"unconfirmed inference: confidence {memory.confidence:.2f} -> {left:.2f}"
+        usage = self.usages[memory.id]
+        idle_s = self.now.timestamp() - (usage.last_used or -math.inf)
+        # What an answer has rested on is a fact to somebody, however long ago.
+        is_in_use = usage.merit > 0 or idle_s <= self.policy.half_life_hours * 3_600
+        if left < rules.LEAST_CONFIDENCE and not is_in_use:
+            self.remove("remove", memory, f"{reason}, below {rules.LEAST_CONFIDENCE:g}")
+        else:
+            in_use = "; in use" if left < rules.LEAST_CONFIDENCE else ""
+            self.rows.append(Row("decay", memory.id, reason + in_use))
+
+    def list_cold(self, cold_after: timedelta) -> None:
+        """Candidates for eviction by the signals that recall uses, the weakest first."""
+        memories, at = self.left(), self.now.timestamp()
+        usages = [self.usages.get(memory.id, Usage()) for memory in memories]
+        candidates = list(map(Candidate, memories, repeat(Evidence()), usages))
+        table, _, _ = signal_table(candidates, self.policy, at)
+        signals = zip(table[STRENGTH].tolist(), table[RECENCY].tolist(), strict=True)
+        cold: list[tuple[tuple[float, float], Row]] = []
+        for memory, usage, signal in zip(memories, usages, signals, strict=True):
+            times = (usage.last_used, memory.written_ts)
+            known = [time for time in times if time is not None and not math.isnan(time)]
+            idle = timedelta(seconds=at - max(known)) if known else None
+            durable = self.policy.durable_kinds
+            if reason := rules.coldness(memory, idle, cold_after, durable, signal):
+                cold.append((signal, Row("cold", memory.id, reason)))
+        self.rows += [row for _, row in sorted(cold, key=itemgetter(0))]
 
 
 class Sweeper:
@@ -102,39 +148,34 @@ class Sweeper:
 
     def sweep(self, request: SweepRequest, policy: RecallPolicy) -> Plan[SweepReport]:
         """Look at some memories, say what is to become of them, and do it where it is to be."""
-        now, offset = self._keeper.clock(), request.after or 0
+        now, offset, namespace = self._keeper.clock(), request.after or 0, request.namespace
+        at = now.timestamp()
         # By name, where what a sweep writes stays put. In a store's own listing it would not: that
         # begins with what was written last, and leaves open which of two written together is first.
-        page = self._backend.items_below(request.namespace, offset, request.limit)
-        items, places = yield from page
+        items, places = yield from self._backend.items_below(namespace, offset, request.limit)
         memories = {memory.id: memory for memory in map(memory_of, items)}
-        barred = yield from self._quarantine.barred(memories.values(), now.timestamp())
+        barred = yield from self._quarantine.barred(memories.values(), at)
         for memory_id, decision in barred.items():
             status: Status = "masked" if decision.masks else "quarantined"
             if memories[memory_id].status == "active":
                 memories[memory_id] = replace(memories[memory_id], status=status)
-        plan = SweepPlan(memories)
-        at = now.timestamp()
-        found = yield from self._ledger.usages(request.namespace, [*memories], at, 0.0)
-        usages = dict(zip(memories, found, strict=True))
-        _age(plan, request, policy, now, usages)
+        usages = yield from self._ledger.usages(namespace, [*memories], at, 0.0)
+        plan = SweepPlan(memories, dict(zip(memories, usages, strict=True)), policy, now)
+        plan.age(request.steps, request.purge_history_before)
         if "merge" in request.steps and self._merge_similarity <= 1:
-            yield from self._merge(plan, request.namespace, now)
+            yield from self._merge(plan, namespace)
         if request.cold_after is not None:
-            plan.rows += _cold(plan.left(), usages, request.cold_after, policy, now)
+            plan.list_cold(request.cold_after)
         if request.apply:
-            yield from self._apply(plan, usages)
+            yield from self._apply(plan)
             # Here, and wherever below a memory was looked at.
-            for home in sorted(
-                {request.namespace, *(memory.namespace for memory in memories.values())}
-            ):
+            for home in sorted({namespace, *(home for home, _ in memories)}):
                 indexed = yield from self._keeper.catch_up(home)
                 plan.rows += [Row("index", one, "the embedder works again") for one in indexed]
-        # What was removed no longer takes up a place in the listing.
-        offset += places - (len(plan.gone) if request.apply else 0)
-        further = offset if places == request.limit else None
-        rows = tuple(plan.rows)
-        return SweepReport(request.namespace, request.apply, rows, len(items), further)
+            # What was removed no longer takes up a place in the listing.
+            offset -= len(plan.gone)
+        further = offset + places if places == request.limit else None
+        return SweepReport(namespace, request.apply, tuple(plan.rows), len(items), further)
 
     def forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
         """Delete all memories at or below a namespace and all that is kept about them."""
@@ -147,8 +188,9 @@ class Sweeper:
         compacted: bool = yield Call(self._compact)
         return Forgotten(namespace, count, traces, compacted)
 
-    def _merge(self, plan: SweepPlan, namespace: Namespace, now: datetime) -> Plan[None]:
+    def _merge(self, plan: SweepPlan, namespace: Namespace) -> Plan[None]:
         """Merge each swept memory into a better one, swept now or not, that says the same."""
+        now = plan.now
         usable = [memory for memory in plan.left() if rules.is_in_force(memory, now)]
         found = yield from resembling_memories(self._backend, namespace, usable)
         others = [match for matches in found for match, _ in matches]
@@ -162,12 +204,15 @@ class Sweeper:
                 if other.id in plan.gone or other.id in excluded or rules.keeps(memory, other):
                     continue
                 if is_same(memory, other, likeness, self._merge_similarity):
-                    plan.change(other, rules.merged(other, memory))
+                    changes = rules.merged(other, memory)
+                    if changes:
+                        plan.changes.setdefault(other.id, {}).update(changes)
+                    plan.memories[other.id] = replace(other, **changes)
                     plan.heirs[memory.id] = other.id
-                    plan.remove(Row("merge", memory.id, f"says the same as {other.key}"))
+                    plan.remove("merge", memory, f"says the same as {other.key}")
                     break
 
-    def _apply(self, plan: SweepPlan, usages: Mapping[MemoryId, Usage]) -> Plan[None]:
+    def _apply(self, plan: SweepPlan) -> Plan[None]:
         """Writes before deletions: stopped at any point, nothing is lost."""
         writes = [
             Write(one, revised_value(plan.memories[one], **changes), stored=plan.memories[one])
@@ -177,7 +222,7 @@ class Sweeper:
         for merged_id, heir in plan.heirs.items():
             while heir in plan.heirs:
                 heir = plan.heirs[heir]
-            self._ledger.hand_over(usages.get(merged_id, Usage()), heir)
+            self._ledger.hand_over(plan.usages[merged_id], heir)
         if plan.heirs:
             yield from self._ledger.flush()
         yield from self._keeper.remove(sorted(plan.gone))
@@ -221,79 +266,12 @@ class Sweeper:
                 return sorted(found)
 
     def _compact(self) -> bool:
-        both = (self._backend, self._keeper.sidecar)
-        backends = {id(backend): backend for backend in both}.values()
+        backends = {id(backend): backend for backend in (self._backend, self._keeper.sidecar)}
         try:
             # Each of them, whatever the first one says.
-            done = [backend.compact() for backend in backends]
+            done = [backend.compact() for backend in backends.values()]
             return all(done)
         except StoreError as error:
             reason = described(error)
             logger.warning("The store could not be compacted; compact it later: %s", reason)
             return False
-
-
-def _age(
-    plan: SweepPlan,
-    request: SweepRequest,
-    policy: RecallPolicy,
-    now: datetime,
-    usages: Mapping[MemoryId, Usage],
-) -> None:
-    """What time alone decides: history that is old, memories past their end, inferences fading."""
-    before = request.purge_history_before
-    if before is not None and before.tzinfo is None:
-        before = before.replace(tzinfo=UTC)
-    for memory in list(plan.memories.values()):
-        if reason := rules.purge(memory, before):
-            plan.remove(Row("purge", memory.id, reason))
-        elif memory.status == "superseded":
-            continue
-        elif "expire" in request.steps and (reason := rules.expiry(memory, now)):
-            if memory.source in USERS_OWN:
-                plan.rows.append(Row("propose", memory.id, f"{reason}; {rules.USERS_WORDS}"))
-            else:
-                plan.remove(Row("expire", memory.id, reason))
-        elif "decay" in request.steps:
-            _fade(plan, memory, policy, now, usages.get(memory.id, Usage()))
-
-
-def _fade(
-    plan: SweepPlan, memory: Memory, policy: RecallPolicy, now: datetime, usage: Usage
-) -> None:
-    """What time has left of an inference, and whether that is too little for one not in use."""
-    left = rules.faded_confidence(memory, policy.durable_kinds, now)
-    if left is None:
-        return
-    reason = f"unconfirmed inference: confidence {memory.confidence:.2f} -> {left:.2f}"
-    last = -math.inf if usage.last_used is None else usage.last_used
-    # What an answer has rested on is a fact to somebody, however long ago.
-    is_in_use = usage.merit > 0 or now.timestamp() - last <= policy.half_life_hours * 3_600
-    if left >= rules.LEAST_CONFIDENCE:
-        plan.rows.append(Row("decay", memory.id, reason))
-    elif is_in_use:
-        plan.rows.append(Row("decay", memory.id, f"{reason}; in use"))
-    else:
-        plan.remove(Row("remove", memory.id, f"{reason}, below {rules.LEAST_CONFIDENCE:g}"))
-
-
-def _cold(
-    memories: Sequence[Memory],
-    usages: Mapping[MemoryId, Usage],
-    cold_after: timedelta,
-    policy: RecallPolicy,
-    now: datetime,
-) -> list[Row]:
-    """Candidates for eviction by the signals that recall uses, the weakest first."""
-    records = [usages.get(memory.id, Usage()) for memory in memories]
-    candidates = list(map(Candidate, memories, repeat(Evidence()), records))
-    table, _, _ = signal_table(candidates, policy, now.timestamp())
-    signals = zip(table[STRENGTH].tolist(), table[RECENCY].tolist(), strict=True)
-    cold: list[tuple[tuple[float, float], Row]] = []
-    for memory, usage, signal in zip(memories, records, signals, strict=True):
-        times = (usage.last_used, memory.written_ts)
-        known = [time for time in times if time is not None and not math.isnan(time)]
-        idle = timedelta(seconds=now.timestamp() - max(known)) if known else None
-        if reason := rules.coldness(memory, idle, cold_after, policy.durable_kinds, signal):
-            cold.append((signal, Row("cold", memory.id, reason)))
-    return [row for _, row in sorted(cold, key=itemgetter(0))]

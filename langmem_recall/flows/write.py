@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Any, Literal, get_args
 
 from langgraph.constants import TAG_NOSTREAM
@@ -104,32 +105,23 @@ class Writing:
     on_bad: OnBad = "quarantine"
 
     def __post_init__(self) -> None:
-        policy, share, model = self.write_policy, self.merge_similarity, self.summarizer
-        if policy is not None and not isinstance(policy, WritePolicy):
-            raise ConfigurationError(f"write_policy must be a WritePolicy, got {policy!r:.80}.")
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 2:
-            raise ConfigurationError(
-                f"merge_similarity must be a number above 0 and up to 2, got {share!r:.80}. "
-                "Use 2 to keep every memory."
-            )
-        if isinstance(self.max_text, bool) or not isinstance(self.max_text, int):
-            raise ConfigurationError(f"max_text must be a whole number, got {self.max_text!r:.80}.")
-        if self.default_source not in (None, *TRUST):
-            known = ", ".join(TRUST)
-            raise ConfigurationError(
-                f"default_source must be one of {known}, got {self.default_source!r:.80}."
-            )
-        if isinstance(model, str):
-            model = named_chat_model(model)
-            object.__setattr__(self, "summarizer", model)
-        if self.on_bad not in get_args(OnBad):
-            raise ConfigurationError(
-                f"on_bad must be one of {', '.join(get_args(OnBad))}, got {self.on_bad!r:.80}."
-            )
-        if model is not None and not hasattr(model, "invoke"):
-            raise ConfigurationError(
-                f"summarizer must be a chat model or its name, got {model!r:.80}."
-            )
+        if isinstance(self.summarizer, str):
+            object.__setattr__(self, "summarizer", named_chat_model(self.summarizer))
+        policy, share, longest = self.write_policy, self.merge_similarity, self.max_text
+        is_share = isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 2
+        is_whole = isinstance(longest, int) and not isinstance(longest, bool)
+        model, actions = self.summarizer, get_args(OnBad)
+        for name, is_meant, expected in (
+            ("write_policy", isinstance(policy, WritePolicy | None), "a WritePolicy"),
+            ("merge_similarity", is_share, "a number above 0, up to 2, which keeps every memory"),
+            ("summarizer", model is None or hasattr(model, "invoke"), "a chat model or its name"),
+            ("max_text", is_whole, "a whole number"),
+            ("default_source", self.default_source in (None, *TRUST), f"one of {', '.join(TRUST)}"),
+            ("on_bad", self.on_bad in actions, f"one of {', '.join(actions)}"),
+        ):
+            if not is_meant:
+                given = getattr(self, name)
+                raise ConfigurationError(f"{name} must be {expected}, got {given!r:.80}.")
 
 
 class Writer:
@@ -143,7 +135,7 @@ class Writer:
         self._nudge = nudge
         self._knobs = knobs
 
-    def remember(
+    def describe(
         self,
         namespace: Namespace,
         text: str,
@@ -151,34 +143,59 @@ class Writer:
         ttl: timedelta | None,
         observation: str | None,
         fields: Mapping[str, Any],
-    ) -> Plan[Memory]:
-        """Guard, write policy, provenance, put; what is there already is reinforced instead."""
+    ) -> Memory:
+        """The memory as the caller describes it; the write policy may give it an end."""
+        now = self._clock()
+        check_namespace(namespace)
+        if key is not None:
+            check_name("A key", key)
+        if unknown := fields.keys() - FIELDS:
+            raise InputError(
+                f"remember does not know {', '.join(sorted(unknown))}. It takes "
+                f"{', '.join(sorted(FIELDS))}."
+            )
+        defaults = {"written_at": now, "source": self._knobs.default_source}
+        given = defaults | {name: field for name, field in fields.items() if field is not None}
+        name = key or uuid.uuid4().hex
+        memory = new_memory(namespace, name, text, max_text=self._knobs.max_text, **given)
+        if memory.key in memory.supersedes:
+            raise InputError(f"{key!r} cannot supersede itself. Use `correct` for a new value.")
+        if ttl is not None and memory.valid_until is not None:
+            raise InputError("Both ttl and valid_until are given. Pass the one that is meant.")
+        if ttl is not None and not (isinstance(ttl, timedelta) and ttl > timedelta()):
+            raise InputError(f"ttl must be a timedelta above 0, got {ttl!r:.80}.")
+        if observation is not None:
+            allowed = (self._knobs.write_policy or WritePolicy()).ttl_of(observation)
+            ttl = allowed if ttl is None else ttl
+        # A time that no calendar reaches is no end.
+        if memory.valid_until is None and ttl is not None and ttl <= LONGEST_TTL:
+            memory = replace(memory, valid_until=now + ttl)
+        return memory
+
+    def remember(self, memory: Memory, is_named: bool, has_entities: bool) -> Plan[Memory]:
+        """Guard, provenance, put; without a name, what is there already is reinforced instead."""
         now, knobs = self._clock(), self._knobs
-        memory = self._describe(namespace, text, key, fields, now)
         memory, verdict = yield from self._admit(memory)
-        memory = replace(memory, valid_until=self._end(memory, ttl, observation, now))
         formers = list[Memory]()
         for superseded in memory.supersedes:
-            formers.append((yield from self._required(namespace, superseded)))
+            formers.append((yield from self._required(memory.namespace, superseded)))
         is_whole = verdict.action == "allow"
         if is_whole and knobs.summarizer is not None and memory.source == "external":
             memory = yield from self._summarise(memory, knobs.summarizer)
-        if fields.get("entities") is None:
+        if not has_entities:
             memory = replace(memory, entities=find_entities(memory.open_text))
         if not memory.in_force:
             return (yield from self._put_aside(memory, verdict.reasons, verdict.spans))
         if any(memory.authority < former.authority for former in formers):
             return (yield from self._put_aside(memory, LESS_TRUSTED))
-        if is_whole and key is None and not memory.supersedes and knobs.merge_similarity <= 1:
+        if is_whole and not is_named and not memory.supersedes and knobs.merge_similarity <= 1:
             reinforced = yield from self._reinforce_duplicate(memory, now)
             if reinforced is not None:
                 return reinforced
-        if key is not None and self._quarantine.is_on:
+        if is_named and self._quarantine.is_on:
             yield from self._settle(memory.id, now)
         yield from self._quarantine.keep(memory, verdict)
-        if key is None:
-            return (yield from self._put(memory, now, stored=None))
-        return (yield from self._put(memory, now))
+        return (yield from self._put(memory, now, NOT_PROVIDED if is_named else None))
 
     def correct(
         self, namespace: Namespace, key: str, text: str, source: Source, asked_as: Sequence[str]
@@ -218,28 +235,23 @@ class Writer:
             raise RejectedError("\n".join((phrased.text, *phrased.asked_as)), verdict.reasons)
         return (yield from self._revise(current, {"asked_as": phrased.asked_as}))
 
-    def confirm_all(self, namespace: Namespace, keys: Sequence[str]) -> Plan[list[Memory]]:
-        """Vouch for several memories; for none where one of them is not there."""
-        for key in keys:
+    def confirm(self, namespace: Namespace, keys: Sequence[str]) -> Plan[list[Memory]]:
+        """Vouch for memories, or carry out what was proposed; for none where one is not there."""
+        for key in keys[1:]:
             yield from self._required(namespace, key)
         confirmed = list[Memory]()
         for key in dict.fromkeys(keys):
-            confirmed.append((yield from self.confirm(namespace, key)))
+            current = yield from self._required(namespace, key)
+            changes = {"confirmed_at": self._clock(), "confidence": 1.0}
+            is_proposal = current.status == "quarantined" and pending_of(current).get("proposal")
+            carry_out = self._accept if is_proposal else self._revise
+            confirmed.append((yield from carry_out(current, changes)))
         return confirmed
-
-    def confirm(self, namespace: Namespace, key: str) -> Plan[Memory]:
-        """Vouch for a memory, or for what was proposed to change in one."""
-        current = yield from self._required(namespace, key)
-        changes = {"confirmed_at": self._clock(), "confidence": 1.0}
-        if current.status == "quarantined" and pending_of(current).get("proposal"):
-            return (yield from self._accept(current, changes))
-        return (yield from self._revise(current, changes))
 
     def approve(self, namespace: Namespace, key: str, text: str | None) -> Plan[Memory]:
         """Let a withheld memory be recalled whole, if its text is the one that was reviewed."""
         current = yield from self._required(namespace, key)
-        is_other = text is not None and text != current.text
-        if is_other or not self._quarantine.is_as_reviewed(current):
+        if text not in (None, current.text) or not self._quarantine.is_as_reviewed(current):
             raise InputError(
                 f"The text of {key!r} is not the one that was reviewed: it has changed since. "
                 "Nothing was approved; list `quarantined` again and look at it."
@@ -261,23 +273,20 @@ class Writer:
         for waits in ("quarantined", "masked"):
             items += yield from listing(namespace, filter={"status": waits})
         waiting = [memory for memory in map(memory_of, items) if memory.superseded_at is None]
-        self._quarantine.show_to_reviewer(waiting)
         found = {memory.id: memory for memory in waiting}
+        decisions = Decisions()
         if self._quarantine.is_on:
             decisions = yield from self._quarantine.below(namespace)
-            barring = (name for name, it in decisions.items() if it.bars or it.masks)
-            for memory in (yield from memories_at(sorted(barring))).values():
-                decision = decisions[memory.id]
-                if _is_history(memory) or decision.digest != digest_of(memory):
-                    continue
-                if memory.id in found:
-                    continue
+        barring = sorted(one for one, it in decisions.items() if it.withholds and one not in found)
+        for memory in (yield from memories_at(barring)).values():
+            decision = decisions[memory.id]
+            if not _is_history(memory) and decision.digest == digest_of(memory):
+                waiting.append(memory)
                 status: Status = "masked" if decision.masks else "quarantined"
-                spans = [list(span) for span in decision.spans]
-                pending = {"former": decision.former, "spans": spans}
+                pending: Any = {"spans": decision.spans, "former": decision.former}
                 value = quarantined_value(memory.value, decision.reasons, status, **pending)
                 found[memory.id] = replace(memory, status=status, value=value)
-                self._quarantine.show_to_reviewer([memory])
+        self._quarantine.show_to_reviewer(waiting)
         return [found[memory_id] for memory_id in sorted(found)]
 
     def judge_puts(self, puts: Sequence[PutOp]) -> Plan[None]:
@@ -319,17 +328,16 @@ class Writer:
             ]
             yield from self._keeper.remove(stand_ins)
 
-    def feedback(self, namespace: Namespace, keys: Sequence[str] | str, good: bool) -> None:
+    def feedback(self, namespace: Namespace, keys: Sequence[str], good: bool) -> None:
         """A step up or down for each of these memories, written behind like a use."""
         check_namespace(namespace)
         if not isinstance(good, bool):
             raise InputError(f"good must be True or False, got {good!r:.80}.")
-        names = [keys] if isinstance(keys, str) else list(keys)
-        for key in names:
+        for key in keys:
             check_name("A key", key)
-        ids = [(namespace, key) for key in dict.fromkeys(names)]
+        ids = [(namespace, key) for key in dict.fromkeys(keys)]
         self._ledger.credit(ids, 1 if good else -1, self._clock().timestamp())
-        if names:
+        if keys:
             self._nudge()
 
     def forget(self, namespace: Namespace, key: str, source: Source) -> Plan[bool | None]:
@@ -355,14 +363,9 @@ class Writer:
         while places == PAGE:
             items, places = yield from self._keeper.backend.items_below(namespace, offset, PAGE)
             offset += places
-            derived += [
-                memory
-                for memory in map(memory_of, items)
-                if memory.in_force
-                and memory.namespace == namespace
-                and memory.source not in USERS_OWN
-                and not keys.isdisjoint(memory.derived_from)
-            ]
+            rested = (it for it in map(memory_of, items) if not keys.isdisjoint(it.derived_from))
+            here = (it for it in rested if it.in_force and it.namespace == namespace)
+            derived += [memory for memory in here if memory.source not in USERS_OWN]
         # What rested on it alone has lost its ground; what the user said stands by itself.
         yield from self._keeper.put([_as_history(memory, self._clock()) for memory in derived])
         return True
@@ -382,49 +385,6 @@ class Writer:
             keys = [each for each in dict.fromkeys(further) if found and each not in seen]
         return chain
 
-    def _describe(
-        self,
-        namespace: Namespace,
-        text: str,
-        key: str | None,
-        fields: Mapping[str, Any],
-        now: datetime,
-    ) -> Memory:
-        """The memory as the caller describes it."""
-        check_namespace(namespace)
-        if key is not None:
-            check_name("A key", key)
-        if unknown := fields.keys() - FIELDS:
-            raise InputError(
-                f"remember does not know {', '.join(sorted(unknown))}. It takes "
-                f"{', '.join(sorted(FIELDS))}."
-            )
-        given = {name: field for name, field in fields.items() if field is not None}
-        given.setdefault("written_at", now)
-        if self._knobs.default_source is not None:
-            given.setdefault("source", self._knobs.default_source)
-        name = key or uuid.uuid4().hex
-        memory = new_memory(namespace, name, text, max_text=self._knobs.max_text, **given)
-        if memory.key in memory.supersedes:
-            raise InputError(f"{key!r} cannot supersede itself. Use `correct` for a new value.")
-        return memory
-
-    def _end(
-        self, memory: Memory, ttl: timedelta | None, observation: str | None, now: datetime
-    ) -> datetime | None:
-        """Until when a memory is valid: as the caller says, else as the write policy does."""
-        policy = self._knobs.write_policy or WritePolicy()
-        allowed = None if observation is None else policy.ttl_of(observation)
-        if ttl is None and memory.valid_until is not None:
-            return memory.valid_until
-        if ttl is not None and memory.valid_until is not None:
-            raise InputError("Both ttl and valid_until are given. Pass the one that is meant.")
-        if ttl is not None and not (isinstance(ttl, timedelta) and ttl > timedelta()):
-            raise InputError(f"ttl must be a timedelta above 0, got {ttl!r:.80}.")
-        lasts = allowed if ttl is None else ttl
-        # A time that no calendar reaches is no end.
-        return None if lasts is None or lasts > LONGEST_TTL else now + lasts
-
     def _admit(self, memory: Memory) -> Plan[tuple[Memory, Verdict]]:
         """The memory as the guard lets it in, and what it says; refused where that is asked for."""
         verdict = yield from self._quarantine.verdict_on(memory)
@@ -437,9 +397,9 @@ class Writer:
         if verdict.action == "mask":
             spans = [list(span) for span in verdict.spans]
             pending = {QUARANTINE: {"reasons": list(verdict.reasons), "spans": spans}}
-            return replace(memory, status="masked", value={**memory.value, **pending}), verdict
-        if verdict.action != "allow":
-            return replace(memory, status="quarantined"), verdict
+            memory = replace(memory, status="masked", value={**memory.value, **pending})
+        elif verdict.action != "allow":
+            memory = replace(memory, status="quarantined")
         return memory, verdict
 
     def _summarise(self, memory: Memory, model: Any) -> Plan[Memory]:
@@ -459,11 +419,8 @@ class Writer:
                     return replace(memory, text=summary)
         except Exception as error:
             problem = described(error)
-        logger.warning(
-            "There is no usable summary of %r (%s); the text is stored as it is.",
-            memory.key,
-            problem,
-        )
+        reason = "There is no usable summary of %r (%s); the text is stored as it is."
+        logger.warning(reason, memory.key, problem)
         return memory
 
     def _put_aside(
@@ -483,10 +440,9 @@ class Writer:
             "supersedes": list(memory.supersedes),
             "replaces": replaces,
             "forgets": forgets,
-            "spans": [list(span) for span in spans],
             "proposal": reasons is LESS_TRUSTED,
         }
-        value = quarantined_value(write_value(waiting), reasons, **changes)
+        value = quarantined_value(write_value(waiting), reasons, spans=spans, **changes)
         yield from self._keeper.put([Write(waiting.id, value, indexed=False)])
         return replace(waiting, value=value)
 
@@ -561,39 +517,32 @@ class Writer:
         backend = self._keeper.backend
         matches = yield from resembling_text(backend, memory.namespace, memory.text)
         superseded = {key for known, _ in matches for key in known.supersedes}
-        usable = [
+        matches = [
             (known, likeness)
             for known, likeness in matches
             if is_in_force(known, now)
             and known.key not in superseded
             and memory.valid_from in (None, known.valid_from)
         ]
-        memories = [known for known, _ in usable]
-        barred = yield from self._quarantine.barred(memories, now.timestamp())
-        least = self._knobs.merge_similarity
+        at = now.timestamp()
+        barred = yield from self._quarantine.barred([known for known, _ in matches], at)
+        usable = [(known, likeness) for known, likeness in matches if known.id not in barred]
         for known, likeness in usable:
-            if known.id in barred:
-                continue
-            if is_same(known, memory, likeness, least):
-                self._ledger.record([known.id], now.timestamp(), refresh_floor=0.0)
+            if is_same(known, memory, likeness, self._knobs.merge_similarity):
+                self._ledger.record([known.id], at, refresh_floor=0.0)
                 self._nudge()
                 changes = restated(known, memory, now)
                 return (yield from self._revise(known, changes)) if changes else known
-        for known in memories:
+        for known, _ in usable:
             # What a source as good now says otherwise is believed half as much, and still shown.
-            if (
-                known.id not in barred
-                and memory.trust >= known.authority
-                and conflicts([known, memory])
-            ):
+            if memory.trust >= known.authority and conflicts([known, memory]):
                 halved = round(known.confidence * CONTRADICTED, 6)
                 yield from self._revise(known, {"confidence": halved})
         return None
 
     def _revise(self, memory: Memory, changes: Mapping[str, Any]) -> Plan[Memory]:
         value = revised_value(memory, **changes)
-        indexed = memory.in_force
-        yield from self._keeper.put([Write(memory.id, value, indexed, memory)])
+        yield from self._keeper.put([Write(memory.id, value, memory.in_force, memory)])
         return read_memory(*memory.id, value, memory.created_at)
 
     def _required(self, namespace: Namespace, key: str) -> Plan[Memory]:
@@ -610,13 +559,12 @@ class Writer:
         """A key beside a memory's own that nothing has: what stands there is never overwritten."""
         prefix = f"{memory.key}{sign}"
         marks = (key.removeprefix(prefix) for key in memory.supersedes if key.startswith(prefix))
-        number = max((int(mark) for mark in marks if mark.isdecimal()), default=0) + 1
-        while True:
-            key = f"{prefix}{number}"
-            (taken,) = yield Ops([GetOp(memory.namespace, key, refresh_ttl=False)])
+        last = max((int(mark) for mark in marks if mark.isdecimal()), default=0)
+        for number in count(last + 1):
+            (taken,) = yield Ops([GetOp(memory.namespace, f"{prefix}{number}", refresh_ttl=False)])
             if taken is None:
-                return key
-            number += 1
+                break
+        return f"{prefix}{number}"
 
 
 def _is_history(memory: Memory) -> bool:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from tenacity import AsyncRetrying, RetryCallState, Retrying, wait_exponential, wait_random
 from tenacity.nap import sleep_using_event
-from tenacity.wait import wait_base
 
 from langmem_recall.errors import described
 
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FIRST_WAIT_S = 0.5
-LONGEST_WAIT_S = 30.0
-"""Seconds between two tries, while a store does not take what is pending."""
+PATIENCE = wait_exponential(multiplier=0.5, max=30.0) + wait_random(0, 0.5)
+"""Longer between tries each time; with jitter, so that processes do not all come back at once."""
 
 
 class Flusher:
@@ -37,7 +35,7 @@ class Flusher:
         self._owner = weakref.ref(owner)
         self._interval_s = interval_s
         self._lock = threading.Lock()
-        self._turn: _ThreadTurn | _LoopTurn | None = None
+        self._turn: _Turn | None = None
         self._is_nudged_again = False
         _open_stores.add(owner)
 
@@ -46,13 +44,8 @@ class Flusher:
         with self._lock:
             if self._turn is not None and self._turn.is_alive:
                 self._is_nudged_again = True
-                return
-            try:
-                loop = asyncio.get_running_loop()
-            except RuntimeError:
-                self._turn = _ThreadTurn(self, self._interval_s)
             else:
-                self._turn = _LoopTurn(self, self._interval_s, loop)
+                self._turn = _Turn(self, self._interval_s)
 
     def stop(self) -> None:
         """Nothing more will be written behind."""
@@ -69,7 +62,7 @@ class Flusher:
         self._is_nudged_again = False
         return self._owner()
 
-    def end(self, turn: _ThreadTurn | _LoopTurn) -> None:
+    def end(self, turn: _Turn) -> None:
         """A turn is over; what came in the meantime gets another one."""
         with self._lock:
             if self._turn is not turn:
@@ -80,38 +73,49 @@ class Flusher:
             self.nudge()
 
 
-class _ThreadTurn:
-    """A flush after a while in a thread of its own, with its tries."""
+class _Turn:
+    """A flush after a while with its tries: a task of a running loop, else a thread of its own."""
 
     def __init__(self, flusher: Flusher, interval_s: float) -> None:
         self._flusher = flusher
         self._stopped = threading.Event()
-        sleep = sleep_using_event(self._stopped)
-        self._tries = Retrying(wait=_patience(), before_sleep=_say, sleep=sleep)
         self._is_flushing = False
-        self._timer = threading.Timer(interval_s, self._run)
-        self._timer.daemon = True
-        self._timer.start()
+        self._task: asyncio.Task[None] | None = None
+        self._loop = asyncio._get_running_loop()
+        if self._loop is None:
+            self._thread = threading.Timer(interval_s, self._run)
+            self._thread.daemon = True
+            self._thread.start()
+        else:
+            self._timer = self._loop.call_later(interval_s, self._start)
 
     @property
     def is_alive(self) -> bool:
-        """Whether it will still flush; a forked process has none of its parent's threads."""
-        return self._timer.is_alive()
+        """Whether it will still flush; not in a forked process, nor in a loop that has ended."""
+        return self._thread.is_alive() if self._loop is None else self._loop.is_running()
 
     def stop(self) -> None:
-        """Try no more; a try that is under way is not waited for."""
+        """Try no more; a thread that is at it is not waited for, a task is given up."""
         self._stopped.set()
+        if self._loop is None:
+            self._thread.cancel()
+            if not self._is_flushing:
+                self._thread.join()
+            return
         self._timer.cancel()
-        if not self._is_flushing:
-            self._timer.join()
+        if self._task is not None:
+            # The loop may be closed by now, and is maybe another thread's.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._task.cancel)
 
     def _run(self) -> None:
         try:
-            self._tries(self._try)
+            sleep = sleep_using_event(self._stopped)
+            Retrying(wait=PATIENCE, before_sleep=_say, sleep=sleep)(self._flush)
         finally:
             self._flusher.end(self)
 
-    def _try(self) -> None:
+    def _flush(self) -> None:
         # In this order: a caller that stops it sees that it flushes, or it sees that it is stopped.
         self._is_flushing = True
         try:
@@ -121,52 +125,20 @@ class _ThreadTurn:
         finally:
             self._is_flushing = False
 
-
-class _LoopTurn:
-    """The same as a task of an event loop."""
-
-    def __init__(
-        self, flusher: Flusher, interval_s: float, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self._flusher = flusher
-        self._loop = loop
-        self._tries = AsyncRetrying(wait=_patience(), before_sleep=_say)
-        self._task: asyncio.Task[None] | None = None
-        self._timer = loop.call_later(interval_s, self._start)
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it will still flush; a loop that has ended may never go on."""
-        return self._loop.is_running()
-
-    def stop(self) -> None:
-        """Try no more; a try that is under way is given up."""
-        self._timer.cancel()
-        if self._task is not None:
-            # The loop may be closed by now, and is maybe another thread's.
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._task.cancel)
-
     def _start(self) -> None:
         # The loop holds tasks weakly; without a reference this one could vanish.
-        self._task = self._loop.create_task(self._run())
+        self._task = asyncio.ensure_future(self._arun())
 
-    async def _run(self) -> None:
+    async def _arun(self) -> None:
         try:
-            await self._tries(self._try)
+            await AsyncRetrying(wait=PATIENCE, before_sleep=_say)(self._aflush)
         finally:
             self._flusher.end(self)
 
-    async def _try(self) -> None:
+    async def _aflush(self) -> None:
         owner = self._flusher.begin()
         if owner is not None:
             await owner.aflush()
-
-
-def _patience() -> wait_base:
-    """Longer each time; with jitter, so that processes do not all come back at once."""
-    longer = wait_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S)
-    return longer + wait_random(0, FIRST_WAIT_S)
 
 
 def _say(state: RetryCallState) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
 from inspect import isawaitable
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypedDict, TypeVar, cast, overload
 
@@ -54,7 +54,6 @@ from langmem_recall.types import (
     Answer,
     Cue,
     Explanation,
-    GuardEvent,
     Kind,
     Memory,
     MemoryId,
@@ -226,7 +225,7 @@ class RecallStore(BaseStore):
         adding = _adding_locks.setdefault(sidecar, threading.Lock())
         self._ledger = Ledger(beside.usage, self.policy.count_fade_per_day, adding)
         quarantine = Quarantine(guard, caching.max_age)
-        quarantine.sink = self._forward_verdict
+        quarantine.sink = partial(self._tell_traces, "verdict", "A verdict")
         self._flusher = Flusher(self, caching.flush_interval)
         keeper = Bookkeeper(backend, beside, clock, self._ledger, quarantine)
         self._reader = Reader(
@@ -267,8 +266,6 @@ class RecallStore(BaseStore):
         yield Call(lambda: self._inner.put(*put, ttl=ttl), lambda: self._inner.aput(*put, ttl=ttl))
         self._backend.note_put(op.namespace, str(op.key), cast(Any, op.value), self._clock())
 
-    aput = _async(put)
-
     @_sync
     def delete(self, namespace: Namespace, key: str) -> Plan[None]:
         """Delete an item; its usage stays until `forget`."""
@@ -277,8 +274,6 @@ class RecallStore(BaseStore):
             lambda: self._inner.delete(namespace, key), lambda: self._inner.adelete(namespace, key)
         )
         self._backend.note_delete(namespace, key)
-
-    adelete = _async(delete)
 
     @_sync
     def search(
@@ -306,8 +301,6 @@ class RecallStore(BaseStore):
             refresh_ttl = (self._inner.ttl_config or {}).get("refresh_on_read", True)
         return self._reader.search(op._replace(refresh_ttl=refresh_ttl), policy, include)
 
-    asearch = _async(search)
-
     @_sync
     def batch(self, ops: Iterable[Op]) -> Plan[list[Result]]:
         """Several operations; reads come before writes, as in the stores this one wraps.
@@ -323,29 +316,22 @@ class RecallStore(BaseStore):
             # Some stores check it only in `put`, and a dotted label in a batch aliased another
             # namespace.
             validate_op_namespace(op)
-        results: list[Any] = [None] * len(ops)
-        rest = []
+        found: dict[int, Any] = {}
         for i, op in enumerate(ops):
             if isinstance(op, SearchOp):
-                results[i] = yield from self._reader.search(op, None)
+                found[i] = yield from self._reader.search(op, None)
             elif isinstance(op, ListNamespacesOp):
-                results[i] = yield from self._reader.namespaces(op)
+                found[i] = yield from self._reader.namespaces(op)
+        puts = [op for op in ops if isinstance(op, PutOp)]
+        yield from self._before_puts(puts)
+        rest = [op for i, op in enumerate(ops) if i not in found]
+        answers = iter((yield Ops(rest, as_batch=True)) if rest else ())
+        for put in puts:
+            if put.value is None:
+                self._backend.note_delete(put.namespace, put.key)
             else:
-                rest.append(i)
-        if rest:
-            puts = [op for op in ops if isinstance(op, PutOp)]
-            yield from self._before_puts(puts)
-            answers = yield Ops([ops[i] for i in rest], as_batch=True)
-            for i, answer in zip(rest, answers, strict=True):
-                results[i] = answer
-            for put in puts:
-                if put.value is None:
-                    self._backend.note_delete(put.namespace, put.key)
-                else:
-                    self._backend.note_put(put.namespace, put.key, put.value, self._clock())
-        return results
-
-    abatch = _async(batch)
+                self._backend.note_put(put.namespace, put.key, put.value, self._clock())
+        return [found[i] if i in found else next(answers) for i in range(len(ops))]
 
     @staticmethod
     def quiet() -> AbstractContextManager[None]:
@@ -436,8 +422,6 @@ class RecallStore(BaseStore):
         """
         return self._reader.recall(namespace, as_cue(cue), policy, view, record)
 
-    arecall = _async(recall)
-
     @_sync
     def set_policy(self, namespace: Namespace, policy: RecallPolicy | None) -> Plan[None]:
         """Store a policy for a namespace and all below it; None takes it away.
@@ -446,21 +430,15 @@ class RecallStore(BaseStore):
         """
         return self._reader.set_policy(namespace, policy)
 
-    aset_policy = _async(set_policy)
-
     @_sync
     def policy_for(self, namespace: Namespace) -> Plan[RecallPolicy]:
         """The policy in force for a namespace when a call names none."""
         return self._reader.policy_at(namespace, None)
 
-    apolicy_for = _async(policy_for)
-
     @_sync
     def memories(self, ids: Sequence[MemoryId]) -> Plan[list[Memory | None]]:
         """Memories by namespace and key, None for one that is gone or barred; leaves no trace."""
         return self._reader.memories(ids)
-
-    amemories = _async(memories)
 
     @_sync
     def secret(self) -> Plan[bytes]:
@@ -484,16 +462,12 @@ class RecallStore(BaseStore):
         self._secret = bytes.fromhex(value["hex"])
         return self._secret
 
-    asecret = _async(secret)
-
     @_sync
     def explain(
         self, namespace: Namespace, key: str, cue: Cue | str, *, policy: RecallPolicy | None = None
     ) -> Plan[Explanation]:
         """Why a memory is, or is not, recalled for a cue; leaves no trace."""
         return self._reader.explain((namespace, key), as_cue(cue), policy)
-
-    aexplain = _async(explain)
 
     def record_recall(self, recall: Recall, policy: RecallPolicy | None = None) -> None:
         """Count what a recall chose as used, and hand the recall to `traces`."""
@@ -542,9 +516,9 @@ class RecallStore(BaseStore):
                 the store has `Writing(on_bad="reject")`; or the write policy rejects the
                 observation.
         """
-        return self._writer.remember(namespace, text, key, ttl, observation, fields)
-
-    aremember = _async(remember)
+        memory = self._writer.describe(namespace, text, key, ttl, observation, fields)
+        has_entities = fields.get("entities") is not None
+        return self._writer.remember(memory, key is not None, has_entities)
 
     @_sync
     def correct(
@@ -564,8 +538,6 @@ class RecallStore(BaseStore):
         """
         return self._writer.correct(namespace, key, text, source, asked_as)
 
-    acorrect = _async(correct)
-
     @_sync
     def phrase(self, namespace: Namespace, key: str, asked_as: Sequence[str]) -> Plan[Memory]:
         """Note how a memory will be asked for, in place of what was noted; all else in it stays.
@@ -576,33 +548,22 @@ class RecallStore(BaseStore):
         """
         return self._writer.phrase(namespace, key, asked_as)
 
-    aphrase = _async(phrase)
-
     @overload  # A text is a sequence of texts too; the first form that fits is meant.
     def confirm(self, namespace: Namespace, key: str) -> Memory: ...  # type: ignore[overload-overlap]
     @overload
     def confirm(self, namespace: Namespace, key: Sequence[str]) -> list[Memory]: ...
-    def confirm(self, namespace: Namespace, key: str | Sequence[str]) -> Memory | list[Memory]:
+    @_sync  # type: ignore[misc]
+    def confirm(
+        self, namespace: Namespace, key: str | Sequence[str]
+    ) -> Plan[Memory | list[Memory]]:
         """Vouch for a memory, or several: full confidence, and no need for verification.
 
         What a less trusted source proposed (`quarantined` lists it) is carried out with this. Of
         several keys all must be there, or nothing is confirmed.
         """
-        if isinstance(key, str):
-            return run(self._writer.confirm(namespace, key), self._host)
-        return run(self._writer.confirm_all(namespace, key), self._host)
-
-    @overload
-    async def aconfirm(self, namespace: Namespace, key: str) -> Memory: ...  # type: ignore[overload-overlap]
-    @overload
-    async def aconfirm(self, namespace: Namespace, key: Sequence[str]) -> list[Memory]: ...
-    async def aconfirm(
-        self, namespace: Namespace, key: str | Sequence[str]
-    ) -> Memory | list[Memory]:
-        """The async twin of `confirm`."""
-        if isinstance(key, str):
-            return await arun(self._writer.confirm(namespace, key), self._host)
-        return await arun(self._writer.confirm_all(namespace, key), self._host)
+        keys = [key] if isinstance(key, str) else key
+        confirmed = yield from self._writer.confirm(namespace, keys)
+        return confirmed[0] if isinstance(key, str) else confirmed
 
     @_sync
     def approve(self, namespace: Namespace, key: str, *, text: str | None = None) -> Plan[Memory]:
@@ -616,8 +577,6 @@ class RecallStore(BaseStore):
         """
         return self._writer.approve(namespace, key, text)
 
-    aapprove = _async(approve)
-
     @_sync
     def quarantined(self, namespace: Namespace) -> Plan[list[Memory]]:
         """Memories at or below a namespace that wait for approval, whole or in part (masked).
@@ -627,42 +586,30 @@ class RecallStore(BaseStore):
         """
         return self._writer.quarantined(namespace)
 
-    aquarantined = _async(quarantined)
-
-    def feedback(self, namespace: Namespace, key: str | Sequence[str], good: bool = True) -> None:
+    @_sync
+    def feedback(
+        self, namespace: Namespace, key: str | Sequence[str], good: bool = True
+    ) -> Plan[None]:
         """Tell what came of using a memory, or several: each step moves its score a little.
 
         Steps count from -5 to 5 in all; `RecallPolicy.feedback_step` says how much one is worth.
         Nothing is read or written here: outcomes are written behind, like uses, and handed to
         `traces` where that takes feedback.
         """
-        self._writer.feedback(namespace, key, good)
-        forward = getattr(self._traces, "feedback", None)
-        if forward is None:
-            return
-        try:
-            for name in [key] if isinstance(key, str) else key:
-                forward(namespace, name, good)
-        except Exception as fault:
-            # A fault of the sink stays there.
-            logger.warning("An outcome could not be handed to traces: %s", described(fault))
+        keys = [key] if isinstance(key, str) else list(key)
+        self._writer.feedback(namespace, keys, good)
+        for name in keys:
+            self._tell_traces("feedback", "An outcome", namespace, name, good)
+        yield from ()
 
-    def _forward_verdict(self, event: GuardEvent) -> None:
-        """Hand what the guard said to `traces`, where that takes it."""
-        forward = getattr(self._traces, "verdict", None)
-        if forward is None:
-            return
+    def _tell_traces(self, method: str, what: str, *about: Any) -> None:
+        """Hand something to `traces`, where that takes it; a fault of the sink stays there."""
+        forward = getattr(self._traces, method, None)
         try:
-            forward(event)
+            if forward is not None:
+                forward(*about)
         except Exception as fault:
-            # A fault of the sink stays there.
-            logger.warning("A verdict could not be handed to traces: %s", described(fault))
-
-    async def afeedback(
-        self, namespace: Namespace, key: str | Sequence[str], good: bool = True
-    ) -> None:
-        """The async twin of `feedback`."""
-        self.feedback(namespace, key, good)
+            logger.warning("%s could not be handed to traces: %s", what, described(fault))
 
     @_sync
     def forget(
@@ -686,14 +633,10 @@ class RecallStore(BaseStore):
             yield from self._erase_traces(namespace, key)
         return bool(gone)
 
-    aforget = _async(forget)
-
     @_sync
     def history(self, namespace: Namespace, key: str) -> Plan[list[Memory]]:
         """A memory and the values it had before, newest first, each with its time and source."""
         return self._writer.history(namespace, key)
-
-    ahistory = _async(history)
 
     @_sync
     def sweep(
@@ -730,8 +673,6 @@ class RecallStore(BaseStore):
         policy = yield from self._reader.policy_at(ask.namespace, None)
         return (yield from self._upkeep.sweep(ask, policy))
 
-    asweep = _async(sweep)
-
     @_sync
     def forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
         """Delete everything at or below a namespace: memories, history, vectors, usage, verdicts.
@@ -742,8 +683,6 @@ class RecallStore(BaseStore):
         forgotten = yield from self._upkeep.forget_namespace(namespace)
         yield from self._erase_traces(namespace)
         return forgotten
-
-    aforget_namespace = _async(forget_namespace)
 
     # --- life cycle -------------------------------------------------------------------------
 
@@ -759,10 +698,9 @@ class RecallStore(BaseStore):
         """
         set_up = getattr(self._inner, "setup", None)
         prepared = self._host.perform(Call(set_up)) if set_up else None
-        if distribute or self._backend.makes_tables or self._sidecar.makes_tables:
-            if isawaitable(prepared):
-                return self._finish_setup(prepared, distribute)
-            run(self._make_tables(distribute), self._host)
+        if isawaitable(prepared):
+            return self._finish_setup(prepared, distribute)
+        run(self._make_tables(distribute), self._host)
         return prepared
 
     async def asetup(self, distribute: bool | None = None) -> Any:
@@ -788,8 +726,6 @@ class RecallStore(BaseStore):
         """Write pending usage now; returns how many memories it concerned."""
         return (yield from self._ledger.flush()) if self._ledger.has_pending else 0
 
-    aflush = _async(flush)
-
     @_sync
     def close(self) -> Plan[None]:
         """Write what is pending and stop writing behind; the inner store stays open."""
@@ -797,6 +733,15 @@ class RecallStore(BaseStore):
         if self._ledger.has_pending:
             yield from self._ledger.flush()
 
+    # --- the async twins ---------------------------------------------------------------------
+
+    aput, adelete, asearch, abatch = _async(put), _async(delete), _async(search), _async(batch)
+    arecall, aset_policy, apolicy_for = _async(recall), _async(set_policy), _async(policy_for)
+    amemories, asecret, aexplain = _async(memories), _async(secret), _async(explain)
+    aremember, acorrect, aphrase = _async(remember), _async(correct), _async(phrase)
+    aconfirm, aapprove, aquarantined = _async(confirm), _async(approve), _async(quarantined)
+    afeedback, aforget, ahistory = _async(feedback), _async(forget), _async(history)
+    asweep, aforget_namespace, aflush = _async(sweep), _async(forget_namespace), _async(flush)
     aclose = _async(close)
 
     def _make_tables(self, distribute: bool | None) -> Plan[None]:
@@ -807,7 +752,7 @@ class RecallStore(BaseStore):
 
     def _with_source(self, op: OpT) -> OpT:
         """A put of a value without a source with the one that was chosen for such; others as is."""
-        if self._default_source is None or not isinstance(op, PutOp):
+        if not isinstance(op, PutOp) or self._default_source is None:
             return op
         value = op.value
         if not isinstance(value, dict) or "source" in value or content_of(value) is value:
@@ -815,14 +760,15 @@ class RecallStore(BaseStore):
         return op._replace(value={**value, "source": self._default_source})
 
     def _before_puts(self, puts: Sequence[PutOp]) -> Plan[None]:
-        for op in puts:
-            if op.value is not None:
-                check_value(op.value)
-        if any(op.value is not None and op.index is not False for op in puts):
+        stored = [op for op in puts if op.value is not None]
+        for op in stored:
+            check_value(op.value)
+        if any(op.index is not False for op in stored):
             yield from self._backend.check_vectors()
-        yield from self._writer.judge_puts(puts)
-        deleted = [(op.namespace, op.key) for op in puts if op.value is None]
-        if deleted:
+        if stored:
+            yield from self._writer.judge_puts(stored)
+        if len(stored) < len(puts):
+            deleted = [(op.namespace, op.key) for op in puts if op.value is None]
             yield from self._writer.forget_stand_ins(deleted)
 
     def _erase_traces(self, *what: Any) -> Plan[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from string import Formatter
 from typing import Any, Literal, get_args
@@ -51,7 +51,7 @@ def converted(
     if source not in TRUST:
         raise InputError(f"source must be one of {', '.join(TRUST)}, got {source!r:.80}.")
     for number, record in enumerate(_records(text), 1):
-        yield json.dumps(_line(record, number, form, namespace, source), ensure_ascii=False)
+        yield json.dumps(_line(record, number, namespace, source), ensure_ascii=False)
 
 
 def _records(text: str) -> list[Any]:
@@ -64,31 +64,28 @@ def _records(text: str) -> list[Any]:
         except ValueError as error:
             raise InputError(f"This is neither JSON nor JSON lines: {error}.") from error
     if isinstance(whole, Mapping):
-        found = next((whole[name] for name in LISTS if isinstance(whole.get(name), list)), [whole])
-        return list(found)
+        whole = next((whole[name] for name in LISTS if isinstance(whole.get(name), list)), [whole])
     if isinstance(whole, list):
         return whole
     raise InputError(f"An export is a list of objects, got {type(whole).__name__}.")
 
 
-def _line(
-    record: Any, number: int, form: Form, namespace: Sequence[str], source: Source
-) -> dict[str, Any]:
+def _line(record: Any, number: int, namespace: Sequence[str], source: Source) -> dict[str, Any]:
     if isinstance(record, str):
         record = {"text": record}
     if not isinstance(record, Mapping):
         raise InputError(f"Record {number} must be an object, got {type(record).__name__}.")
     beside = record.get("metadata")
     fields = {**(beside if isinstance(beside, Mapping) else {}), **record}
-    words = next((fields[name] for name in TEXTS if _is_text(fields.get(name))), None)
+    words = _first(fields, TEXTS, lambda field: field if _is_text(field) else None)
     if words is None:
         raise InputError(
             f"Record {number} has no text in any of {', '.join(TEXTS)}; it has "
             f"{', '.join(map(str, record))[:200]}. Rename the field that holds it."
         )
     now = datetime.now(UTC).isoformat()
-    written = next((time for name in TIMES if (time := _time(fields.get(name)))), None)
-    kind = str(fields.get("kind") or fields.get("type") or fields.get("memory_type") or "")
+    written = _first(fields, TIMES, _time)
+    kind = _first(fields, ("kind", "type", "memory_type"), str) or ""
     claimed = fields.get("source")
     # A file may say that less is to be believed, never that more is.
     is_less = isinstance(claimed, str) and TRUST.get(claimed, 1.0) < TRUST[source]
@@ -97,15 +94,14 @@ def _line(
         "kind": KIND_WORDS.get(kind.casefold().removesuffix("_memory"), "semantic"),
         "source": claimed if is_less else source,
         "tags": sorted({str(tag) for name in TAGS for tag in _listed(fields.get(name))})[:64],
-        "salience": next((it for name in RATINGS if (it := _rating(fields.get(name)))), None),
+        "salience": _first(fields, RATINGS, _rating),
         "written_at": written,
         # mem0 calls a session a run.
-        "thread_id": _label(fields.get("run_id") or fields.get("thread_id")),
-        "speaker": _label(fields.get("speaker") or fields.get("actor_id")),
+        "thread_id": _first(fields, ("run_id", "thread_id"), _label),
+        "speaker": _first(fields, ("speaker", "actor_id"), _label),
     }
-    key = fields.get("id") or fields.get("key") or fields.get("uuid")
     digest = hashlib.sha256(f"{namespace}{words}".encode()).hexdigest()[:32]
-    name = str(key) if key not in (None, "") else digest
+    name = _first(fields, ("id", "key", "uuid"), str) or digest
     check_name(f"The id of record {number}", name)
     return {
         "namespace": list(_home(fields, number, namespace)),
@@ -130,6 +126,12 @@ def _home(fields: Mapping[str, Any], number: int, namespace: Sequence[str]) -> N
         # A dot would end the label in most stores.
         labels.append(label.format_map(known).replace(".", "%2E"))
     return tuple(labels)
+
+
+def _first(fields: Mapping[str, Any], names: Sequence[str], read: Callable[[Any], Any]) -> Any:
+    """What the first of some fields says that says anything."""
+    given = (fields[name] for name in names if fields.get(name))
+    return next((found for field in given if (found := read(field))), None)
 
 
 def _is_text(field: Any) -> bool:

@@ -10,8 +10,8 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
-from itertools import count
+from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -45,12 +45,13 @@ from langmem_recall.stores.local.tables import (
     to_microseconds,
 )
 from langmem_recall.stores.local.writer import Put, new_put
-from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
+from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, aware
 
 FORMAT = "langmem-recall"
 VERSION = 1
 PUTS_PER_BATCH = 256
 _CHUNK = 500
+_TIMES = ("created_at", "updated_at", "expires_at")
 
 PathOrFile = str | Path | IO[str]
 
@@ -68,40 +69,17 @@ def export_jsonl(
         namespace: None: the whole store.
         vectors: Also write vectors, with a first line that names their embedder; of a LocalStore.
     """
-    prefix = tuple(namespace or ())
-    local = _local(store)
-    if local is None:
-        if vectors:
-            raise InputError(
-                "--vectors is for the file of a LocalStore. Leave it out: import embeds."
-            )
-        return _export_listed(store, target, prefix)
-    with local._file.loading() as connection, _opened(target, "w") as lines:
-        if vectors:
-            meta = read_meta(connection)
-            about = {name: meta.get(name) for name in ("dims", "embedder")}
-            lines.write(_line({"format": FORMAT, "version": VERSION, **about}))
-        decisions = {
-            (decode_namespace(record.namespace)[len(VERDICT) :], record.key): record.decoded()
-            for record in _sorted_records(connection, (*VERDICT, *prefix))
-        }
-        exported = 0
-        for record in _sorted_records(connection, prefix):
-            home, key = record.memory_id
-            # The secret of nonces and what the embedder measures stay with the store; decisions go
-            # with the memories they are about.
-            if home[:1] == (SIDECAR_ROOT,) and home[: len(POLICIES)] != POLICIES:
-                continue
-            fields = _fields_of(record)
-            if decision := decisions.get((home, key)):
-                fields["decision"] = decision
-            if vectors:
-                query = "SELECT vectors FROM vectors WHERE id = ?"
-                row = connection.execute(query, (record.id,)).fetchone()
-                if row and row[0]:
-                    fields["vectors"] = base64.b64encode(row[0]).decode()
-            lines.write(_line(fields))
-            exported += home[:1] != (SIDECAR_ROOT,)
+    prefix, local = tuple(namespace or ()), _local(store)
+    if vectors and local is None:
+        raise InputError("--vectors is for the file of a LocalStore. Leave it out: import embeds.")
+    records = _listed(store, prefix) if local is None else _stored(local, prefix, vectors)
+    # Before the target is opened: a store that cannot be read leaves it as it was.
+    records = chain([record for record in [next(records, None)] if record], records)
+    exported = 0
+    with _opened(target, "w") as lines:
+        for record in records:
+            lines.write(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n")
+            exported += record.get("namespace", [SIDECAR_ROOT])[0] != SIDECAR_ROOT
     return exported
 
 
@@ -133,8 +111,9 @@ def import_jsonl(
             how many.
         reading: The same while lines are read and judged.
     """
-    puts = _read_jsonl(store, source, guard, decisions, reading)
-    if (local := _local(store)) is not None:
+    local = _local(store)
+    puts = _read_jsonl(store, local, source, guard, decisions, reading)
+    if local is not None:
         local._writer.commit(list(puts.values()), [], embed=False)
         local._writer.embed_all_pending(progress)
     else:
@@ -159,36 +138,67 @@ def _local(store: BaseStore) -> LocalStore | None:
     return cast(LocalStore, store) if backend_of(store).takes_vectors else None
 
 
-def _export_listed(store: BaseStore, target: PathOrFile, prefix: Namespace) -> int:
+def _listed(store: BaseStore, prefix: Namespace) -> Iterator[dict[str, Any]]:
     _, host = opened(store)
     decisions = run(Quarantine(default_guard, 0.0).below(prefix), host)
-    items = [item for item in run(listing(prefix), host) if item.namespace[0] != SIDECAR_ROOT]
-    with _opened(target, "w") as lines:
-        for item in sorted(items, key=id_of):
+    for item in sorted(run(listing(prefix), host), key=id_of):
+        if item.namespace[0] != SIDECAR_ROOT:
             # Without the field that only this store needs.
             fields = item.dict() | {"value": plain_value(memory_of(item))}
             fields.pop("score", None)
-            if decision := decisions.get(id_of(item)):
-                fields["decision"] = decision.to_dict()
-            lines.write(_line(fields))
-    return len(items)
+            decision = decisions.get(id_of(item))
+            yield fields | ({"decision": decision.to_dict()} if decision else {})
+
+
+def _stored(store: LocalStore, prefix: Namespace, vectors: bool) -> Iterator[dict[str, Any]]:
+    """A LocalStore as it stands at one moment, with times and vectors as they are."""
+    with store._file.loading() as connection:
+        if vectors:
+            meta = read_meta(connection)
+            about = {name: meta.get(name) for name in ("dims", "embedder")}
+            yield {"format": FORMAT, "version": VERSION, **about}
+        decisions = {
+            (decode_namespace(record.namespace)[len(VERDICT) :], record.key): record.decoded()
+            for record in _sorted_records(connection, (*VERDICT, *prefix))
+        }
+        for record in _sorted_records(connection, prefix):
+            home, key = record.memory_id
+            # The secret of nonces and what the embedder measures stay with the store; decisions go
+            # with the memories they are about.
+            if home[:1] == (SIDECAR_ROOT,) and home[: len(POLICIES)] != POLICIES:
+                continue
+            fields: dict[str, Any] = {
+                "namespace": list(home),
+                "key": key,
+                "value": record.decoded(),
+                "ttl_minutes": record.ttl_minutes,
+                "index": json.loads(record.indexed),
+                "decision": decisions.get((home, key)),
+            }
+            for name in _TIMES:
+                time = getattr(record, name)
+                fields[name] = None if time is None else to_datetime(time).isoformat()
+            if vectors:
+                query = "SELECT vectors FROM vectors WHERE id = ?"
+                ((blob,),) = connection.execute(query, (record.id,)).fetchall() or [(None,)]
+                fields["vectors"] = base64.b64encode(blob).decode() if blob else None
+            yield {name: field for name, field in fields.items() if field is not None}
 
 
 def _put_op(put: Put) -> PutOp:
-    index = put.indexed
+    value, index = dict(put.value), put.indexed
+    if index is None:
+        value, index = fielded(put.memory())
     if index is not False:
         # The field a memory's text is in; None leaves the choice to the store.
         texts = [name for name in TEXT_FIELDS if isinstance(put.value.get(name), str)]
         index = list(index or texts[:1]) or None
-    value = dict(put.value)
-    if index is not False and put.indexed is None:
-        value, phrased = fielded(put.memory())
-        index = phrased or index
     return PutOp(put.namespace, put.key, value, index, put.ttl_minutes)
 
 
 def _read_jsonl(
     store: BaseStore,
+    local: LocalStore | None,
     source: PathOrFile,
     guard: AnyGuard,
     decisions: bool,
@@ -204,7 +214,7 @@ def _read_jsonl(
                 if not isinstance(record, dict):
                     raise TypeError(f"{type(record).__name__} instead of an object")
                 if number == 1 and record.get("format") == FORMAT:
-                    dims = _accepted_dims(store, record)
+                    dims = _accepted_dims(local, record)
                 elif record:
                     records[tuple(record["namespace"]), record["key"]] = number, record
     puts: dict[MemoryId, Put] = {}
@@ -237,7 +247,7 @@ def _judge(
     memory = put.memory()
     decision = Decision.from_dict(brought) if isinstance(brought, Mapping) else None
     if decision is None or decision.digest != digest_of(memory):
-        decision, _ = run(Quarantine(guard, 0.0).decide(memory), CALLS)
+        decision = run(Quarantine(guard, 0.0).decide(memory), CALLS)
     present = store.get(put.namespace, put.key, refresh_ttl=False) if decision.bars else None
     if present is not None and present.value != put.value:
         del puts[put.id]
@@ -265,35 +275,14 @@ def _sorted_records(connection: sqlite3.Connection, prefix: Namespace) -> Iterat
         yield from (found[item_id] for item_id in some)
 
 
-def _fields_of(record: Record) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "namespace": list(decode_namespace(record.namespace)),
-        "key": record.key,
-        "value": record.decoded(),
-    }
-    for name in ("created_at", "updated_at", "expires_at"):
-        if (time := getattr(record, name)) is not None:
-            fields[name] = to_datetime(time).isoformat()
-    if record.ttl_minutes is not None:
-        fields["ttl_minutes"] = record.ttl_minutes
-    if record.indexed != "null":
-        fields["index"] = json.loads(record.indexed)
-    return fields
-
-
-def _line(fields: dict[str, Any]) -> str:
-    return json.dumps(fields, ensure_ascii=False, sort_keys=True) + "\n"
-
-
-def _accepted_dims(store: BaseStore, header: dict[str, Any]) -> int | None:
+def _accepted_dims(store: LocalStore | None, header: dict[str, Any]) -> int | None:
     if header.get("version") != VERSION:
         raise StoreError(
             f"The export has version {header.get('version')}, this langmem-recall reads {VERSION}. "
             "Nothing was imported; upgrade langmem-recall."
         )
     embedder, dims = header.get("embedder"), header.get("dims")
-    local = _local(store)
-    configured = local._embedder.identity if local and local._embedder else None
+    configured = store._embedder.identity if store and store._embedder else None
     if embedder is None:
         return None
     if embedder != configured or not isinstance(dims, int) or dims < 1:
@@ -309,9 +298,9 @@ def _read_put(record: dict[str, Any], dims: int | None) -> Put:
     op = PutOp(tuple(record["namespace"]), record["key"], record["value"], record.get("index"))
     check_op(op)
     put = new_put(op._replace(ttl=record.get("ttl_minutes")), now=0)
-    put.created_at = _microseconds(record["created_at"])
-    put.updated_at = _microseconds(record["updated_at"])
-    put.expires_at = _microseconds(record["expires_at"]) if "expires_at" in record else None
+    for name in _TIMES[: 3 if "expires_at" in record else 2]:
+        time = cast(datetime, aware(datetime.fromisoformat(record[name])))
+        setattr(put, name, to_microseconds(time))
     put.is_import = True
     if dims and "vectors" in record:
         blob = base64.b64decode(record["vectors"], validate=True)
@@ -319,11 +308,6 @@ def _read_put(record: dict[str, Any], dims: int | None) -> Put:
             raise ValueError(f"vectors must be finite float32 in multiples of {dims}")
         put.dims, put.vectors = dims, blob
     return put
-
-
-def _microseconds(time: str) -> int:
-    parsed = datetime.fromisoformat(time)
-    return to_microseconds(parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC))
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def test_memories_move_from_a_file_to_postgres_and_are_recalled_there(
     with open_store(address) as opened:
         seat = opened.get(ADA, "seat")
         judge = Quarantine(lambda _: Verdict("quarantine", ("odd",)), 0.0)
-        decision, _ = drive(judge.decide(memory_of(seat)), CALLS)
+        decision = drive(judge.decide(memory_of(seat)), CALLS)
         put = PutOp(("langmem_recall", "verdict", *ADA), "seat", decision.to_dict(), False)
         _, host = inside(opened)
         host.perform(Ops([put], sidecar=True))

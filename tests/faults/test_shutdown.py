@@ -11,7 +11,7 @@ import pytest
 from bench import ADA, CUE, MEAL, SEAT, SLACK_S, threads_left
 from conftest import Call, Clock
 from faulty import HANG_S, INNER, Fault, FaultyEmbeddings
-from tenacity import RetryCallState, Retrying
+from tenacity import RetryCallState, Retrying, wait_fixed
 
 from langmem_recall import Caching, RecallStore
 from langmem_recall.stores import flusher
@@ -34,7 +34,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flusher, "FIRST_WAIT_S", 0.005)
+    monkeypatch.setattr(flusher, "PATIENCE", wait_fixed(0.005))
 
 
 def opened(kind: str, part: str, fault: Fault, **options: Any) -> RecallStore:
@@ -196,7 +196,7 @@ def test_after_a_loop_has_ended_the_next_read_is_written_behind_all_the_same(
 
 
 def test_waits_between_tries_grow_differ_and_have_an_end() -> None:
-    wait = flusher._patience()
+    wait = flusher.PATIENCE
     state = RetryCallState(Retrying(), None, (), {})
 
     def waits(attempt: int) -> set[float]:

@@ -140,7 +140,7 @@ def test_no_barred_text_is_returned_by_any_read_that_is_not_made_for_it(
 ) -> None:
     namespace = ("memories", f"n{next(_names)}")
     memory = read_memory(namespace, "k", value)
-    decision, _ = run(Quarantine(default_guard, 0.0).decide(memory), CALLS)
+    decision = run(Quarantine(default_guard, 0.0).decide(memory), CALLS)
     assume(decision.bars or decision.masks)
     # A store of its own loop has no sync twin, and SQLite's belongs to one thread.
     is_async = is_async and not isinstance(base, SqliteStore)

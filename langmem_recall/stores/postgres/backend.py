@@ -24,16 +24,12 @@ from langmem_recall.stores.postgres.database import (
     NO_RIGHT,
     READ_ONLY,
     Database,
-    Statement,
+    KnownHomes,
     explained,
-    namespace_of,
-    within,
 )
-from langmem_recall.stores.postgres.homes import KnownHomes
-from langmem_recall.stores.postgres.records import PostgresRecords, take_over
 from langmem_recall.stores.postgres.schema import is_set_up, set_up
 from langmem_recall.stores.postgres.search import PostgresReads
-from langmem_recall.stores.postgres.usage import PostgresUsage
+from langmem_recall.stores.postgres.sidecar import PostgresRecords, PostgresUsage, take_over
 from langmem_recall.stores.postgres.vectors import check_owner, embed_anew
 from langmem_recall.types import SIDECAR_ROOT, Namespace
 
@@ -71,14 +67,10 @@ class PostgresBackend(GenericBackend):
         self, prefix: Namespace, offset: int, limit: int
     ) -> Plan[tuple[list[Item], int]]:
         """Some items at or below a namespace by name, and how many places they took."""
-        place, params = within("prefix", prefix, self._homes.of(prefix))
-        sql = f"""
-SELECT prefix, key FROM store WHERE {place}
-ORDER BY prefix COLLATE "C", key COLLATE "C" LIMIT %s OFFSET %s"""
-        (rows,) = yield self._database.ask(Statement(sql, (*params, limit, offset)))
-        gets = [GetOp(namespace_of(path), key, refresh_ttl=False) for path, key in rows]
-        found: list[Item | None] = yield Ops(gets)
-        return [item for item in found if item is not None], len(rows)
+        by_name = 's.prefix COLLATE "C", s.key COLLATE "C"'
+        op = SearchOp(prefix, None, limit, offset)
+        items: list[Item] = yield from self._reads.ordered(op, by_name)
+        return items, len(items)
 
     def check_vectors(self) -> Plan[None]:
         """Before the first write: refuse to add vectors of one embedder to those of another."""
@@ -149,14 +141,13 @@ ORDER BY prefix COLLATE "C", key COLLATE "C" LIMIT %s OFFSET %s"""
     def _read_plainly(self, effect: Any) -> Plan[list[Any]]:
         """What is asked for, without refreshing times to live."""
         gets = [op for op in effect.ops if isinstance(op, GetOp)]
-        others = [
-            op._replace(refresh_ttl=False) if isinstance(op, SearchOp) else op
-            for op in effect.ops
-            if not isinstance(op, GetOp)
+        others = [op for op in effect.ops if not isinstance(op, GetOp)]
+        plain = [
+            op._replace(refresh_ttl=False) if isinstance(op, SearchOp) else op for op in others
         ]
         with explained():
             items = iter((yield from self._reads.items(gets)))
-            answers = iter((yield Ops(others, effect.sidecar)))
+            answers = iter((yield Ops(plain, effect.sidecar)))
         return [next(items if isinstance(op, GetOp) else answers) for op in effect.ops]
 
     def find(self, request: ReadRequest, view: Any, null: Null, gate: Gate) -> Plan[ReadResult]:
@@ -192,7 +183,7 @@ ORDER BY prefix COLLATE "C", key COLLATE "C" LIMIT %s OFFSET %s"""
     ) -> Plan[Fetched]:
         if not listed.namespace_prefix:
             return (yield from fetch_with_ops([listed], gets))
-        page = yield from self._reads.latest(listed)
+        page = yield from self._reads.ordered(listed, "s.updated_at DESC")
         items = yield from self._reads.items(gets)
         found = dict(zip(((op.namespace, op.key) for op in gets), items, strict=True))
         if not index.catalog.size:

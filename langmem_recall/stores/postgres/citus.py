@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from langgraph.store.base import PutOp
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
@@ -11,8 +11,7 @@ from langgraph.store.postgres.base import BasePostgresStore
 
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.flows.effects import Plan
-from langmem_recall.stores.postgres.database import Database, Statement
-from langmem_recall.stores.postgres.homes import HAS_CITUS
+from langmem_recall.stores.postgres.database import HAS_CITUS, Database, Statement
 from langmem_recall.stores.postgres.schema import (
     BATCHES_TABLE,
     RECORDS_TABLE,
@@ -26,7 +25,7 @@ DISTRIBUTED = ("store", "store_vectors", USAGE_TABLE, BATCHES_TABLE, RECORDS_TAB
 COPIED = (SETTINGS_TABLE, VERSIONS_TABLE, "store_migrations", "vector_migrations")
 """Tables that every server has a copy of, so that each can be asked without another."""
 
-_SEQUENTIAL = Statement("SET LOCAL citus.multi_shard_modify_mode = 'sequential'", returns=False)
+_SEQUENTIAL = Statement("SET LOCAL citus.multi_shard_modify_mode = 'sequential'")
 _PLACES = """
 SELECT wanted.name, to_regclass(wanted.name) IS NOT NULL, place.partmethod::text,
     place.repmodel::text, place.colocationid,
@@ -36,10 +35,13 @@ FROM unnest(%s::text[]) AS wanted (name)
 LEFT JOIN pg_dist_partition place ON place.logicalrelid = to_regclass(wanted.name)"""
 
 _REFRESHED = "NOW() + (s.ttl_minutes || ' minutes')::interval"
-_REFRESHED_BY_NUMBERS = (
-    "to_timestamp(extract(epoch FROM NOW())::double precision + s.ttl_minutes * 60)"
-)
+_BY_NUMBERS = "to_timestamp(extract(epoch FROM NOW())::double precision + s.ttl_minutes * 60)"
 _UPDATED, _UPDATED_BY_ROW = "updated_at = CURRENT_TIMESTAMP", "updated_at = EXCLUDED.updated_at"
+
+
+def _translated(query: Any) -> Any:
+    sql, *rest = query
+    return sql.replace(_UPDATED, _UPDATED_BY_ROW).replace(_REFRESHED, _BY_NUMBERS), *rest
 
 
 class _CitusStatements(BasePostgresStore[Any]):
@@ -51,21 +53,14 @@ class _CitusStatements(BasePostgresStore[Any]):
 
     def _prepare_batch_PUT_queries(self, put_ops: Any) -> Any:
         queries, embedding = super()._prepare_batch_PUT_queries(put_ops)
-        changed = [(sql.replace(_UPDATED, _UPDATED_BY_ROW), params) for sql, params in queries]
-        if embedding is not None:
-            embedding = (embedding[0].replace(_UPDATED, _UPDATED_BY_ROW), embedding[1])
-        return changed, embedding
+        return [*map(_translated, queries)], embedding and _translated(embedding)
 
     def _get_batch_GET_ops_queries(self, get_ops: Any) -> Any:
-        queries = super()._get_batch_GET_ops_queries(get_ops)
-        return [(sql.replace(_REFRESHED, _REFRESHED_BY_NUMBERS), *rest) for sql, *rest in queries]
+        return [*map(_translated, super()._get_batch_GET_ops_queries(get_ops))]
 
     def _prepare_batch_search_queries(self, search_ops: Any) -> Any:
         queries, embeddings = super()._prepare_batch_search_queries(search_ops)
-        changed = [
-            (sql.replace(_REFRESHED, _REFRESHED_BY_NUMBERS), params) for sql, params in queries
-        ]
-        return changed, embeddings
+        return [*map(_translated, queries)], embeddings
 
 
 class CitusStore(_CitusStatements, PostgresStore):
@@ -82,48 +77,51 @@ def refuses(store: Any) -> bool:
     return _UPDATED in query[0]
 
 
-class _Place:
+class _Place(NamedTuple):
     """Where a table lies."""
 
-    def __init__(self, name: str, exists: bool, *place: Any) -> None:
-        self.name, self.exists = name, exists
-        self.method, self.model, self.group, self.column = place
-
-    @property
-    def is_copied(self) -> bool:
-        return bool(self.method == "n" and self.model == "t")
+    name: str
+    exists: bool
+    method: str | None
+    model: str | None
+    group: int | None
+    column: str | None
 
     @property
     def is_by_prefix(self) -> bool:
-        return bool(self.method == "h" and self.column == "prefix")
+        return self.method == "h" and self.column == "prefix"
 
 
-def distribute(database: Database, wanted: bool | None) -> Plan[None]:
+def distribute(
+    database: Database, wanted: bool | None, names: Sequence[str] = (*DISTRIBUTED, *COPIED)
+) -> Plan[None]:
     """Put the tables where they belong, those that are not there; may be repeated at any time.
 
     None: only where `store` is distributed already, so that newer tables follow it.
     """
-    places = yield from _places(database, DISTRIBUTED)
-    if places is None:
-        if wanted:
-            raise ConfigurationError(
-                "setup(distribute=True) needs Citus, and this database has no such extension. Run "
-                "CREATE EXTENSION citus on it and on its workers, or call setup() without it."
-            )
-        return
-    if wanted or places["store"].is_by_prefix:
-        for name in DISTRIBUTED:
-            yield from _put_in_place(database, name)
-        for name in COPIED:
-            yield from _put_in_place(database, name)
-
-
-def follow_store(database: Database, names: Sequence[str]) -> Plan[None]:
-    """Distribute tables as `store` is, where it is."""
     places = yield from _places(database, ["store"])
-    if places is not None and places["store"].is_by_prefix:
-        for name in names:
-            yield from _put_in_place(database, name)
+    if places is None and wanted:
+        raise ConfigurationError(
+            "setup(distribute=True) needs Citus, and this database has no such extension. Run "
+            "CREATE EXTENSION citus on it and on its workers, or call setup() without it."
+        )
+    if places is None or not (wanted or places["store"].is_by_prefix):
+        return
+    for name in names:
+        place = ((yield from _places(database, [name])) or {})[name]
+        if not place.exists or place.method is not None:
+            continue
+        beside = "" if name == "store" else ", colocate_with => 'store'"
+        call = f"create_distributed_table('{name}', 'prefix'{beside})"
+        if name in COPIED:
+            call = f"create_reference_table('{name}')"
+        try:
+            yield database.ask(Statement(f"SELECT {call}"))
+        except Exception:
+            # Another process may have been quicker.
+            again = (yield from _places(database, [name])) or {}
+            if again[name].method is None:
+                raise
 
 
 def one_by_one(database: Database) -> Plan[list[Statement]]:
@@ -136,44 +134,23 @@ def misplaced(database: Database) -> Plan[list[str] | None]:
     places = yield from _places(database, (*DISTRIBUTED, *COPIED))
     if places is None or places["store"].method is None:
         return None
-    store = places["store"]
-    faults: list[str] = []
+    store, *others = (places[name] for name in (*DISTRIBUTED, *COPIED) if places[name].exists)
     if store.method == "n":
         # One schema on one server, all of its tables with it.
-        apart = [one for one in places.values() if one.exists and one.group != store.group]
-        return [
-            f"{one.name} does not lie beside store: use citus_schema_distribute" for one in apart
-        ]
+        apart = [one.name for one in others if one.group != store.group]
+        return [f"{name} does not lie beside store: use citus_schema_distribute" for name in apart]
+    faults: list[str] = []
     if not store.is_by_prefix:
         faults.append(f"store is distributed by {store.column}, not by prefix")
-    for place in (places[name] for name in DISTRIBUTED[1:] if places[name].exists):
-        if place.method is None:
+    for place in others:
+        if place.name in COPIED:
+            if (place.method, place.model) != ("n", "t"):
+                faults.append(f"{place.name} has no copy on every server")
+        elif place.method is None:
             faults.append(f"{place.name} is on the coordinator alone")
         elif not place.is_by_prefix or place.group != store.group:
             faults.append(f"{place.name} is not on the shards of store")
-    for place in (places[name] for name in COPIED if places[name].exists):
-        if not place.is_copied:
-            faults.append(f"{place.name} has no copy on every server")
     return faults
-
-
-def _put_in_place(database: Database, name: str) -> Plan[None]:
-    places = yield from _places(database, [name])
-    place = (places or {})[name]
-    if not place.exists or place.method is not None:
-        return
-    call = f"create_distributed_table('{name}', 'prefix', colocate_with => 'store')"
-    if name == "store":
-        call = "create_distributed_table('store', 'prefix')"
-    elif name in COPIED:
-        call = f"create_reference_table('{name}')"
-    try:
-        yield database.ask(Statement(f"SELECT {call}"))
-    except Exception:
-        # Another process may have been quicker.
-        again = (yield from _places(database, [name])) or {}
-        if again[name].method is None:
-            raise
 
 
 def _places(database: Database, names: Sequence[str]) -> Plan[dict[str, _Place] | None]:
@@ -181,4 +158,4 @@ def _places(database: Database, names: Sequence[str]) -> Plan[dict[str, _Place] 
     if not (yield database.ask(Statement(f"SELECT {HAS_CITUS}")))[0][0][0]:
         return None
     (rows,) = yield database.ask(Statement(_PLACES, (list(names),)))
-    return {name: _Place(name, *rest) for name, *rest in rows}
+    return {row[0]: _Place(*row) for row in rows}

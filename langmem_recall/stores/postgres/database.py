@@ -1,11 +1,14 @@
-"""LangGraph's Postgres stores from within: several statements in one round trip."""
+"""LangGraph's Postgres stores from within: statements in one round trip, and where rows lie."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
+from time import monotonic
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from langgraph.store.base.batch import AsyncBatchedBaseStore
@@ -14,9 +17,22 @@ from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Call, Plan
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 UNDEFINED_TABLE, READ_ONLY, NO_RIGHT, TAKEN = "42P01", "25006", "42501", "23505"
+
+HOMES_AGE_S = 600.0
+"""Seconds after which what lies below a namespace is looked up again: others may write there."""
+RETRY_S = 60.0
+"""The same where not all servers have answered."""
+MOST_KNOWN = 100_000
+"""Namespaces whose homes are remembered."""
+MOST_HOMES = 1_000
+"""Homes of a namespace beyond which to name them all costs more than it saves."""
+HAS_CITUS = "to_regclass('pg_dist_partition') IS NOT NULL"
+IS_PARTED = "coalesce((SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass('store')), false)"
 
 
 class Statement(NamedTuple):
@@ -24,11 +40,14 @@ class Statement(NamedTuple):
 
     sql: str
     params: tuple[Any, ...] = ()
-    returns: bool = True
-    """Whether it gives rows."""
+
+    @property
+    def returns(self) -> bool:
+        """Whether it gives rows."""
+        return self.sql.lstrip().startswith(("SELECT ", "WITH ")) or "RETURNING " in self.sql
 
 
-BEGIN = Statement("BEGIN", returns=False)
+BEGIN = Statement("BEGIN")
 """Before statements that are one transaction to every server."""
 
 
@@ -53,21 +72,24 @@ class Database:
         transaction of its own without it, and what one sets for the next stays behind.
         """
         statements = (BEGIN, *statements) if together else statements
-        if self._is_async:
-            # A sync call waits in any thread but the one of the store's loop.
-            return Call(lambda: self._wait(self._arun(statements)), partial(self._arun, statements))
-        return Call(partial(self._run, statements))
+        return self._call(partial(self._arun if self._is_async else self._run, statements))
+
+    def has_table(self, name: str) -> Plan[bool]:
+        """Whether there is a table, or an index, of that name."""
+        found = yield self.ask(Statement("SELECT to_regclass(%s) IS NOT NULL", (name,)))
+        return bool(found[0][0][0])
 
     def settle(self) -> Plan[None]:
         """End what a store in pipeline mode has left open, whose clock stands still until then.
 
         Its sweeper leaves a transaction open: a time to live refreshed in it would end too early.
         """
-        pipe = self.store.pipe
-        if pipe is not None and self._is_async:
-            yield Call(lambda: self._wait(pipe.sync()), pipe.sync)
-        elif pipe is not None:
-            yield Call(pipe.sync)
+        if self.store.pipe is not None:
+            yield self._call(self.store.pipe.sync)
+
+    def _call(self, work: Callable[[], Any]) -> Call:
+        # A sync call waits in any thread but the one of the store's loop.
+        return Call(lambda: self._wait(work()), work) if self._is_async else Call(work)
 
     def _run(self, statements: Sequence[Statement]) -> list[Rows]:
         with explained(), self.store._cursor(pipeline=True) as lead:
@@ -80,10 +102,8 @@ class Database:
                     with connection.pipeline() as pipe:
                         pipe.sync()
                     connection.execute("SELECT 1", prepare=False)
-                return [
-                    cursor.fetchall() if statement.returns else []
-                    for cursor, statement in zip(cursors, asked, strict=True)
-                ]
+                pairs = zip(cursors, asked, strict=True)
+                return [cursor.fetchall() if one.returns else [] for cursor, one in pairs]
 
     async def _arun(self, statements: Sequence[Statement]) -> list[Rows]:
         with explained():
@@ -97,10 +117,8 @@ class Database:
                         async with connection.pipeline() as pipe:
                             await pipe.sync()
                         await connection.execute("SELECT 1", prepare=False)
-                    return [
-                        await cursor.fetchall() if statement.returns else []
-                        for cursor, statement in zip(cursors, asked, strict=True)
-                    ]
+                    pairs = zip(cursors, asked, strict=True)
+                    return [await cursor.fetchall() if one.returns else [] for cursor, one in pairs]
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         loop = self.store.loop
@@ -110,6 +128,24 @@ class Database:
                 "A sync call would wait for the very loop it blocks. Await the `a` twin instead."
             )
         return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+
+def _read(
+    statements: Sequence[Statement],
+) -> tuple[bool, Sequence[Statement], Literal[False] | None]:
+    """Whether they begin a transaction, the rest, and whether they may be prepared."""
+    is_whole = bool(statements) and statements[0] is BEGIN
+    asked = statements[1:] if is_whole else statements
+    # Over these the driver lets go of what it has prepared: in a pipeline only with the statement
+    # after the answer, which must not be a prepared one itself.
+    is_ddl = any(one.sql.lstrip().startswith(("ALTER ", "DROP ")) for one in asked)
+    return is_whole, asked, False if is_ddl else None
+
+
+def _tuples(cursor: Any) -> Any:
+    from psycopg.rows import tuple_row
+
+    return tuple_row(cursor)
 
 
 @contextmanager
@@ -136,6 +172,30 @@ def explained() -> Iterator[None]:
                 f"The database is not set up: {message}. Call setup() of the RecallStore once."
             ) from error
         raise
+
+
+class Tables:
+    """What lies in tables that `RecallStore.setup` makes, and in the side-car until then."""
+
+    is_missing = False
+    """Whether the tables were looked for and not found."""
+
+    def in_tables(self, own: Plan[T], sidecar: Plan[T]) -> Plan[T]:
+        """What a plan gives that needs the tables, or else the one that does without."""
+        if not self.is_missing:
+            try:
+                return (yield from own)
+            except Exception as error:
+                # Our own error about tables that are not there has the server's behind it.
+                causes = (error, error.__cause__)
+                if UNDEFINED_TABLE not in (getattr(one, "sqlstate", None) for one in causes):
+                    raise
+            self.is_missing = True
+            logger.info("No tables of ours yet, items take their place: call RecallStore.setup.")
+        return (yield from sidecar)
+
+
+# --- Namespaces as paths, and where they lie ---
 
 
 def path_of(namespace: Namespace) -> str:
@@ -191,19 +251,69 @@ def within(column: str, namespace: Namespace, homes: Homes | None) -> tuple[str,
     return f"{column} = ANY(%s)", (list(homes),)
 
 
-def _read(
-    statements: Sequence[Statement],
-) -> tuple[bool, Sequence[Statement], Literal[False] | None]:
-    """Whether they begin a transaction, the rest, and whether they may be prepared."""
-    is_whole = bool(statements) and statements[0] is BEGIN
-    asked = statements[1:] if is_whole else statements
-    # Over these the driver lets go of what it has prepared: in a pipeline only with the statement
-    # after the answer, which must not be a prepared one itself.
-    is_ddl = any(one.sql.lstrip().startswith(("ALTER ", "DROP ")) for one in asked)
-    return is_whole, asked, False if is_ddl else None
+class KnownHomes:
+    """The homes of namespaces as listings have found them.
 
+    Asked for only where the tables are split, by Citus or into partitions: on one table a range
+    finds as quickly what another process has put below a namespace a moment ago.
+    """
 
-def _tuples(cursor: Any) -> Any:
-    from psycopg.rows import tuple_row
+    def __init__(self, nested: bool = True) -> None:
+        self._nested = nested
+        self._lock = threading.Lock()
+        self._known: dict[Namespace, tuple[Homes, float]] = {}
+        self.missed: dict[Namespace, str] = {}
+        """Namespaces of which only known homes could be read, and why."""
+        self.has_citus: bool | None = None
+        self.is_split = False
+        """Whether the tables are split, as far as that is known."""
 
-    return tuple_row(cursor)
+    def learn(self, has_citus: bool, is_parted: bool) -> None:
+        """Whether and how the tables are split."""
+        self.has_citus, self.is_split = has_citus, has_citus or is_parted
+
+    def is_sharded(self, database: Database) -> Plan[bool]:
+        """Whether namespaces may lie on servers of their own; looked up once."""
+        if self.has_citus is None:
+            ((how,),) = yield database.ask(Statement(f"SELECT {HAS_CITUS}, {IS_PARTED}"))
+            self.learn(*how)
+        return bool(self.has_citus)
+
+    def of(self, prefix: Namespace) -> Homes | None:
+        """Paths of all at or below a namespace; None where that is not known."""
+        if prefix and not self._nested:
+            return (path_of(prefix),)
+        known = self._known.get(prefix) if self.is_split else None
+        return None if known is None or len(known[0]) > MOST_HOMES else known[0]
+
+    def is_due(self, prefix: Namespace) -> bool:
+        """Whether what lies below a namespace is to be looked up, for the first time or again."""
+        if prefix and not self._nested:
+            return False
+        _, known_at = self._known.get(prefix, ((), -HOMES_AGE_S))
+        return not self.is_split or monotonic() - known_at >= HOMES_AGE_S
+
+    def note(self, prefix: Namespace, paths: Iterable[str], missed: str | None = None) -> None:
+        """A look at all below a namespace has found these; in itself more may come at any time.
+
+        `missed`: why it was not a look at all of it.
+        """
+        age = 0.0 if missed is None else HOMES_AGE_S - RETRY_S
+        with self._lock:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+                self.missed.clear()
+            homes = tuple(dict.fromkeys((path_of(prefix), *paths)))
+            self._known[prefix] = homes, monotonic() - age
+            self.missed.pop(prefix, None)
+            if missed is not None:
+                self.missed[prefix] = missed
+
+    def note_put(self, namespace: Namespace) -> None:
+        """Something was put into a namespace, which is a home of those above it from now on."""
+        path = path_of(namespace)
+        with self._lock:
+            for depth in range(len(namespace)):
+                known = self._known.get(namespace[:depth])
+                if known is not None and path not in known[0]:
+                    self._known[namespace[:depth]] = (*known[0], path), known[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
-from typing import NamedTuple
 
 from langmem_recall.flows.effects import Plan
 from langmem_recall.stores.postgres.database import TAKEN, Database, Statement
@@ -29,30 +28,14 @@ _TEXT = "coalesce(value->>'content', value->>'text', value->>'memory', '')"
 WORDS = f"to_tsvector('simple', left({_TEXT}, {WORDS_REACH}))"
 """The words of an item, as the index has them."""
 
-
-class Version(NamedTuple):
-    """One step of the schema."""
-
-    condition: str
-    """Where it does not hold there is nothing to do."""
-    statements: tuple[str, ...]
-
-
-def _read_versions(text: str) -> tuple[Version, ...]:
-    steps = re.split(r"^-- version \d+(?: if (.*))?\n", text, flags=re.MULTILINE)[1:]
-    # A % is doubled, because the driver looks for parameters.
-    return tuple(
-        Version(
-            (condition or "true").replace("%", "%%"),
-            tuple(sql.strip() for sql in body.split(";\n") if sql.strip()),
-        )
-        for condition, body in zip(steps[::2], steps[1::2], strict=True)
-    )
-
-
 _SCHEMA = files(__package__).joinpath("schema.sql").read_text("utf-8").replace("{WORDS}", WORDS)
-VERSIONS = _read_versions(_SCHEMA)
-"""What is made, step by step."""
+_STEPS = re.split(r"^-- version \d+(?: if (.*))?\n", _SCHEMA, flags=re.MULTILINE)[1:]
+VERSIONS = [
+    # A % is doubled, because the driver looks for parameters.
+    ((condition or "true").replace("%", "%%"), [sql for sql in body.split(";\n") if sql.strip()])
+    for condition, body in zip(_STEPS[::2], _STEPS[1::2], strict=True)
+]
+"""What is made, step by step: a condition, without which there is nothing to do, and statements."""
 _NOTE = f"INSERT INTO {VERSIONS_TABLE} (version) VALUES (%s)"
 _MAKE = f"""
 CREATE TABLE IF NOT EXISTS {VERSIONS_TABLE} (
@@ -70,19 +53,19 @@ def set_up(database: Database) -> Plan[None]:
         if applied is not None:
             break
         try:
-            yield database.ask(Statement(_MAKE, returns=False))
+            yield database.ask(Statement(_MAKE))
         except Exception:
             if not left:
                 raise
         applied = yield from _applied(database)
-    for number, version in enumerate(VERSIONS):
+    for number, (condition, statements) in enumerate(VERSIONS):
         if number in (applied or ()):
             continue
-        (((fits,),),) = yield database.ask(Statement(f"SELECT {version.condition}", ()))
-        steps = [Statement(sql, returns=False) for sql in version.statements if fits]
+        (((fits,),),) = yield database.ask(Statement(f"SELECT {condition}", ()))
+        steps = [Statement(sql.strip()) for sql in statements if fits]
         try:
             # Its own row bars others from the same step until it is done.
-            yield database.ask(Statement(_NOTE, (number,), returns=False), *steps, together=True)
+            yield database.ask(Statement(_NOTE, (number,)), *steps, together=True)
         except Exception as error:
             if getattr(error, "sqlstate", None) != TAKEN:
                 raise
@@ -96,9 +79,7 @@ def is_set_up(database: Database) -> Plan[bool]:
 
 def _applied(database: Database) -> Plan[set[int] | None]:
     """The versions that were applied; None where there is not even a table of them."""
-    known = Statement("SELECT to_regclass(%s) IS NOT NULL", (VERSIONS_TABLE,))
-    (((exists,),),) = yield database.ask(known)
-    if not exists:
+    if not (yield from database.has_table(VERSIONS_TABLE)):
         return None
     (rows,) = yield database.ask(Statement(f"SELECT version FROM {VERSIONS_TABLE}"))
     return {version for (version,) in rows}

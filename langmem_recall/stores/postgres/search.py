@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from time import monotonic
+from typing import Any, Literal, NamedTuple
 
 from langgraph.store.base import GetOp, Item, SearchItem, SearchOp
 
@@ -21,8 +19,11 @@ from langmem_recall.flows.candidates import id_of
 from langmem_recall.flows.effects import Embed, Plan
 from langmem_recall.stores.backend import Fetched
 from langmem_recall.stores.postgres.database import (
+    HAS_CITUS,
+    IS_PARTED,
     Database,
     Homes,
+    KnownHomes,
     Rows,
     Statement,
     below,
@@ -31,37 +32,29 @@ from langmem_recall.stores.postgres.database import (
     path_of,
     within,
 )
-from langmem_recall.stores.postgres.homes import HAS_CITUS, IS_PARTED, KnownHomes
 from langmem_recall.stores.postgres.schema import SETTINGS_TABLE, WORDS, WORDS_INDEX
-from langmem_recall.stores.postgres.vectors import (
-    FORMER_WHOSE,
-    WHOSE,
-    check_identity,
-    identity_of,
-)
+from langmem_recall.stores.postgres.vectors import WHOSE, check_identity, identity_of
 from langmem_recall.text.tokens import STOP_WORDS
 from langmem_recall.types import Memory, MemoryId, Namespace
 
 EXACT_UP_TO = 1_000
 """Memories that are compared one by one in about the time an ANN index takes."""
-LEAST_LIST, MOST_LIST = 40, 1_000
+LEAST_LIST, FILTERED_LIST, MOST_LIST = 40, 200, 1_000
 """Candidates that an HNSW index may hold while it searches."""
-FILTERED_LIST = 200
 SURVEY_AGE_S = 600.0
-"""Seconds after which the sizes of table and namespace are looked up again."""
+"""Seconds after which sizes of table and namespace, and common words, are looked up again."""
 MOST_COUNTED = 100_000
 """Memories of a namespace beyond which its size does not matter."""
-MOST_SIZES = 10_000
+MOST_SIZES, MOST_COMMON, MOST_VERSIONS = 10_000, 20_000, 500_000
+"""Namespaces whose size, words that proved common, and items whose version is remembered."""
 OVERLAP = timedelta(seconds=60)
 """A transaction may end so long after the time that its rows carry."""
-
 RARE = 50
 """A word that more memories of a namespace have does not tell them apart."""
 MOST_MARKED, MOST_PLAIN = 9, 3
 """Words asked for: names, numbers and identifiers, and the longest of the rest."""
-MOST_COMMON = 20_000
-"""Common words that are remembered, so that they are not looked up again."""
-COMMON_AGE_S = 600.0
+ROW_BYTES = 150
+"""What a vector takes besides its numbers."""
 
 _WORD = re.compile(r"\w[\w.@:/-]*\w|\w")
 
@@ -71,11 +64,10 @@ _VERSION = "jsonb_hash_extended(s.value, 0)"
 _WHOLE = f"{_ITEM}, {_VERSION}"
 _STAMP = f"s.prefix, s.key, NULL::jsonb, s.created_at, s.updated_at, {_VERSION}"
 """An item without its value, for a caller that holds that already."""
-MOST_VERSIONS = 500_000
-"""Items whose version is remembered."""
 _JOINED = "store s JOIN store_vectors sv ON s.prefix = sv.prefix AND s.key = sv.key"
 _HOMES = f"sv.prefix = ANY(ARRAY(SELECT DISTINCT prefix FROM store WHERE {below('prefix')}))"
-_GET = "SELECT {} FROM store s WHERE s.prefix = %s AND s.key = ANY(%s)"
+_BY_NAME = ', sv.prefix COLLATE "C", sv.key COLLATE "C"'
+"""Where distances are equal, or a page would have what another one has."""
 _SURVEY = Statement(
     f"""
 SELECT coalesce((SELECT reltuples FROM pg_class WHERE oid = to_regclass('store_vectors')), 0),
@@ -85,8 +77,11 @@ SELECT coalesce((SELECT reltuples FROM pg_class WHERE oid = to_regclass('store_v
 )
 _SHARD_BYTES = "SELECT pg_table_size(tableoid) FROM store_vectors WHERE prefix = %s LIMIT 1"
 """Evaluated where the row is: what the planner believes of a split table says nothing of a part."""
-ROW_BYTES = 150
-"""What a vector takes besides its numbers."""
+
+Scan = Literal["index", "rows", "memories"]
+"""The nearest that the ANN index finds, of all vectors, or of all memories by their best one."""
+Known = Callable[[MemoryId], Memory | None]
+"""What a process knows of a memory without reading it."""
 
 
 class Survey(NamedTuple):
@@ -100,7 +95,7 @@ class Survey(NamedTuple):
     """Whether the words of items are indexed."""
     at: float
     has_settings: bool = True
-    """Whether it is noted in a table whose the vectors are."""
+    """Whether there is a table in which it is noted whose the vectors are."""
 
     def exact_up_to(self, count: int) -> float:
         """Size of a namespace up to which all its vectors are compared.
@@ -114,22 +109,20 @@ class Survey(NamedTuple):
 class RareWords:
     """Asks for the memories that have a cue's rare words; common ones are pruned and remembered."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._common: dict[tuple[Namespace, str], float] = {}
 
     def pick(self, prefix: Namespace, texts: Iterable[str]) -> list[str]:
         """The words that may be rare, those with digits, marks and capitals first."""
-        now = self._clock()
-        found = [word for text in texts for word in _WORD.findall(text)]
-        words = {word.casefold(): word for word in found if word.casefold() not in STOP_WORDS}
-        unknown = [
+        oldest = monotonic() - SURVEY_AGE_S
+        found = {word.casefold(): word for text in texts for word in _WORD.findall(text)}
+        words = [
             word
-            for folded, word in words.items()
-            if now - self._common.get((prefix, folded), -COMMON_AGE_S) >= COMMON_AGE_S
+            for folded, word in found.items()
+            if folded not in STOP_WORDS and self._common.get((prefix, folded), oldest) <= oldest
         ]
-        plain = [word for word in unknown if word.isalpha() and word == word.casefold()]
-        marked = [word for word in unknown if word not in plain]
+        plain = [word for word in words if word.isalpha() and word == word.casefold()]
+        marked = [word for word in words if word not in plain]
         return [*marked[:MOST_MARKED], *sorted(plain, key=len, reverse=True)[:MOST_PLAIN]]
 
     def statement(
@@ -157,15 +150,9 @@ FROM counted WHERE frequency > {RARE}"""
         """The rows of items; the words that proved common are noted."""
         if len(self._common) > MOST_COMMON:
             self._common.clear()
-        now = self._clock()
-        for common, *_ in rows:
-            if common is not None:
-                self._common[prefix, words[common].casefold()] = now
-        return [tuple(item) for common, *item in rows if common is None]
-
-
-Known = Callable[[MemoryId], Memory | None]
-"""What a process knows of a memory without reading it."""
+        common = [words[row[0]].casefold() for row in rows if row[0] is not None]
+        self._common |= dict.fromkeys(((prefix, word) for word in common), monotonic())
+        return [tuple(item) for nth, *item in rows if nth is None]
 
 
 class PostgresReads:
@@ -174,19 +161,13 @@ class PostgresReads:
     Values that this process holds in their latest version are not sent again.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        homes: KnownHomes | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, database: Database, homes: KnownHomes) -> None:
         self._database = database
-        self._homes = homes or KnownHomes(clock=clock)
+        self._homes = homes
         self._store = database.store
-        self._clock = clock
         self._survey: Survey | None = None
         self._identity = identity_of(self._store)
-        self._rare = RareWords(clock)
+        self._rare = RareWords()
         self._sizes: dict[tuple[Namespace, bool], tuple[int, float]] = {}
         self._versions: dict[tuple[str, str], int] = {}
         config = self._store.index_config or {}
@@ -225,48 +206,45 @@ class PostgresReads:
         if size is None:
             size = yield from self._size(prefix, exact)
         homes = (path_of(prefix),) if exact else self._homes.of(prefix)
-        is_exact = size <= survey.exact_up_to(limit)
-        settings = [] if is_exact or not self._is_hnsw else self._settings(searches[0], survey)
-        is_lean = known is not None
-        make = partial(self._exact if is_exact else self._approximate, homes, is_lean=is_lean)
+        scan: Scan = "rows" if size <= survey.exact_up_to(limit) else "index"
+        settings: list[Statement] = []
+        if scan == "index" and self._is_hnsw:
+            settings = self._settings(searches[0], survey)
+        fields = _WHOLE if known is None else _STAMP
         asks = list(zip(searches, map(_literal, vectors), strict=True))
-        words = self._rare.pick(prefix, texts) if survey.has_words else []
+        looks = [self._nearest(scan, homes, *one, fields) for one in asks]
         ids = [(op.namespace, op.key) for op in gets]
-        made, rest = [make(*pair) for pair in asks], self._get_all(ids, is_lean)
-        is_one = homes is not None and len(homes) == 1 and len(rest) < 2
-        looks = [_as_one(made, rest)] if is_one else [*made, *rest]
-        rare = [self._rare.statement(prefix, words, most, homes)] if words else []
-        answers: list[Rows] = yield ask(*settings, *looks, *rare, together=len(settings) > 1)
+        reads = self._get_all(ids, fields)
+        parts = len(looks) + len(reads)
+        is_one = homes is not None and len(homes) == 1 and len(reads) < 2
+        statements = [_as_one(looks, reads)] if is_one else [*looks, *reads]
+        words = self._rare.pick(prefix, texts) if survey.has_words else []
+        if words:
+            statements.append(self._rare.statement(prefix, words, most, homes))
+        answers: list[Rows] = yield ask(*settings, *statements, together=len(settings) > 1)
         answers = answers[len(settings) :]
         worded = self._rare.items(prefix, words, answers.pop()) if words else []
         if is_one:
-            answers = _apart(answers[0], len(made) + len(rest))
+            answers = [[tuple(row) for at, *row in answers[0] if at == nth] for nth in range(parts)]
         if known is not None:
-            values, missing = self._known_values(answers, known)
-            if missing:
-                rows = list(chain(*(yield ask(*self._get_all(missing, False)))))
-                self._note_versions(rows)
-                values |= {(path, key): tuple(value) for path, key, *value, _ in rows}
-            answers = _with_values(answers, values)
+            answers = yield from self._with_values(answers, known)
         pages = [self._page(rows) for rows in answers[: len(searches)]]
         # Compare all vectors where a page is short of what the namespace may hold.
         thin = [
             place
             for place, (op, _) in enumerate(asks)
             if len(pages[place]) < op.limit
-            and (not is_exact or len(answers[place]) >= self._most_rows(op))
+            and (scan == "index" or len(answers[place]) >= op.limit * self._per_memory)
         ]
         if thin:
-            again = yield ask(*(self._exact(homes, *asks[place], distinct=True) for place in thin))
-            for place, rows in zip(thin, again, strict=True):
+            again = [self._nearest("memories", homes, *asks[place], _WHOLE) for place in thin]
+            for place, rows in zip(thin, (yield ask(*again)), strict=True):
                 pages[place] = self._page(rows)
-        for (op, _), page in zip(asks, pages, strict=True):
+        for op, page in zip(searches, pages, strict=True):
             del page[op.limit :]
-        known_rows = list(chain(*answers[len(searches) :]))
-        fetched = {id_of(item): item for item in self._items(known_rows)}
+        fetched = {id_of(item): item for item in _items(chain(*answers[len(searches) :]))}
         items = {memory_id: fetched.get(memory_id) for memory_id in ids}
-        found = {id_of(item): item for item in self._items(worded)}
-        return Fetched(pages, {**items, **found}, vectors)
+        return Fetched(pages, {**items, **{id_of(item): item for item in _items(worded)}}, vectors)
 
     def worded(self, prefix: Namespace, texts: Sequence[str], most: int) -> Plan[list[Item]]:
         """The items with rare words of the texts, where there are no vectors to search by."""
@@ -274,39 +252,18 @@ class PostgresReads:
         words = self._rare.pick(prefix, texts) if survey.has_words else []
         if not words:
             return []
-        homes = self._homes.of(prefix)
-        (rows,) = yield self._database.ask(self._rare.statement(prefix, words, most, homes))
-        return self._items(self._rare.items(prefix, words, rows))
+        statement = self._rare.statement(prefix, words, most, self._homes.of(prefix))
+        (rows,) = yield self._database.ask(statement)
+        return _items(self._rare.items(prefix, words, rows))
 
     def items(self, gets: Sequence[GetOp]) -> Plan[list[Item | None]]:
         """Items by namespace and key, without touching them."""
         if not gets:
             return []
         ids = [(op.namespace, op.key) for op in gets]
-        rows = list(chain(*(yield self._database.ask(*self._get_all(ids, False)))))
-        fetched = {id_of(item): item for item in self._items(rows)}
+        rows = chain(*(yield self._database.ask(*self._get_all(ids, _WHOLE))))
+        fetched = {id_of(item): item for item in _items(rows)}
         return [fetched.get(memory_id) for memory_id in ids]
-
-    def _known_values(
-        self, answers: Sequence[Rows], known: Known
-    ) -> tuple[dict[tuple[str, str], tuple[Any, ...]], list[MemoryId]]:
-        """Value and times of the rows that are known in their latest version, and the others."""
-        values: dict[tuple[str, str], tuple[Any, ...]] = {}
-        missing: list[MemoryId] = []
-        for path, key, _, created_at, updated_at, version, *_ in chain.from_iterable(answers):
-            memory = known((namespace_of(path), key))
-            is_latest = self._versions.get((path, key)) == version
-            if is_latest and memory is not None and memory.updated_at == updated_at:
-                # The very time object that is known says that nothing has to be compared.
-                values[path, key] = memory.value, created_at, memory.updated_at
-            else:
-                missing.append((namespace_of(path), key))
-        return values, missing
-
-    def _note_versions(self, rows: Rows) -> None:
-        if len(self._versions) > MOST_VERSIONS:
-            self._versions.clear()
-        self._versions.update({(path, key): version for path, key, _, _, _, version in rows})
 
     def listing(self, prefix: Namespace, most: int) -> Plan[list[Item]]:
         """Every item below a namespace, one more than `most` at most; and the survey."""
@@ -322,36 +279,34 @@ class PostgresReads:
         self._note_versions(rows)
         if len(rows) <= most:
             self._note_homes(prefix, rows)
-        return self._items(rows)
+        return _items(rows)
 
-    def latest(self, op: SearchOp) -> Plan[list[SearchItem]]:
-        """What was written last at or below a namespace, as the store itself lists it."""
+    def ordered(self, op: SearchOp, order: str) -> Plan[list[Any]]:
+        """Items at or below a namespace in some order, as the store itself lists them."""
         place, params = within("s.prefix", op.namespace_prefix, self._homes.of(op.namespace_prefix))
-        clauses, operands = self._filter(op.filter or {})
+        clauses, operands = self._filter(op.filter)
         sql = f"""
-SELECT {_ITEM} FROM store s WHERE {" AND ".join([place, *clauses])}{self._unexpired()}
-ORDER BY s.updated_at DESC LIMIT %s"""
-        (rows,) = yield self._database.ask(Statement(sql, (*params, *operands, op.limit)))
-        return [
-            SearchItem(namespace_of(path), key, self._value(value), made, changed)
-            for path, key, value, made, changed in rows
-        ]
+SELECT {_ITEM} FROM store s WHERE {place}{clauses}{self._unexpired()}
+ORDER BY {order} LIMIT %s OFFSET %s"""
+        params = (*params, *operands, op.limit, op.offset)
+        (rows,) = yield self._database.ask(Statement(sql, params))
+        return _items(rows)
 
     def changes(self, prefix: Namespace, since: datetime) -> Plan[tuple[list[Item], int]]:
         """What was written below a namespace since then, and how many items it has."""
-        by_home = ("s.prefix", "GROUP BY s.prefix") if self._homes.is_split else ("NULL", "")
+        home, group = ("s.prefix", "GROUP BY s.prefix") if self._homes.is_split else ("NULL", "")
 
         def make(homes: Homes | None) -> list[Statement]:
             here, params = within("s.prefix", prefix, homes)
             place = f"FROM store s WHERE {here}{self._unexpired()}"
             recent = f"SELECT {_WHOLE} {place} AND s.updated_at >= %s"
-            counted = f"SELECT {by_home[0]}, count(*) {place} {by_home[1]}"
+            counted = f"SELECT {home}, count(*) {place} {group}"
             return [Statement(recent, (*params, since - OVERLAP)), Statement(counted, params)]
 
         rows, counts = yield from self._look_below(prefix, make)
         self._note_versions(rows)
         self._note_homes(prefix, counts)
-        return self._items(rows), sum(count for _, count in counts)
+        return _items(rows), sum(count for _, count in counts)
 
     def _look_below(
         self, prefix: Namespace, make: Callable[[Homes | None], list[Statement]]
@@ -375,36 +330,57 @@ ORDER BY s.updated_at DESC LIMIT %s"""
         if self._homes.is_split and self._homes.is_due(prefix):
             self._homes.note(prefix, (row[0] for row in rows))
 
+    def _note_versions(self, rows: Rows) -> None:
+        if len(self._versions) > MOST_VERSIONS:
+            self._versions.clear()
+        self._versions.update({(path, key): version for path, key, _, _, _, version in rows})
+
+    def _with_values(self, answers: Sequence[Rows], known: Known) -> Plan[list[Rows]]:
+        """Rows that came without values, with them; what vanished meanwhile is left out."""
+        values: dict[tuple[str, str], tuple[Any, ...]] = {}
+        missing: list[MemoryId] = []
+        for path, key, _, created_at, updated_at, version, *_ in chain(*answers):
+            memory = known((namespace_of(path), key))
+            is_latest = self._versions.get((path, key)) == version
+            if is_latest and memory is not None and memory.updated_at == updated_at:
+                # The very time object that is known says that nothing has to be compared.
+                values[path, key] = memory.value, created_at, memory.updated_at
+            else:
+                missing.append((namespace_of(path), key))
+        if missing:
+            rows = list(chain(*(yield self._database.ask(*self._get_all(missing, _WHOLE)))))
+            self._note_versions(rows)
+            values |= {(path, key): tuple(value) for path, key, *value, _ in rows}
+        return [
+            [(*row[:2], *values[row[:2]], *row[5:]) for row in rows if row[:2] in values]
+            for rows in answers
+        ]
+
     def _size(self, prefix: Namespace, exact: bool = False) -> Plan[int]:
         """How many memories a namespace has, up to a number; and where they lie."""
         is_due = not exact and self._homes.is_split and self._homes.is_due(prefix)
         size, counted_at = self._sizes.get((prefix, exact), (0, -math.inf))
-        if is_due or self._clock() - counted_at > SURVEY_AGE_S:
+        if is_due or monotonic() - counted_at > SURVEY_AGE_S:
 
-            def make(homes: Homes | None, distinct: bool = False) -> list[Statement]:
+            def make(homes: Homes | None) -> list[Statement]:
                 place, params = within("prefix", prefix, (path_of(prefix),) if exact else homes)
-                if distinct:
-                    return [Statement(f"SELECT DISTINCT prefix FROM store WHERE {place}", params)]
-                sql = f"""
-SELECT prefix, count(*) FROM (SELECT prefix FROM store WHERE {place} LIMIT %s) AS counted
-GROUP BY prefix"""
-                return [Statement(sql, (*params, MOST_COUNTED))]
+                some = f"SELECT 1 FROM store WHERE {place} LIMIT {MOST_COUNTED}"
+                counted = Statement(f"SELECT count(*) FROM ({some}) AS counted", params)
+                lie = f"SELECT DISTINCT prefix FROM store WHERE {place}"
+                return [counted, Statement(lie, params)] if is_due else [counted]
 
-            (rows,) = yield from self._look_below(prefix, make)
-            size = sum(count for _, count in rows)
-            if is_due and size >= MOST_COUNTED:
-                (rows,) = yield from self._look_below(prefix, partial(make, distinct=True))
-            if not exact:
-                self._note_homes(prefix, rows)
+            ((size,),), *paths = yield from self._look_below(prefix, make)
+            if is_due:
+                self._note_homes(prefix, paths[0])
             if len(self._sizes) >= MOST_SIZES:
                 self._sizes.clear()
-            self._sizes[prefix, exact] = size, self._clock()
+            self._sizes[prefix, exact] = size, monotonic()
         return size
 
     def _surveyed(self, prefix: Namespace | None) -> Plan[Survey]:
         """The survey, taken anew when it is old; of a namespace with the size of its vectors."""
         survey = self._survey
-        if survey is None or self._clock() - survey.at > SURVEY_AGE_S:
+        if survey is None or monotonic() - survey.at > SURVEY_AGE_S:
             (rows,) = yield self._database.ask(_SURVEY)
             survey = self._take_survey(rows)
         if prefix is not None and survey.vectors is None:
@@ -420,15 +396,14 @@ GROUP BY prefix"""
     def _take_survey(self, rows: Rows) -> Survey:
         ((vectors, version, has_words, has_settings, has_citus, is_parted),) = rows
         self._homes.learn(has_citus, is_parted)
-        major, minor, *_ = (*(int(part) for part in version.split(".")), 0)
         known = None if self._homes.is_split else vectors
-        can_iterate = (major, minor) >= (0, 8)
-        self._survey = Survey(known, can_iterate, has_words, self._clock(), has_settings)
+        can_iterate = [int(part) for part in version.split(".")] >= [0, 8]
+        self._survey = Survey(known, can_iterate, has_words, monotonic(), has_settings)
         return self._survey
 
     def _settings(self, op: SearchOp, survey: Survey) -> list[Statement]:
         """Enough candidates for the page, which 40 as they come may not be."""
-        wanted = FILTERED_LIST if op.filter else self._most_rows(op)
+        wanted = FILTERED_LIST if op.filter else op.limit * self._per_memory
         names = {"hnsw.ef_search": str(max(LEAST_LIST, min(wanted, MOST_LIST)))}
         # Few may pass a filter: then comparing those is quicker than scanning on for them.
         if survey.can_iterate and not op.filter:
@@ -437,162 +412,90 @@ GROUP BY prefix"""
         if self._homes.has_citus:
             # To its servers only such statements go, and only if it is told to send them.
             names = {"citus.propagate_set_commands": "local", **names}
-            return [Statement(f"SET LOCAL {one} = '{names[one]}'", returns=False) for one in names]
+            return [Statement(f"SET LOCAL {one} = '{names[one]}'") for one in names]
         # In a block they need no BEGIN, which is quicker.
         sets = " ".join(f"SET LOCAL {name} = '{value}';" for name, value in names.items())
-        return [Statement(f"DO $$ BEGIN {sets} END $$", returns=False)]
+        return [Statement(f"DO $$ BEGIN {sets} END $$")]
 
-    def _exact(
-        self,
-        homes: Homes | None,
-        op: SearchOp,
-        vector: str,
-        *,
-        is_lean: bool = False,
-        distinct: bool = False,
+    def _nearest(
+        self, scan: Scan, homes: Homes | None, op: SearchOp, vector: str, fields: str
     ) -> Statement:
-        """The nearest of all vectors in a namespace; no index can serve a sum or a minimum."""
-        distance = f"(sv.embedding <=> %s::{self._type})"
-        score = f"min({distance})" if distinct else f"{distance} + 0"
-        source, condition, params = self._place(op, homes, _HOMES)
-        group = "GROUP BY sv.prefix, sv.key" if distinct else ""
+        """The items of the nearest vectors, read after the rest was left out, and whose vectors."""
+        prefix, most = op.namespace_prefix, op.limit * self._per_memory
+        score, group, ties = f"(sv.embedding <=> %s::{self._type})", "", _BY_NAME
+        # No index can serve a sum or a minimum.
+        if scan == "index":
+            ties = ""
+        elif scan == "rows":
+            score = f"{score} + 0"
+        else:
+            score, group, most = f"min({score})", "GROUP BY sv.prefix, sv.key", op.limit
+        unexpired = self._unexpired()
+        if op.filter or unexpired:
+            clauses, operands = self._filter(op.filter)
+            here, params = within("s.prefix", prefix, homes)
+            also, more = within("sv.prefix", prefix, homes) if homes else ("true", ())
+            source, place = _JOINED, f"{here} AND {also}{clauses}{unexpired}"
+            params = (*params, *more, *operands)
+        else:
+            source, (place, params) = "store_vectors sv", within("sv.prefix", prefix, homes)
+            place = _HOMES if homes is None and scan != "index" else place
+        whose = WHOSE if self._survey is None or self._survey.has_settings else "NULL"
+        beside, params_beside = _beside(prefix, homes)
         sql = f"""
-SELECT sv.prefix, sv.key, {score} AS distance FROM {source} WHERE {condition} {group}
-ORDER BY distance, sv.prefix COLLATE "C", sv.key COLLATE "C" LIMIT %s"""
-        # By name where distances are equal, or a page would have what another one has.
-        most = op.limit if distinct else self._most_rows(op)
-        return self._with_items(sql, (vector, *params, most), is_lean, op.namespace_prefix, homes)
+SELECT {fields}, found.distance, {whose} AS whose FROM (
+    SELECT sv.prefix, sv.key, {score} AS distance FROM {source} WHERE {place} {group}
+    ORDER BY distance{ties} LIMIT %s
+) found JOIN store s ON s.prefix = found.prefix AND s.key = found.key{beside}
+ORDER BY found.distance"""
+        return Statement(sql, (vector, *params, most, *params_beside))
 
-    def _approximate(
-        self, homes: Homes | None, op: SearchOp, vector: str, *, is_lean: bool = False
-    ) -> Statement:
-        """What the ANN index finds near."""
-        distance = f"sv.embedding <=> %s::{self._type}"
-        source, condition, params = self._place(op, homes, below("sv.prefix"))
-        sql = f"""
-SELECT sv.prefix, sv.key, {distance} AS distance FROM {source} WHERE {condition}
-ORDER BY {distance} LIMIT %s"""
-        params = (vector, *params, vector, self._most_rows(op))
-        return self._with_items(sql, params, is_lean, op.namespace_prefix, homes)
-
-    def _place(
-        self, op: SearchOp, homes: Homes | None, otherwise: str
-    ) -> tuple[str, str, tuple[Any, ...]]:
-        """Tables, condition and parameters of what a search may see."""
-        unexpired, prefix = self._unexpired(), op.namespace_prefix
-        if not op.filter and not unexpired:
-            here, params = within("sv.prefix", prefix, homes)
-            return "store_vectors sv", otherwise if homes is None else here, params
-        clauses, operands = self._filter(op.filter or {})
-        place, params = within("s.prefix", prefix, homes)
-        beside, more = within("sv.prefix", prefix, homes) if homes else ("true", ())
-        condition = " AND ".join([place, beside, *clauses]) + unexpired
-        return _JOINED, condition, (*params, *more, *operands)
-
-    def _filter(self, filter: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
-        """Conditions as the store itself writes them, so that they mean the same."""
-        clauses, params = [], []
-        for field, wanted in filter.items():
+    def _filter(self, filter: Mapping[str, Any] | None) -> tuple[str, list[Any]]:
+        """Further conditions as the store itself writes them, so that they mean the same."""
+        sql, params = "", []
+        for field, wanted in (filter or {}).items():
             tests = wanted.items() if isinstance(wanted, dict) else [("$eq", wanted)]
             for operator, operand in tests:
                 clause, operands = self._store._get_filter_condition(field, operator, operand)
-                clauses.append(clause)
+                sql += f" AND {clause}"
                 params += operands
-        return clauses, params
+        return sql, params
 
-    def _get_all(self, ids: Sequence[MemoryId], is_lean: bool) -> list[Statement]:
-        sql = _GET.format(_STAMP if is_lean else _WHOLE) + self._unexpired()
-        return [Statement(sql, one) for one in keys_by_path(ids).items()]
+    def _get_all(self, ids: Sequence[MemoryId], fields: str) -> list[Statement]:
+        sql = f"SELECT {fields} FROM store s WHERE s.prefix = %s AND s.key = ANY(%s)"
+        return [Statement(sql + self._unexpired(), one) for one in keys_by_path(ids).items()]
 
     def _unexpired(self) -> str:
         omits = self._store._omit_expired
         return " AND (s.expires_at IS NULL OR s.expires_at > now())" if omits else ""
 
-    def _with_items(
-        self,
-        nearest: str,
-        params: tuple[Any, ...],
-        is_lean: bool,
-        prefix: Namespace,
-        homes: Homes | None,
-    ) -> Statement:
-        """The items of what was found, read after the rest was left out, and whose vectors."""
-        fields = _STAMP if is_lean else _WHOLE
-        whose = WHOSE if self._survey is None or self._survey.has_settings else FORMER_WHOSE
-        place, more = _beside(prefix, homes)
-        sql = f"""
-SELECT {fields}, found.distance, {whose} AS whose FROM ({nearest}) found
-JOIN store s ON s.prefix = found.prefix AND s.key = found.key{place}
-ORDER BY found.distance"""
-        return Statement(sql, (*params, *more))
-
-    def _most_rows(self, op: SearchOp) -> int:
-        return op.limit * self._per_memory
-
     def _page(self, rows: Rows) -> list[SearchItem]:
         """Rows as items, of several vectors of a memory the nearest."""
         if rows:
             check_identity(rows[0][-1], self._identity)
-        page: dict[tuple[str, str], SearchItem] = {}
+        nearest: dict[tuple[str, str], tuple[Any, ...]] = {}
         # By name where distances are equal; the server would read the whole table for that.
         for row in sorted(rows, key=lambda row: (math.isnan(row[-2]), row[-2], *row[:2])):
-            path, key, value, made, changed, _, distance, _ = row
-            if (path, key) not in page:
-                home, score = namespace_of(path), 1.0 - distance
-                page[path, key] = SearchItem(home, key, self._value(value), made, changed, score)
-        return list(page.values())
-
-    def _items(self, rows: Rows) -> list[Item]:
-        return [
-            Item(
-                value=self._value(value),
-                key=key,
-                namespace=namespace_of(path),
-                created_at=created_at,
-                updated_at=updated_at,
-            )
-            for path, key, value, created_at, updated_at, *_ in rows
-        ]
-
-    def _value(self, value: Any) -> dict[str, Any]:
-        if isinstance(value, dict):
-            return value
-        return cast(dict[str, Any], (self._store._deserializer or json.loads)(value))
+            nearest.setdefault(row[:2], row)
+        page = _items(nearest.values())
+        for item, row in zip(page, nearest.values(), strict=True):
+            item.score = 1.0 - row[-2]
+        return page
 
 
-def _with_values(
-    answers: Sequence[Rows], values: Mapping[tuple[str, str], tuple[Any, ...]]
-) -> list[Rows]:
-    """Rows that came without values, with them; what vanished meanwhile is left out."""
-    return [
-        [
-            (path, key, *values[path, key], *rest)
-            for path, key, _, _, _, *rest in rows
-            if (path, key) in values
-        ]
-        for rows in answers
-    ]
+def _items(rows: Iterable[tuple[Any, ...]]) -> list[Any]:
+    return [SearchItem(namespace_of(path), *item[:4]) for path, *item in rows]
 
 
 def _as_one(searches: Sequence[Statement], gets: Sequence[Statement]) -> Statement:
     """Searches and reads of one home as one statement, which is one command to its shard."""
-    parts = [
-        f"SELECT {nth} AS nth, part.* FROM ({one.sql}) part" for nth, one in enumerate(searches)
-    ]
+    parts = [f"SELECT {nth} AS nth, part.* FROM ({it.sql}) part" for nth, it in enumerate(searches)]
     parts += [
         f"SELECT {nth}, part.*, NULL::double precision, NULL::text FROM ({one.sql}) part"
         for nth, one in enumerate(gets, len(searches))
     ]
     params = chain.from_iterable(one.params for one in (*searches, *gets))
     return Statement(" UNION ALL ".join(parts), tuple(params))
-
-
-def _apart(rows: Rows, parts: int) -> list[Rows]:
-    """The rows of each part of such a statement."""
-    answers: list[Rows] = [[] for _ in range(parts)]
-    for nth, *row in rows:
-        answers[nth].append(tuple(row))
-    return answers
 
 
 def _beside(prefix: Namespace, homes: Homes | None) -> tuple[str, tuple[Any, ...]]:

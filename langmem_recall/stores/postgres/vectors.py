@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from langgraph.store.base import get_text_at_path, tokenize_path
@@ -11,10 +10,10 @@ from langmem_recall.embeddings import embedder_identity
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.backend import OnProgress
 from langmem_recall.flows.effects import Embed, Plan
-from langmem_recall.stores.postgres.citus import follow_store, one_by_one
+from langmem_recall.stores.postgres.citus import distribute, one_by_one
 from langmem_recall.stores.postgres.database import Database, Rows, Statement
-from langmem_recall.stores.postgres.records import write_records
 from langmem_recall.stores.postgres.schema import SETTINGS_TABLE, set_up
+from langmem_recall.stores.postgres.sidecar import write_records
 from langmem_recall.types import SIDECAR_ROOT
 
 NEW = f"{SIDECAR_ROOT}_vectors"
@@ -27,17 +26,15 @@ _WAITING = f"""
 FROM store_vectors old JOIN store s USING (prefix, key) LEFT JOIN {NEW} new USING ({_ID})
 WHERE new.embedding IS NULL OR new.updated_at < s.updated_at"""
 _NEXT = f"SELECT {_ID}, s.value, s.updated_at {_WAITING} ORDER BY {_ID} LIMIT %s"
-_COUNT_ALL = "SELECT count(*) FROM store_vectors"
-_COUNT = f"SELECT count(*) {_WAITING}"
+_COUNT_ALL = Statement("SELECT count(*) FROM store_vectors")
+_COUNT = Statement(f"SELECT count(*) {_WAITING}")
+_KEEP = f"""
+INSERT INTO {NEW} ({_ID}, embedding, updated_at) VALUES (%s, %s, %s, %s, %s)
+ON CONFLICT ({_ID})
+DO UPDATE SET embedding = excluded.embedding, updated_at = excluded.updated_at"""
 _DROP_STALE = "DELETE FROM store_vectors WHERE prefix = %s AND key = %s AND field_name = %s"
-_OWNERS = f"SELECT name, value #>> '{{}}' FROM {SETTINGS_TABLE} WHERE name = ANY(%s)"
 WHOSE = f"(SELECT value #>> '{{}}' FROM {SETTINGS_TABLE} WHERE name = '{OWNER}')"
 """Whose vectors the table holds; NULL where that was not noted."""
-FORMER_WHOSE = f"""
-substring(
-    obj_description('store_vectors'::regclass, 'pg_class') from '^{SIDECAR_ROOT} embedder: (.*)$'
-)"""
-"""The same where the setup of an earlier version has noted it: a comment, which no shard has."""
 # Each on its own, because Citus overlooks tables that a block makes. In order: nothing is written
 # from the lock on, and what was written before ends it.
 _SWAP = (
@@ -74,25 +71,20 @@ def check_identity(owner: str | None, own: str | None) -> None:
 def check_owner(database: Database, claim: bool = False) -> Plan[None]:
     """Refuse vectors of another embedder; `claim` notes whose they are where that is not known."""
     own = identity_of(database.store)
-    if own is not None:
-        owner, _ = yield from _owners(database)
+    if own is not None and (yield from database.has_table(SETTINGS_TABLE)):
+        owner = (yield from _settings(database)).get(OWNER)
         check_identity(owner, own)
         if claim and owner is None:
-            yield database.ask(*write_records([((None, "", OWNER), own)]))
+            yield database.ask(*_noted(OWNER, own))
 
 
-def _owners(database: Database) -> Plan[tuple[str | None, str | None]]:
-    """Whose vectors the table holds, and whose those are that are being made."""
-    exists = "SELECT to_regclass(%s) IS NOT NULL, to_regclass('store_vectors') IS NOT NULL"
-    (((has_settings, has_vectors),),) = yield database.ask(Statement(exists, (SETTINGS_TABLE,)))
-    if has_settings:
-        (rows,) = yield database.ask(Statement(_OWNERS, ([OWNER, NEXT_OWNER],)))
-        found = dict(rows)
-        return found.get(OWNER), found.get(NEXT_OWNER)
-    if not has_vectors:
-        return None, None
-    (((owner,),),) = yield database.ask(Statement(f"SELECT {FORMER_WHOSE}"))
-    return owner, None
+def _settings(database: Database) -> Plan[dict[str, str]]:
+    (rows,) = yield database.ask(Statement(f"SELECT name, value #>> '{{}}' FROM {SETTINGS_TABLE}"))
+    return dict(rows)
+
+
+def _noted(name: str, owner: str | None) -> list[Statement]:
+    return write_records([((None, "", name), owner)])
 
 
 def embed_anew(database: Database, progress: OnProgress | None, batch: int) -> Plan[int]:
@@ -103,12 +95,12 @@ def embed_anew(database: Database, progress: OnProgress | None, batch: int) -> P
     """
     own = identity_of(database.store) or ""
     yield from set_up(database)
-    yield from _begin(database, own)
-    made = 0
-    is_indexed = False
+    if (yield from _settings(database)).get(NEXT_OWNER) != own:
+        yield from _begin(database, own)
+    made, is_indexed = 0, False
     while True:
         rows, ((total,),), ((waiting,),) = yield database.ask(
-            Statement(_NEXT, (batch,)), Statement(_COUNT_ALL), Statement(_COUNT)
+            Statement(_NEXT, (batch,)), _COUNT_ALL, _COUNT
         )
         if rows:
             made += yield from _embed(database, rows)
@@ -118,12 +110,10 @@ def embed_anew(database: Database, progress: OnProgress | None, batch: int) -> P
             yield from _index(database)
             is_indexed = True
         else:
-            owners = write_records([((None, "", OWNER), own), ((None, "", NEXT_OWNER), None)])
-            swap = [Statement(sql, returns=False) for sql in _SWAP]
+            swap = [Statement(sql) for sql in _SWAP]
+            swap += [*_noted(OWNER, own), *_noted(NEXT_OWNER, None)]
             try:
-                yield database.ask(
-                    *(yield from one_by_one(database)), *swap, *owners, together=True
-                )
+                yield database.ask(*(yield from one_by_one(database)), *swap, together=True)
                 return made
             except Exception as error:
                 # Something was written meanwhile.
@@ -133,9 +123,6 @@ def embed_anew(database: Database, progress: OnProgress | None, batch: int) -> P
 
 def _begin(database: Database, own: str) -> Plan[None]:
     """A table for the new vectors, beside the items that they are of; then whose they will be."""
-    _, next_owner = yield from _owners(database)
-    if next_owner == own:
-        return
     (vector,) = yield Embed(["reindex"], as_queries=False)
     config = database.store.index_config
     if len(vector) != config["dims"]:
@@ -155,33 +142,25 @@ CREATE TABLE {NEW} (
     cascade = f"""
 ALTER TABLE {NEW} ADD CONSTRAINT {NEW}_of_items
 FOREIGN KEY (prefix, key) REFERENCES store (prefix, key) ON DELETE CASCADE"""
-    yield database.ask(Statement(f"DROP TABLE IF EXISTS {NEW}", returns=False))
-    yield database.ask(Statement(make, returns=False))
+    yield database.ask(Statement(f"DROP TABLE IF EXISTS {NEW}"))
+    yield database.ask(Statement(make))
     # Distributed while it is empty, and only then bound to the items: both are on the same shards.
-    yield from follow_store(database, [NEW])
-    yield database.ask(Statement(cascade, returns=False))
-    yield database.ask(*write_records([((None, "", NEXT_OWNER), own)]))
+    yield from distribute(database, None, [NEW])
+    yield database.ask(Statement(cascade))
+    yield database.ask(*_noted(NEXT_OWNER, own))
 
 
 def _embed(database: Database, rows: Rows) -> Plan[int]:
     """Make these vectors; one whose text is no longer in the value goes."""
     texts = [_text_at(value, field) for _, _, field, value, _ in rows]
-    known = [(row, text) for row, text in zip(rows, texts, strict=True) if text]
-    gone = [row[:3] for row, text in zip(rows, texts, strict=True) if not text]
-    vectors: Sequence[Sequence[float]] = []
-    if known:
-        vectors = yield Embed([text for _, text in known], as_queries=False)
-    statements = [
-        Statement(
-            f"""INSERT INTO {NEW} ({_ID}, embedding, updated_at) VALUES (%s, %s, %s, %s, %s)
-            ON CONFLICT ({_ID}) DO UPDATE
-            SET embedding = excluded.embedding, updated_at = excluded.updated_at""",
-            (*row[:3], str([float(x) for x in vector]), row[4]),
-            returns=False,
-        )
-        for (row, _), vector in zip(known, vectors, strict=True)
-    ]
-    statements += [Statement(_DROP_STALE, tuple(row), returns=False) for row in gone]
+    known = [text for text in texts if text]
+    made = iter((yield Embed(known, as_queries=False)) if known else ())
+    statements = []
+    for (*name, _, updated_at), text in zip(rows, texts, strict=True):
+        sql, params = _DROP_STALE, (*name,)
+        if text:
+            sql, params = _KEEP, (*name, str([float(x) for x in next(made)]), updated_at)
+        statements.append(Statement(sql, params))
     yield database.ask(*statements)
     return len(known)
 
@@ -193,7 +172,7 @@ def _index(database: Database) -> Plan[None]:
     if definition and not existing:
         _, _, how = definition.partition(" USING ")
         sql = f"CREATE INDEX {NEW_ANN} ON {NEW} USING {how}"
-        yield database.ask(Statement(sql, returns=False))
+        yield database.ask(Statement(sql))
 
 
 def _text_at(value: Any, field: str) -> str | None:

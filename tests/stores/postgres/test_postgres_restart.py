@@ -37,7 +37,7 @@ from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.postgres.database import Database
 from langmem_recall.stores.postgres.schema import BATCHES_TABLE, USAGE_TABLE
-from langmem_recall.stores.postgres.usage import KEPT
+from langmem_recall.stores.postgres.sidecar import KEPT
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import MemoryId, Usage
 

@@ -19,7 +19,7 @@ from langmem_recall import Caching
 from langmem_recall.flows.effects import Host, run
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.postgres.database import Database
+from langmem_recall.stores.postgres.database import Database, KnownHomes
 from langmem_recall.stores.postgres.search import EXACT_UP_TO, PostgresReads, RareWords, Survey
 from langmem_recall.stores.recall_store import RecallStore
 
@@ -87,7 +87,7 @@ def crowd(opened: Any) -> CountedPostgres:
 
 
 def reads_of(store: PostgresStore) -> PostgresReads:
-    return PostgresReads(Database(store))
+    return PostgresReads(Database(store), KnownHomes())
 
 
 def look(store: PostgresStore, op: SearchOp, size: int | None) -> list[str]:
@@ -148,7 +148,8 @@ def test_a_page_that_the_index_has_thinned_out_is_repaired(crowd: CountedPostgre
     reads = reads_of(crowd)
     settings = reads._settings(op, Survey(0, can_iterate=False, has_words=False, at=0))
     bare: Any = run(
-        _rows(crowd, *settings, reads._approximate(None, op, str([1.0] * DIMS))), Host(crowd, crowd)
+        _rows(crowd, *settings, reads._nearest("index", None, op, str([1.0] * DIMS), "s.key")),
+        Host(crowd, crowd),
     )
     assert len(bare[-1]) < 30
     assert look(crowd, op, 10**6) == nearest(texts, "who?", 30)
@@ -328,7 +329,7 @@ def test_rare_words_are_found_where_no_words_are_kept_in_process(
 
 
 def test_common_words_are_not_looked_up_twice() -> None:
-    words = RareWords(clock=lambda: 0.0)
+    words = RareWords()
     asked = words.pick(NS, ["Does the deploy of jazz fail with ERR-7?", "jazz"])
     assert asked == ["ERR-7", "deploy", "jazz", "fail"]
     item = ("memories.ada", "k", {}, None, None)

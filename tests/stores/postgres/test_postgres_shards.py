@@ -193,7 +193,7 @@ def test_a_home_that_another_process_made_is_found_when_homes_are_looked_up_agai
     other.put((*ADA, "work"), "w", {"content": "The ticket B1 to Graz"})
     clock.turn(seconds=31)
     assert len(store.search(ADA, query="the ticket to Graz")) == 1
-    monkeypatch.setattr("langmem_recall.stores.postgres.homes.HOMES_AGE_S", 0.0)
+    monkeypatch.setattr("langmem_recall.stores.postgres.database.HOMES_AGE_S", 0.0)
     clock.turn(seconds=31)
     assert len(store.search(ADA, query="the ticket to Graz")) == 2
 
