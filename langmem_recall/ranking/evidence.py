@@ -56,7 +56,7 @@ BACKGROUND = 50
 SUPPORT, SUPPORTERS = 0.6, 5
 """Weight of what the next best memories reach beyond chance, and how many of them. It tells a cue
 on the store's subjects from a stray one, and needs no more of a store than its best few."""
-TAIL = 1.2
+TAIL = 1.25
 """How much further out the best of many unrelated memories lies than under a normal distribution;
 with less, far cues bring something more often the more is stored."""
 NO_DENSE = -0.6

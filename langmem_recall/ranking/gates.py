@@ -25,7 +25,7 @@ from langmem_recall.types import (
     record_all,
 )
 
-MARGIN, SURE = 2.0, 0.9
+MARGIN, SURE = 2.2, 0.9
 """How many times better the odds of the best may be for a memory that stands alone and is not sure
 itself: notes on the cue's subject that do not answer it lie just beyond."""
 MOST_ALONE = 4
