@@ -19,7 +19,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from langmem_recall.errors import InputError
+from langmem_recall.errors import InputError, first_problem
 from langmem_recall.types import (
     GATE_WORDS,
     HARD_GATES,
@@ -231,8 +231,7 @@ def from_dict(record: Mapping[str, Any]) -> Recall:
     except DAMAGE as error:
         problem = f"{type(error).__name__} {error!s:.120}"
         if hasattr(error, "errors"):  # pydantic's, which says where
-            first = error.errors()[0]
-            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']:.120}"
+            problem = first_problem(error)
         raise InputError(
             f"The trace {record.get('id')!r:.40} is damaged: {problem}. "
             "Leave it out, or record it again."
