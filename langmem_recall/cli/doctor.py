@@ -8,30 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, repeat
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
 from langmem_recall.cli import inputs
-from langmem_recall.cli.inputs import (
-    EmbeddingsChoice,
-    PolicyChoice,
-    RecordedCue,
-    load_embedder,
-    load_policy,
-    read_cues,
-)
-from langmem_recall.cli.output import (
-    BAD_NEWS,
-    AsJson,
-    Output,
-    deliver,
-    output_option,
-    progress,
-    save_policy,
-    table,
-)
+from langmem_recall.cli.inputs import namespace_text
+from langmem_recall.cli.output import BAD_NEWS, deliver, progress, save_policy, table
 from langmem_recall.errors import InputError
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Namespace
@@ -51,30 +35,14 @@ NAMED = 5
 
 
 def doctor_command(
-    store: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="STORE",
-            help="File of a LocalStore, or a postgresql:// address; the embedder alone without it.",
-        ),
-    ] = None,
-    namespace: inputs.Within = None,
-    cues: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Recorded cues: one a line, or traces as JSON lines."),
-    ] = None,
-    target_rate: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0, max=1.0, help="Set trigger and floor so that this share of the cues injects."
-        ),
-    ] = None,
-    policy: PolicyChoice = None,
-    embeddings: EmbeddingsChoice = None,
-    as_json: AsJson = False,
-    output: Annotated[
-        Path | None, output_option("With --target-rate the policy file to write, else the report.")
-    ] = None,
+    store: str | None = None,
+    namespace: str | None = None,
+    cues: Path | None = None,
+    target_rate: float | None = None,
+    policy: str | None = None,
+    embeddings: str | None = None,
+    as_json: bool = False,
+    output: Path | None = None,
 ) -> None:
     """Show how an embedder, a policy and a store will do, and what to change.
 
@@ -89,9 +57,9 @@ def doctor_command(
     from langmem_recall.observe.doctor import Facts, calibration_of, diagnose, survey
     from langmem_recall.stores.recall_store import RecallStore
 
-    recorded, prefix = read_cues(cues) if cues else [], inputs.parse_namespace(namespace)
-    chosen, embedder = load_policy(policy) if policy else None, load_embedder(embeddings)
-    reaches: list[float] = []
+    recorded, prefix = inputs.read_cues(cues) if cues else [], inputs.parse_namespace(namespace)
+    chosen = inputs.load_policy(policy) if policy else None
+    embedder, reaches = inputs.load_embedder(embeddings), list[float]()
     with inputs.open_store(store or ":memory:", embedder, create=store is None) as opened:
         used = chosen or RecallStore(opened, stored_policies=True).policy_for(prefix)
         is_chosen = bool(chosen) or used != RecallPolicy.default()
@@ -105,23 +73,22 @@ def doctor_command(
                 facts = facts._replace(report=report)
             budgets = [cue.trace.budget_tokens for cue in recorded if cue.trace]
             facts = facts._replace(has_budget=None not in budgets if budgets else None)
-    diagnosis, fitted, expected = diagnose(facts), None, math.nan
+    diagnosis, line = diagnose(facts), ""
     record = diagnosis.to_dict()
     if target_rate is not None and reaches:
         fitted = set_injection_rate(reaches, target_rate, used).replace(name="calibrated")
-        gate = max(fitted.trigger, fitted.floor)
-        expected = sum(reach >= gate for reach in reaches) / len(reaches)
-        target = {"policy": fitted.to_dict(), "target": target_rate, "expected": expected}
-        record["target"] = target
+        expected = sum(it >= max(fitted.trigger, fitted.floor) for it in reaches) / len(reaches)
+        record["target"] = {"policy": fitted.to_dict(), "target": target_rate, "expected": expected}
+        gates = f"trigger {fitted.trigger:.2f}, floor {fitted.floor:.2f}"
+        line = f"\nFor a rate of {target_rate:.0%}: {gates} (gives {expected:.0%})."
 
     def show(screen: Console) -> None:
         _show_diagnosis(screen, diagnosis)
-        if fitted:
-            gates = f"trigger {fitted.trigger:.2f}, floor {fitted.floor:.2f}"
-            screen.print(f"\nFor a rate of {target_rate:.0%}: {gates} (gives {expected:.0%}).")
+        if line:
+            screen.print(line)
 
     deliver(record, show, as_json, output if target_rate is None else None)
-    if fitted and output:
+    if line and output:
         save_policy(fitted, output)
     if diagnosis.is_alarming:
         raise typer.Exit(BAD_NEWS)
@@ -129,7 +96,7 @@ def doctor_command(
 
 def _ask(
     store: BaseStore,
-    cues: Sequence[RecordedCue],
+    cues: Sequence[inputs.RecordedCue],
     namespace: Namespace,
     places: Set[Namespace],
     policy: RecallPolicy,
@@ -146,23 +113,20 @@ def _ask(
         if not places:
             raise InputError("The store holds no memories, so no cue can find one. Add some first.")
         if len(places) > 1:
-            named = ", ".join(map(inputs.namespace_text, sorted(places)[:NAMED]))
+            named = ", ".join(map(namespace_text, sorted(places)[:NAMED]))
             raise InputError(
                 f"The cues do not say which of {len(places)} namespaces they are asked of. Name "
                 f"one with --namespace: {named}{' ...' * (len(places) > NAMED)}"
             )
         (namespace,) = places
-    reader, monitor = (
-        RecallStore(store, policy=policy, record=False),
-        Monitor(len(cues), policy=policy),
-    )
-    reaches = []
+    reader, reaches = RecallStore(store, policy=policy, record=False), []
+    monitor = Monitor(len(cues), policy=policy)
     with reader.quiet(), progress("recalling") as tick:
-        for cue in cues:
+        for done, cue in enumerate(cues, start=1):
             recall = reader.recall((namespace,) if namespace else cue.namespaces, cue.cue)
             monitor(recall)
             reaches.append(best_relevance(recall))
-            tick(len(reaches), len(cues))
+            tick(done, len(cues))
     return monitor.report(), reaches
 
 
@@ -206,10 +170,7 @@ _SECONDS_PER_DAY = 86_400
 
 
 def stats_command(
-    store: inputs.Target,
-    namespace: inputs.Within = None,
-    as_json: AsJson = False,
-    output: Output = None,
+    store: str, namespace: str | None = None, as_json: bool = False, output: Path | None = None
 ) -> None:
     """Count memories by namespace, kind, source, status, age and use.
 
@@ -222,10 +183,11 @@ def stats_command(
     # SQLite keeps the latest writes in a log beside the file.
     files = [path for path in (Path(store), Path(f"{store}-wal")) if path.exists()]
     size = None if inputs.is_postgres(store) else sum(file.stat().st_size for file in files)
+    shown = inputs.shown(store)
     ages = [(now - memory.written_ts) / _SECONDS_PER_DAY for memory in memories]
     lasts = [usage.last_used for usage in usages if usage.last_used is not None]
     counts = {
-        "namespaces": _by_count(inputs.namespace_text(memory.namespace) for memory in memories),
+        "namespaces": _by_count(namespace_text(memory.namespace) for memory in memories),
         "kinds": _by_count(memory.kind for memory in memories),
         "sources": _by_count(memory.source for memory in memories),
         "statuses": _by_count(memory.status for memory in memories),
@@ -233,15 +195,11 @@ def stats_command(
         "uses": in_ranges((usage.uses for usage in usages), USES),
         "last_used": in_ranges(((now - last) / _SECONDS_PER_DAY for last in lasts), AGES),
     }
-    record = {
-        "store": inputs.shown(store),
-        "namespace": inputs.namespace_text(prefix),
-        "bytes": size,
-        "memories": len(memories),
-    }
+    record = {"store": shown, "namespace": namespace_text(prefix), "bytes": size}
+    record["memories"] = len(memories)
 
     def show(screen: Console) -> None:
-        head = [("store", inputs.shown(store)), ("memories", f"{len(memories):,}")]
+        head = [("store", shown), ("memories", f"{len(memories):,}")]
         head += [] if size is None else [("size", f"{size / 1e6:,.1f} MB")]
         screen.print(table(None, head))
         rows: list[tuple[str, str, str]] = []

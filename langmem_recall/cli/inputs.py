@@ -9,10 +9,8 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
-
-import typer
 
 from langmem_recall.errors import InputError, MissingExtraError, RecallError, StoreError
 from langmem_recall.models import named_embeddings
@@ -32,43 +30,6 @@ if TYPE_CHECKING:
 EVERYTHING = 2**31 - 1
 """One page: stores that sort by time alone lose and repeat memories between pages."""
 _USAGES_PER_READ = 1_000
-
-
-def namespace_option(help: str) -> Any:
-    """What a command takes a namespace by; the type says whether it must be given."""
-    slash = "a JSON list where a label has a slash in it."
-    return typer.Option("--namespace", "-n", metavar="A/B", help=f"{help}; {slash}")
-
-
-_policy_option: Any = typer.Option(
-    "--policy",
-    "-p",
-    metavar="NAME|FILE",
-    help="A policy file or a preset: default, weighted, coding, similarity and others.",
-)
-embeddings_option: Any = typer.Option(
-    "--embeddings",
-    "-e",
-    metavar="NAME",
-    help="wordllama, minilm, none, a provider's model as in openai:text-embedding-3-small, or "
-    "module:name of a LangChain embedder or of what makes one.",
-)
-Target = Annotated[
-    str, typer.Argument(metavar="STORE", help="File of a LocalStore, or a postgresql:// address.")
-]
-Whose = Annotated[str, namespace_option("Whose memories")]
-Within = Annotated[str | None, namespace_option("Only this namespace and below")]
-Create = Annotated[bool, typer.Option("--create", help="Make the store where there is none.")]
-CasesSource = Annotated[
-    str,
-    typer.Argument(
-        metavar="CASES",
-        help="JSONL of memories and cues, an export with --cues, or a log of traces with feedback.",
-    ),
-]
-PolicyChoice = Annotated[str | None, _policy_option]
-PolicyChoices = Annotated[list[str] | None, _policy_option]
-EmbeddingsChoice = Annotated[str | None, embeddings_option]
 
 
 # --- stores ---------------------------------------------------------------------------------------

@@ -11,12 +11,10 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from langmem_recall.cli import inputs
-from langmem_recall.cli.output import AsJson, deliver, note, output_option, progress, replaced
+from langmem_recall.cli.output import deliver, note, progress, replaced
 from langmem_recall.errors import InputError
 from langmem_recall.observe.inspector.page import PageData, render_page
 from langmem_recall.observe.log import files, read_log
@@ -26,24 +24,12 @@ SQLITE = b"SQLite format 3\x00"
 
 
 def inspect_command(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SOURCE",
-            help="A log of traces (JSONL; what was rotated out is read too), the file of a "
-            "LocalStore or a postgresql:// address; several are shown on one page.",
-        ),
-    ],
-    namespace: inputs.Within = None,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Serve the page on this machine until Ctrl-C.")
-    ] = False,
-    port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65_535, help="With --serve: the port; any free one without it."),
-    ] = None,
-    as_json: AsJson = False,
-    output: Annotated[Path | None, output_option("HTML file to write.")] = None,
+    sources: list[str],
+    namespace: str | None = None,
+    serve: bool = False,
+    port: int | None = None,
+    as_json: bool = False,
+    output: Path | None = None,
 ) -> None:
     """Show why each memory was recalled or not, on a page that needs nothing but a browser.
 
@@ -69,12 +55,8 @@ def inspect_command(
     if output:
         with replaced(output) as fresh:
             fresh.write_bytes(made)
-    record: dict[str, Any] = {
-        "output": output and str(output),
-        "turns": data.turns,
-        "memories": data.memories,
-        "bytes": len(made),
-    }
+    record: dict[str, Any] = {"output": output and str(output), "turns": data.turns}
+    record |= {"memories": data.memories, "bytes": len(made)}
     counts = f"{data.turns:,} turns and {data.memories:,} memories ({len(made) / 1e6:,.1f} MB) are"
     where = f"in {output}."
     with PageServer(shown.page, port or 0) if serve else nullcontext() as server:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -31,16 +31,6 @@ UNBOUNDED = 10_000
 """Columns of a pipe or a file: no line is folded, so that each can be searched."""
 
 
-def output_option(help: str) -> Any:
-    """What a command takes the file by that it writes."""
-    return typer.Option("--output", "-o", metavar="FILE", help=help)
-
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Output = Annotated[
-    Path | None,
-    output_option("Write the result to a file instead; JSON where its name ends in .json."),
-]
 Show = Callable[[Console], None]
 Tick = Callable[[int, int | None], None]
 """Called with how much is done and of how much, where that is known."""

@@ -4,41 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, cast
+from typing import IO, Any, Literal, cast
 
 import typer
 
-from langmem_recall.cli.inputs import (
-    Create,
-    EmbeddingsChoice,
-    Target,
-    Within,
-    load_embedder,
-    open_store,
-    parse_namespace,
-    shown,
-)
-from langmem_recall.cli.output import (
-    BAD_NEWS,
-    AsJson,
-    deliver,
-    note,
-    output_option,
-    progress,
-    replaced,
-)
+from langmem_recall.cli.inputs import load_embedder, open_store, parse_namespace, shown
+from langmem_recall.cli.output import BAD_NEWS, deliver, note, progress, replaced
 from langmem_recall.errors import InputError
 from langmem_recall.types import Source
 
 
 def export_command(
-    store: Target,
-    namespace: Within = None,
-    vectors: Annotated[
-        bool, typer.Option("--vectors", help="Also write vectors (LocalStore only).")
-    ] = False,
-    as_json: AsJson = False,
-    output: Annotated[Path | None, output_option("JSONL to write; stdout without it.")] = None,
+    store: str,
+    namespace: str | None = None,
+    vectors: bool = False,
+    as_json: bool = False,
+    output: Path | None = None,
 ) -> None:
     """Write all memories as JSON lines, sorted by namespace and key.
 
@@ -60,36 +41,15 @@ def export_command(
 
 
 def import_command(
-    source: Annotated[
-        str, typer.Argument(metavar="FILE", help="What export wrote; - reads from stdin.")
-    ],
-    store: Target,
-    embeddings: EmbeddingsChoice = None,
-    create: Create = False,
-    judge_anew: Annotated[
-        bool,
-        typer.Option("--judge-anew", help="Take no decisions and approvals over from the file."),
-    ] = False,
-    form: Annotated[
-        Literal["mem0", "records"] | None,
-        typer.Option(
-            "--from",
-            help="The file is another system's: mem0 (its export), or records (JSON or JSON lines "
-            "with a text in a field such as text, content or fact).",
-        ),
-    ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            "--namespace",
-            "-n",
-            help="Where records of --from go, as memories/{user_id}; variables are their fields.",
-        ),
-    ] = None,
-    vouched_by: Annotated[
-        Source, typer.Option("--source", help="Source of records of --from that tell none.")
-    ] = "unknown",
-    as_json: AsJson = False,
+    source: str,
+    store: str,
+    embeddings: str | None = None,
+    create: bool = False,
+    judge_anew: bool = False,
+    form: Literal["mem0", "records"] | None = None,
+    namespace: str | None = None,
+    vouched_by: Source = "unknown",
+    as_json: bool = False,
 ) -> None:
     """Read memories from JSON lines; one of the same namespace and key is replaced.
 
@@ -112,8 +72,9 @@ def import_command(
     if form is not None and namespace is not None:
         # All of them before the store is touched.
         found = iter([*converted(text, form, namespace.split("/"), vouched_by)])
-    embedder, count, done, is_stopped = load_embedder(embeddings), 0, 0, False
-    with open_store(store, embedder, create) as opened:
+    count = done = 0
+    is_stopped = False
+    with open_store(store, load_embedder(embeddings), create) as opened:
         try:
             with progress("importing") as tick:
 
