@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import json
 import math
-import sys
 from array import array
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
 from pydantic import TypeAdapter
 
 from langmem_recall.errors import InputError
@@ -69,8 +69,6 @@ SHOWN_VERDICTS = 50
 """Texts, the latest, of which the page says what the guard withheld."""
 HEALTH_WINDOW = 1000
 """Recalls, the latest, that the health report looks at."""
-NONE = -(2**31)
-"""Stands for a number that is not known."""
 _LARGEST = 2**31 - 2
 
 _read_event = TypeAdapter(GuardEvent).validate_python
@@ -114,13 +112,8 @@ def render_page(data: PageData, title: str = TITLE, live: str = "") -> str:
         + ("; connect-src 'self'" if live else "")
     )
     # The data are Base64: nothing in them can end the element or the page.
-    return template.format(
-        policy=policy,
-        title=escape(title),
-        style=style,
-        data=data.packed(title, live),
-        script=script,
-    )
+    parts = {"style": style, "script": script, "data": data.packed(title, live)}
+    return template.format(policy=policy, title=escape(title), **parts)
 
 
 @cache
@@ -148,7 +141,7 @@ class PageData:
         self._namespaces, self._gates = _Places(), _Places({"": 0})
         self._policies: dict[Hashable, dict[str, Any]] = {}
         self._turns: list[dict[str, Any]] = []
-        self._columns = {name: array("i") for name in SCALES}
+        self._columns = {name: array("d") for name in SCALES}
         self._feedback: list[list[Any]] = []
         self._verdicts: deque[GuardEvent] = deque(maxlen=HEALTH_WINDOW)
         self._by_turn: dict[Hashable, list[dict[str, Any]]] = {}
@@ -170,33 +163,40 @@ class PageData:
 
     def add(self, record: Mapping[str, Any]) -> bool:
         """Take a record of a recall, an answer or feedback; False where it cannot be read."""
+        takers = {
+            show.RECALL: self._add_recall,
+            show.FEEDBACK: self._add_feedback,
+            show.VERDICT: self._add_verdict,
+            show.ANSWER: self._add_answer,
+        }
         kind = record.get("kind") if isinstance(record, Mapping) else None
+        kind = kind if kind in takers else show.RECALL
         try:
-            if kind == show.FEEDBACK:
-                show.check_record(record, kind)
-                namespace, key = self._namespace(record["namespace"]), str(record["key"])
-                recall, good = str(record["recall"] or ""), record["good"] is True
-                self._feedback.append([recall, namespace, key, good])
-                return True
-            if kind == show.VERDICT:
-                show.check_record(record, kind)
-                fields = {name: record[name] for name in GuardEvent._fields}
-                self._verdicts.append(_read_event(fields))
-                return True
-            if kind == show.ANSWER:
-                show.check_record(record, kind)
-                for turn in self._by_turn.get((record["thread_id"], record["turn"]), ()):
-                    turn["answer"] = str(record["text"])
-                return True
-            show.check_record(record)
-            policy, candidates = self._policy(record["policy"]), record["candidates"]
-            turn = self._turn(record, list(self._policies).index(policy))
-            has_ranks = self._policies[policy]["fusesRanks"]
-            rows = [self._candidate(candidate, candidates, has_ranks) for candidate in candidates]
+            show.check_record(record, kind)
+            takers[kind](record)
         except (InputError, *show.DAMAGE):
-            # Nothing is added of a record that turns out to be damaged half-way.
             self.unreadable += 1
             return False
+        return True
+
+    def _add_feedback(self, record: Mapping[str, Any]) -> None:
+        namespace, key = self._namespace(record["namespace"]), str(record["key"])
+        recall, good = str(record["recall"] or ""), record["good"] is True
+        self._feedback.append([recall, namespace, key, good])
+
+    def _add_verdict(self, record: Mapping[str, Any]) -> None:
+        self._verdicts.append(_read_event({name: record[name] for name in GuardEvent._fields}))
+
+    def _add_answer(self, record: Mapping[str, Any]) -> None:
+        for turn in self._by_turn.get((record["thread_id"], record["turn"]), ()):
+            turn["answer"] = str(record["text"])
+
+    def _add_recall(self, record: Mapping[str, Any]) -> None:
+        policy, candidates = self._policy(record["policy"]), record["candidates"]
+        turn = self._turn(record, list(self._policies).index(policy))
+        has_ranks = self._policies[policy]["fusesRanks"]
+        # All of them first: nothing is added of a record that is damaged half-way.
+        rows = [self._candidate(candidate, candidates, has_ranks) for candidate in candidates]
         for row in rows:
             for column, number in zip(self._columns.values(), row, strict=True):
                 column.append(number)
@@ -204,7 +204,6 @@ class PageData:
         if record.get("turn"):
             self._by_turn.setdefault((turn["thread"], record["turn"]), []).append(turn)
         self._latest.append(record)
-        return True
 
     def add_memory(self, memory: Memory, usage: Usage) -> None:
         """Take a memory as it is stored."""
@@ -289,28 +288,29 @@ class PageData:
 
     def _candidate(
         self, record: Mapping[str, Any], others: Sequence[Mapping[str, Any]], has_ranks: bool
-    ) -> list[int]:
-        """The numbers of a candidate, in the order of the columns."""
+    ) -> list[float]:
+        """The numbers of a candidate, in the order of the columns; NaN where one is not known."""
         gate, reason = str(record.get("gate", "")), str(record.get("reason", ""))
         if not gate and (phrasing := record.get("found_as")) is not None:
             reason = f"found as asked: {phrasing}"
-        signals, evidence, million = record["signals"], record["evidence"], 10**6
-        return [
+        signals, evidence = record["signals"], record["evidence"]
+        ranks = (record.get("dense_rank"), record.get("lexical_rank")) if has_ranks else (0, 0)
+        numbers = (
             self._memory(record),
-            int(record.get("place", 0)),
+            record.get("place", 0),
             self._gates[gate],
             self._reasons[reason],
             _twin(record, others) if gate == "duplicate" else -1,
             self._usage(record["usage"]),
-            int((has_ranks and record.get("dense_rank")) or 0),
-            int((has_ranks and record.get("lexical_rank")) or 0),
-            int(evidence.get("alone", 0)),
-            *(to_whole(signals[name], million) for name in SIGNALS),
-            to_whole(signals["importance"], million) - to_whole(record["salience"], million),
-            to_whole(evidence["dense"], million),
-            to_whole(record["score"], SCALES["score"]),
-            *(to_whole(evidence[name], SCALES[name]) for name in FINDINGS),
-        ]
+            *(rank or 0 for rank in ranks),
+            evidence.get("alone", 0),
+            *(signals[name] for name in SIGNALS),
+            signals["importance"] - record["salience"],
+            evidence["dense"],
+            record["score"],
+            *(evidence[name] for name in FINDINGS),
+        )
+        return [math.nan if number is None else float(number) for number in numbers]
 
     def _memory(self, record: Mapping[str, Any]) -> int:
         plain = [record.get(name) for name in PLAIN_FIELDS]
@@ -375,15 +375,8 @@ def _seconds(moment: Any) -> float | None:
     return None if known is None else known.timestamp()
 
 
-def to_whole(number: float | None, scale: int) -> int:
-    """The number as a whole multiple of 1 / scale, within 32 bits."""
-    if number is None or number != number:
-        return NONE
-    return max(-_LARGEST, min(_LARGEST, round(number * scale)))
-
-
 def pack(
-    header: dict[str, Any], columns: Mapping[str, array[int]], scales: Mapping[str, int]
+    header: dict[str, Any], columns: Mapping[str, array[float]], scales: Mapping[str, int]
 ) -> str:
     """A header and columns, compressed, as Base64: small, and quick to unpack.
 
@@ -394,13 +387,12 @@ def pack(
     """
     layout, planes = [], []
     for name, numbers in columns.items():
-        base = min((number for number in numbers if number != NONE), default=1) - 1
-        counted = array("Q", [0 if number == NONE else number - base for number in numbers])
-        width = (max(counted, default=0).bit_length() + 7) // 8
-        if sys.byteorder == "big":
-            counted.byteswap()
-        raw = counted.tobytes()
-        planes += [raw[place :: counted.itemsize] for place in range(width)]
+        whole = np.clip(np.rint(np.array(numbers) * scales[name]), -_LARGEST, _LARGEST)
+        known = whole[~np.isnan(whole)]
+        base = int(known.min()) - 1 if len(known) else 0
+        counted = np.nan_to_num(whole - base).astype("<u8")
+        width = (int(counted.max(initial=0)).bit_length() + 7) // 8
+        planes.append(counted.view(np.uint8).reshape(-1, 8)[:, :width].T.tobytes())
         layout.append({"name": name, "scale": scales[name], "base": base, "width": width})
     text = json.dumps(header | {"columns": layout}, separators=(",", ":"), allow_nan=False)
     head = text.encode("ascii")
