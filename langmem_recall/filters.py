@@ -10,8 +10,7 @@ from typing import Any
 
 from langmem_recall.errors import InputError
 
-MAX_DEPTH = 32
-"""Deeper filters are refused: none is meant, and recursion has an end."""
+MAX_DEPTH = 32  # deeper filters are refused: none is meant, and recursion has an end
 
 _KEY = re.compile(r"[\w .@/:+#-]+")
 _MISSING = object()

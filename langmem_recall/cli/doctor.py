@@ -30,8 +30,7 @@ COSINES = (
     "Cosines by language: of unrelated texts, and those that alone reach a gate (above 1: none)"
 )
 MARKS = {"alarm": "ALARM", "warn": "warning", "pass": "pass", "unknown": "unknown"}
-NAMED = 5
-"""Namespaces that an error message lists."""
+NAMED = 5  # namespaces that an error message lists
 
 
 def doctor_command(
@@ -155,8 +154,7 @@ def _text(reading: Any) -> str:
 
 # --- stats ----------------------------------------------------------------------------------------
 
-SHOWN = 20
-"""Labels of one kind in the table; all are in the JSON."""
+SHOWN = 20  # labels of one kind in the table; all are in the JSON
 UNKNOWN = "unknown"
 AGES = {
     "under 1 day": 1,

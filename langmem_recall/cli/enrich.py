@@ -24,12 +24,9 @@ from langmem_recall.types import PHRASING_SOURCES, Memory
 if TYPE_CHECKING:
     from langmem_recall.stores.recall_store import RecallStore
 
-PARALLEL = 8
-"""Requests at a time."""
-MOST_FAULTS = 3
-"""Requests that may fail one after the other before the model is taken to be out of reach."""
-LONGEST_ASKED = 4_000
-"""Characters of a memory that the model is shown: what it is about stands at its beginning."""
+PARALLEL = 8  # requests at a time
+MOST_FAULTS = 3  # requests that may fail in a row before the model is taken to be out of reach
+LONGEST_ASKED = 4_000  # characters of a memory that the model is shown: the beginning tells most
 SIDES = ("input", "output")
 INSTRUCTIONS = """\
 You note how a memory of an assistant will be asked for later. The user message holds the memory.
@@ -135,8 +132,7 @@ class Outcome:
     counts: Counter[str] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
     is_stopping: bool = False
-    fault: str | None = None
-    """What the latest request that failed did so with."""
+    fault: str | None = None  # what the latest request that failed did so with
 
 
 def ask_about(

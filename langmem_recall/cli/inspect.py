@@ -160,8 +160,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-PATIENCE_S = 10.0
-"""How long a client may take over its request."""
+PATIENCE_S = 10.0  # how long a client may take over its request
 
 
 class PageServer(ThreadingTCPServer):

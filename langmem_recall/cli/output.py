@@ -23,17 +23,13 @@ from langmem_recall.errors import InputError
 from langmem_recall.observe.show import printable
 from langmem_recall.policy import RecallPolicy
 
-BAD_NEWS = 1
-"""Exit code when everything worked and the answer is bad news."""
-BAD_INPUT = 2
-"""Exit code when the command could not do what was asked."""
-UNBOUNDED = 10_000
-"""Columns of a pipe or a file: no line is folded, so that each can be searched."""
+BAD_NEWS = 1  # exit code when everything worked and the answer is bad news
+BAD_INPUT = 2  # exit code when the command could not do what was asked
+UNBOUNDED = 10_000  # columns of a pipe or a file: no line is folded, so that each can be searched
 
 
 Show = Callable[[Console], None]
-Tick = Callable[[int, int | None], None]
-"""Called with how much is done and of how much, where that is known."""
+Tick = Callable[[int, int | None], None]  # how much is done, and of how much
 
 
 def deliver(

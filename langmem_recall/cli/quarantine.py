@@ -15,8 +15,7 @@ from langmem_recall.errors import InputError
 from langmem_recall.observe.show import printable
 from langmem_recall.types import Memory
 
-EXCERPT = 100
-"""Characters of a text in the table."""
+EXCERPT = 100  # characters of a text in the table
 
 
 def quarantine_command(

@@ -22,10 +22,8 @@ from langmem_recall.observe.show import ANSWER, FEEDBACK, VERDICT, check_record,
 from langmem_recall.types import SIDECAR_ROOT, Cue, Memory, MemoryId, Namespace, aware
 
 ANSWERABLE = "answerable"
-HARD = "hard"
-"""Off-topic, but about the right people: another conversation's questions, names swapped."""
-FAR = "far"
-"""Off-topic, from another domain altogether."""
+HARD = "hard"  # off-topic, but about the right people: another talk's questions, names swapped
+FAR = "far"  # off-topic, from another domain altogether
 OFF_TOPIC = "off_topic"
 DEFAULT_COLLECTION = "default"
 
@@ -104,8 +102,7 @@ def _check_relevant(case: Case, keys: Mapping[str, Set[str]]) -> None:
 
 
 _validate_case = TypeAdapter(Case).validate_python
-Memories = defaultdict[str, dict[str, Mapping[str, Any]]]
-"""By collection and key."""
+Memories = defaultdict[str, dict[str, Mapping[str, Any]]]  # by collection and key
 
 
 # --- JSONL ----------------------------------------------------------------------------------------

@@ -27,11 +27,9 @@ from langmem_recall.stores.recall_store import Caching, RecallStore
 from langmem_recall.types import HARD_GATES, Cue, Namespace, Recall
 
 LOWEST_TRIGGER, HIGHEST_TRIGGER = 0.05, 0.95
-NAMESPACE: Namespace = ("evaluation",)
-"""Each collection has a store of its own, so that one name serves all."""
+NAMESPACE: Namespace = ("evaluation",)  # one for all: each collection has its own store
 PUTS_PER_BATCH = 256
-AT_K = ("recall", "hit", "ndcg", "duplicates")
-"""Metrics that read the first k of a ranking."""
+AT_K = ("recall", "hit", "ndcg", "duplicates")  # metrics that read the first k of a ranking
 LEGEND = """\
 R, hit, nDCG, MRR: how well answerable cues find their memories. repeats: near-duplicates among \
 the first.

@@ -16,10 +16,8 @@ from langmem_recall.text.tokens import tokens
 RESAMPLES = 1_000
 SEED = 20_240_817
 CONFIDENCE = 0.95
-CHARS_PER_TOKEN = 4
-"""The usual rule of thumb; it only has to be the same for all policies."""
-NEAR_DUPLICATE = 0.8
-"""Share of terms in common from which two memories say the same."""
+CHARS_PER_TOKEN = 4  # the usual rule of thumb; it only has to be the same for all policies
+NEAR_DUPLICATE = 0.8  # share of terms in common from which two memories say the same
 
 
 class Estimate(NamedTuple):
@@ -177,8 +175,7 @@ def paired_p(resampled: FloatArray, others: FloatArray) -> float:
 
 # --- policies compared ----------------------------------------------------------------------------
 
-DIGITS = {"tokens": 0, "ms": 2}
-"""Decimals in a table; three for shares."""
+DIGITS = {"tokens": 0, "ms": 2}  # decimals in a table; three for shares
 
 
 @dataclass(frozen=True, slots=True)

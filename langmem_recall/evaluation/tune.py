@@ -26,14 +26,10 @@ from langmem_recall.ranking.pipeline import rank, select
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Candidate, Cue, Memory, MemoryId
 
-K = 10
-"""Places a ranking is judged by."""
-MIN_STEP = 0.001
-"""A knob that gains less than this on the cases it is fitted to stays where it is."""
-MIN_GAIN = 0.005
-"""A gain on cases kept back that is worth a policy of one's own."""
-PASSES = 2
-"""Times each knob is looked at, because the first ones depend on the later ones."""
+K = 10  # places a ranking is judged by
+MIN_STEP = 0.001  # a knob that gains less than this on the cases it is fitted to stays where it is
+MIN_GAIN = 0.005  # a gain on cases kept back that is worth a policy of one's own
+PASSES = 2  # times each knob is looked at, because the first ones depend on the later ones
 TUNED = "tuned"
 TRIGGERS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 RANKING = ("weights", "half_life_hours", "window_boost")
@@ -45,8 +41,7 @@ NDCG, RECALL, INJECTED = range(3)
 class Knob(NamedTuple):
     """A number that is fitted, the levels tried and the blends that read it."""
 
-    name: str
-    """Of a field of a policy, "weights." before the name of a weight."""
+    name: str  # of a field of a policy, "weights." before the name of a weight
     levels: tuple[float, ...]
     blends: tuple[str, ...]
     quality: Callable[[Candidate], Any] | None
@@ -199,15 +194,11 @@ class Search(NamedTuple):
     """A case with what its search found: all that ranking and gates read."""
 
     case: Case
-    cue: Cue
-    """With what it says about time."""
+    cue: Cue  # with what it says about time
     now: datetime
-    candidates: tuple[Candidate, ...]
-    """Left out for an off-topic case: there is no order to judge."""
-    reach: float
-    """The highest trigger that lets something through, in [0, 1]."""
-    is_injected: bool
-    """Whether the base policy would show the model anything."""
+    candidates: tuple[Candidate, ...]  # left out for an off-topic case: there is no order to judge
+    reach: float  # the highest trigger that lets something through, in [0, 1]
+    is_injected: bool  # whether the base policy would show the model anything
 
 
 def ask(

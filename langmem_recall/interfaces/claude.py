@@ -22,10 +22,8 @@ from langmem_recall.types import Namespace, Source
 
 DEFINITION = {"type": "memory_20250818", "name": "memory"}
 ROOT = "/memories"
-MOST_LISTED, MOST_READ = 200, 10_000
-"""Files that a listing names, and that it counts."""
-WRITER: Source = "agent_inferred"
-"""What the model writes down is its own reading, whoever said it first."""
+MOST_LISTED, MOST_READ = 200, 10_000  # files that a listing names, and that it counts
+WRITER: Source = "agent_inferred"  # what the model writes is its own reading, whoever said it
 
 Steps = Generator[Call, Any, str]
 

@@ -27,8 +27,7 @@ from langmem_recall.stores.backend import backend_of
 from langmem_recall.stores.recall_store import Caching
 from langmem_recall.types import Namespace
 
-EXAMPLE_MEMORIES = 100
-"""What the gates are explained for where there is no store."""
+EXAMPLE_MEMORIES = 100  # what the gates are explained for where there is no store
 NO_CUES = "not measured: pass recorded cues with --cues"
 PROBE = "a plain sentence about nothing in particular"
 SEPARATES = 0.95
@@ -43,12 +42,9 @@ MINILM_ADVICE = (
 class Calibration(NamedTuple):
     """What is known of an embedder."""
 
-    identity: str | None = None
-    """None: the store shows no embedder."""
-    nulls: Mapping[str, NullDistribution | None] = {}
-    """By language; None where the vectors were of no use."""
-    problem: str | None = None
-    """Why the embedder, or the stored vectors, cannot be used."""
+    identity: str | None = None  # None: the store shows no embedder
+    nulls: Mapping[str, NullDistribution | None] = {}  # None: the vectors were of no use
+    problem: str | None = None  # why the embedder, or the stored vectors, cannot be used
     separation: float | None = None
     """How often two English texts on one topic are nearer than two on different ones (AUC)."""
 
@@ -62,17 +58,12 @@ class Survey(NamedTuple):
     """What a store holds."""
 
     memories: int
-    searched: int
-    """Memories that one recall looks through: of the namespace asked for, else of the largest."""
+    searched: int  # what one recall looks through: the namespace asked for, else the largest
     saliences: frozenset[float] = frozenset()
-    has_words: bool = True
-    """Whether the words of so many memories are kept, so that the lexical arm can work."""
-    without_vectors: int | None = None
-    """None where the store does not tell."""
-    whole_values: int = 0
-    """Memories put with other fields beside their text, where the index embeds all fields."""
-    is_set_up: bool | None = None
-    """Whether the tables of `RecallStore.setup` are there; None where none are needed."""
+    has_words: bool = True  # whether words of so many memories are kept
+    without_vectors: int | None = None  # None where the store does not tell
+    whole_values: int = 0  # with fields beside their text, where the index embeds all
+    is_set_up: bool | None = None  # whether the tables of `setup` are there; None: none needed
     misplaced: tuple[str, ...] | None = None
     """What is wrong with where the tables of a cluster lie; None where there is one server."""
 
@@ -82,14 +73,10 @@ class Facts(NamedTuple):
 
     policy: RecallPolicy
     calibration: Calibration
-    survey: Survey | None = None
-    """None without a store."""
-    report: MonitorReport | None = None
-    """Of the recalls for recorded cues; None without any."""
-    is_chosen: bool = False
-    """Whether the policy was chosen, rather than taken by default."""
-    has_budget: bool | None = None
-    """Whether the recorded recalls had a budget; None when that is not known."""
+    survey: Survey | None = None  # None without a store
+    report: MonitorReport | None = None  # of the recalls for recorded cues; None without any
+    is_chosen: bool = False  # whether the policy was chosen, rather than taken by default
+    has_budget: bool | None = None  # of the recorded recalls; None: not known
 
     @property
     def searched(self) -> int:
@@ -205,8 +192,7 @@ class Check(NamedTuple):
 class Diagnosis(NamedTuple):
     """All that doctor found."""
 
-    readings: Mapping[str, Any]
-    """Plain JSON types; None where nothing tells."""
+    readings: Mapping[str, Any]  # plain JSON types; None where nothing tells
     panels: tuple[Mapping[str, Any], ...]
     warnings: tuple[HealthWarning, ...]
     checks: tuple[Check, ...]

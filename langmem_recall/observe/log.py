@@ -35,18 +35,13 @@ except ImportError:  # Windows has no such locks: let one process at a time writ
 Sink = Callable[[Recall], None]
 Record = dict[str, Any]
 
-FORGOTTEN = "a forgotten memory"
-"""Stands in a reason where the key of an erased memory stood."""
-TICK_S = 0.25
-"""The thread that writes looks this often: being woken by a recall would hold the recall up."""
+FORGOTTEN = "a forgotten memory"  # stands in a reason where the key of an erased memory stood
+TICK_S = 0.25  # the writing thread looks this often: waking it would hold a recall up
 LONGEST_WAIT, MANY_PENDING = 20, 256
 """Traces wait so many ticks, or so many traces, for a tick without a recall: the model thinks."""
-MOST_PENDING = 1024
-"""Beyond so many traces the disk does not keep up, and what comes is lost."""
-MOST_BROUGHT = 10_000
-"""Memories whose latest recall is known to feedback."""
-LONGEST_ANSWER = 8_000
-"""Characters of an answer that are recorded."""
+MOST_PENDING = 1024  # beyond so many traces the disk does not keep up, and what comes is lost
+MOST_BROUGHT = 10_000  # memories whose latest recall is known to feedback
+LONGEST_ANSWER = 8_000  # characters of an answer that are recorded
 
 
 class TraceLog:
@@ -79,8 +74,7 @@ class TraceLog:
                 f"A log of traces needs a file in a folder that exists, got {self.path}. "
                 "Make the folder."
             )
-        self.lost = 0
-        """Traces that could not be written."""
+        self.lost = 0  # traces that could not be written
         self._with_text, self._max_bytes, self._keep = with_text, max_bytes, keep
         self._closed = False
         self._start_afresh()

@@ -31,28 +31,21 @@ BY_TOOL = "asked for by tool"
 GATES = ("floor", "trigger", "composite_floor")
 HEALTHY_INJECTION = (0.40, 0.55)
 LEAST_INJECTION, MOST_INJECTION, FAR_TOO_MUCH_INJECTION = 0.20, 0.70, 0.80
-ENOUGH_RECALLS, SOME_RECALLS = 200, 20
-"""Recalls it takes to judge the injection rate, and anything else."""
+ENOUGH_RECALLS, SOME_RECALLS = 200, 20  # recalls it takes to judge the injection rate, the rest
 BLIND, VERY_BLIND = 0.20, 0.50
 MUCH_DRIFT, MUCH_REDUNDANCY, MUCH_PRESSURE, MUCH_DEGRADATION = 0.50, 0.30, 0.25, 0.02
 LEAST_GOOD = 0.50
-SLOW_MS = 250
-"""The deadline of a recall in an agent's turn."""
+SLOW_MS = 250  # the deadline of a recall in an agent's turn
 HALF_LIFE_DAYS = (7.0, 30.0)
 LATEST_CUES, SAME_CUES = 32, 24
 """A cue that so many of so many recalls in a namespace have does not follow the conversation."""
-Z_95 = 1.959964
-"""Standard deviations on either side that hold 95 % of a normal distribution."""
-STEP = 0.05
-"""How far to move a floor at a time."""
-SPARSE = 10
-"""Fewer memories than this leave little to recall."""
-NEAR_MISS = 0.75
-"""Share of the trigger that a best relevance must reach to count as nearly recalled."""
+Z_95 = 1.959964  # standard deviations on either side that hold 95 % of a normal distribution
+STEP = 0.05  # how far to move a floor at a time
+SPARSE = 10  # fewer memories than this leave little to recall
+NEAR_MISS = 0.75  # share of the trigger that a best relevance must reach to be a near miss
 MOVED_BELOW, SAME_FROM = 0.2, 0.8
 """Cues that share less of their words are about something else; sets that share more are alike."""
-LONGEST_TEXT, LONGEST_NOTE = 1_000, 100
-"""Characters of a cue or a memory that are compared, and of what is repeated."""
+LONGEST_TEXT, LONGEST_NOTE = 1_000, 100  # characters that are compared, and repeated
 
 _ADVICE = tomllib.loads(files(__package__).joinpath("advice.toml").read_text("utf-8"))
 Level = Literal["warn", "alarm"]
@@ -144,23 +137,17 @@ class RecallStats(NamedTuple):
     """What is kept of one recall."""
 
     outcome: str
-    best: float
-    """Relevance of the best memory of an empty recall."""
+    best: float  # relevance of the best memory of an empty recall
     searched: int
     channels: Mapping[str, int]
-    fit: int
-    """Memories that were fit to be recalled."""
-    duplicates: int
-    """Near-duplicates among them, dropped or not."""
+    fit: int  # memories that were fit to be recalled
+    duplicates: int  # near-duplicates among them, dropped or not
     is_pressed: bool
     ms: float | None
     degraded: tuple[str, ...]
-    has_moved: bool
-    """Whether the cue is clearly another than that of the recall before."""
-    is_stuck: bool
-    """Whether the same memories came all the same."""
-    salience: tuple[float, ...]
-    """Least and greatest salience of the candidates."""
+    has_moved: bool  # whether the cue is clearly another than that of the recall before
+    is_stuck: bool  # whether the same memories came all the same
+    salience: tuple[float, ...]  # least and greatest salience of the candidates
 
     @property
     def is_blind(self) -> bool:
@@ -180,8 +167,7 @@ class _WindowState:
         self.verdicts: deque[str] = deque(maxlen=window)
         self.cue: frozenset[str] = frozenset()
         self.recalled: frozenset[MemoryId] = frozenset()
-        self.cues: deque[str] = deque(maxlen=LATEST_CUES)
-        """The words of the latest cues, a turn each."""
+        self.cues: deque[str] = deque(maxlen=LATEST_CUES)  # their words, a turn each
         self.latest_cue: tuple[datetime, str] | None = None
 
 

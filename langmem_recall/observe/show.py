@@ -34,11 +34,7 @@ from langmem_recall.types import (
 )
 
 VERSION = 1
-RECALL = "recall"
-FEEDBACK = "feedback"
-VERDICT = "verdict"
-ANSWER = "answer"
-"""Kinds of records in a log."""
+RECALL, FEEDBACK, VERDICT, ANSWER = "recall", "feedback", "verdict", "answer"  # kinds of records
 
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """What reading a damaged record may run into."""
@@ -49,8 +45,7 @@ _OPTIONAL = (
     *("tags", "entities", "supersedes", "derived_from", "pinned", "dated"),
 )
 _FINDINGS = ("dense_rank", "lexical_rank", "standing", "found_as")
-_FIELDS = (*_OPTIONAL, *_FINDINGS)
-"""Fields of a memory and of a candidate that are recorded where they say something."""
+_FIELDS = (*_OPTIONAL, *_FINDINGS)  # recorded where they say something
 _EMPTY = (*(None,) * 7, *((),) * 4, *(False,) * 2, *(None,) * 4)
 _WORDS = frozenset({"thread_id", "turn", "speaker", "tags", "entities", "found_as"})
 """Those in which a user's own words may stand."""
@@ -280,8 +275,7 @@ def _number(number: float | None) -> float:
 # --- tables ---------------------------------------------------------------------------------------
 
 _NARROWEST = 40
-_NARROW = 80
-"""Below this width a table says less of each memory, so that its text can be read."""
+_NARROW = 80  # below this width a table says less of each memory, so that its text can be read
 _KEY_WIDTH = 12
 
 
@@ -289,8 +283,7 @@ class _Column(NamedTuple):
     title: str
     show: Callable[[int, Scored], str]
     align: str = ">"
-    is_spare: bool = False
-    """Whether a narrow table does without it."""
+    is_spare: bool = False  # whether a narrow table does without it
 
 
 _COLUMNS = (

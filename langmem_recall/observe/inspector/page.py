@@ -39,10 +39,8 @@ from langmem_recall.types import (
 )
 
 TITLE = "Recall inspector"
-SIGNALS = ("relevance", "recency", "strength")
-"""With the digits of the record, because what-if reads them."""
-FINDINGS = ("coverage", "bm25", "entity", "episode")
-"""Only shown, but for the entities' ranks."""
+SIGNALS = ("relevance", "recency", "strength")  # with all digits: what-if reads them
+FINDINGS = ("coverage", "bm25", "entity", "episode")  # only shown, but for the entities' ranks
 SCALES = {
     **dict.fromkeys(("memory", "place", "gate", "reason", "twin", "usage"), 1),
     **dict.fromkeys(("dense_rank", "lexical_rank", "alone"), 1),
@@ -61,14 +59,10 @@ PLAIN_FIELDS = (
 TIME_FIELDS = ("written_at", "confirmed_at", "valid_from", "valid_until", "superseded_at")
 MEMORY_FIELDS = ("namespace", "key", *PLAIN_FIELDS, *TIME_FIELDS, "trust", "tokens")
 
-LINE_TOKENS = 30
-"""About what a label and the marks around a text cost."""
-CHARS_PER_TOKEN = 4
-"""Of plain ASCII; any other character counts as a token."""
-SHOWN_VERDICTS = 50
-"""Texts, the latest, of which the page says what the guard withheld."""
-HEALTH_WINDOW = 1000
-"""Recalls, the latest, that the health report looks at."""
+LINE_TOKENS = 30  # about what a label and the marks around a text cost
+CHARS_PER_TOKEN = 4  # of plain ASCII; any other character counts as a token
+SHOWN_VERDICTS = 50  # texts, the latest, of which the page says what the guard withheld
+HEALTH_WINDOW = 1000  # recalls, the latest, that the health report looks at
 _LARGEST = 2**31 - 2
 
 _read_event = TypeAdapter(GuardEvent).validate_python
@@ -148,8 +142,7 @@ class PageData:
         """The recalls of each turn of a conversation, which has one answer."""
         self._stored: list[list[int]] = []
         self._latest: deque[Mapping[str, Any]] = deque(maxlen=HEALTH_WINDOW)
-        self.unreadable = 0
-        """Records that could not be read."""
+        self.unreadable = 0  # records that could not be read
 
     @property
     def turns(self) -> int:
