@@ -88,7 +88,6 @@ class Inspection:
                 self._stored += zip(found, inputs.usages_of(store, found), strict=True)
         self._serving = threading.Lock()
         self._seen: tuple[Hashable, ...] | None = None
-        self._served: tuple[str, bytes] | None = None
         self._read()
 
     def page(self, tag: str) -> tuple[str, bytes | None]:
@@ -99,11 +98,7 @@ class Inspection:
                 if self._log_files() != self._seen:
                     self._read()
             now = f'"{hash(self._seen):x}"'
-            if now == tag:
-                return now, None
-            if self._served is None or self._served[0] != now:
-                self._served = now, render_page(self.data, live=now).encode()
-            return self._served
+            return now, None if now == tag else render_page(self.data, live=now).encode()
 
     def _log_files(self) -> tuple[Hashable, ...]:
         """What tells the files of the logs from what they were before."""
