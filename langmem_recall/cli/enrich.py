@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from pydantic import BaseModel, Field
 from rich.console import Console
 
 from langmem_recall.cli import inputs
@@ -35,20 +36,14 @@ Write four phrasings of 5 to 10 words each, in the language of the memory. Three
 will ask who needs the memory and does not have it at hand, in other words than its own. The last
 one is the situation in which it matters although it is not asked for. Say what is wanted, never the
 answer. Use a name from the memory only where it will be asked for by that name."""
-SCHEMA = {
-    "title": "Phrasings",
-    "description": "How a memory will be asked for.",
-    "type": "object",
-    "properties": {
-        "asked_as": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "Four phrasings of 5 to 10 words, the last one a situation.",
-        }
-    },
-    "required": ["asked_as"],
-    "additionalProperties": False,
-}
+
+
+class Phrasings(BaseModel, extra="forbid"):
+    """How a memory will be asked for."""
+
+    asked_as: list[str] = Field(
+        description="Four phrasings of 5 to 10 words, the last one a situation."
+    )
 
 
 def enrich_command(
@@ -80,7 +75,7 @@ def enrich_command(
             lacking.append(memory)
     chosen = lacking[:limit]
     if asked is not None:
-        structured = asked.with_structured_output(SCHEMA, include_raw=True)
+        structured = asked.with_structured_output(Phrasings.model_json_schema(), include_raw=True)
         opening = inputs.open_recall_store(store, embeddings, writes="enrich")
         with opening as writer, progress("asking") as tick:
             ask_about(chosen, structured, writer, tick, done)

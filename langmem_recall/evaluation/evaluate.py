@@ -56,14 +56,7 @@ def best_relevance(recall: Recall) -> float:
 def set_injection_rate(
     best_relevances: Sequence[float] | FloatArray, target: float, base: RecallPolicy
 ) -> RecallPolicy:
-    """The policy with the trigger that lets a share of recorded cues through.
-
-    Args:
-        best_relevances: Of each cue's recall, as `best_relevance` tells it.
-        target: Share of the cues for which something is to be recalled. Where cues are alike or
-            the trigger reaches its bounds, 0.05 and 0.95, the nearest share there is.
-        base: The policy to change; its floor keeps the distance it has to the trigger.
-    """
+    """The policy with the trigger that lets this share of recorded cues through, or the nearest."""
     reaches = np.sort(np.asarray(best_relevances, dtype=np.float64))
     # Triggers midway between neighbours, and the bounds, are all that tell the cues apart.
     distinct = np.unique(reaches)

@@ -143,7 +143,7 @@ def test_a_changed_memory_is_kept_in_both_versions() -> None:
 def test_memories_of_a_store_come_with_their_usage() -> None:
     memory = Memory(namespace=HOME, key="stored", text="Ann swims", written_at=NOW)
     plain = Memory(namespace=HOME, key="plain", text="日本", written_at=NOW)
-    head, _ = held(page([], [(memory, Usage(3, 2.5, 1.7e9)), plain]))
+    head, _ = held(page([], [(memory, Usage(3, 2.5, 1.7e9)), (plain, Usage())]))
 
     assert [one["key"] for one in rows(head, "memories")] == ["stored", "plain"]
     assert head["usages"][head["stored"][0][1]] == [3, 2.5, 1.7e9, None, 0]

@@ -20,24 +20,16 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
 from pydantic import TypeAdapter
 
+from langmem_recall import types
 from langmem_recall.errors import InputError
 from langmem_recall.observe import show
 from langmem_recall.observe.monitor import Monitor
 from langmem_recall.policy import PRESETS, RecallPolicy
-from langmem_recall.types import (
-    ASKED,
-    GATE_WORDS,
-    HARD_GATES,
-    TRUST,
-    GuardEvent,
-    Memory,
-    Usage,
-    aware,
-)
+from langmem_recall.types import GuardEvent, Memory, Usage, aware
 
+Record = Mapping[str, Any]
 TITLE = "Recall inspector"
 SIGNALS = ("relevance", "recency", "strength")  # with all digits: what-if reads them
 FINDINGS = ("coverage", "bm25", "entity", "episode")  # only shown, but for the entities' ranks
@@ -71,23 +63,13 @@ _SCRIPTS = ("unpack", "whatif", "dom", "controls", "turn", "turns", "memories", 
 
 
 def page(
-    records: Iterable[Mapping[str, Any]],
-    memories: Iterable[Memory | tuple[Memory, Usage]] = (),
-    title: str = TITLE,
+    records: Iterable[Record], memories: Iterable[tuple[Memory, Usage]] = (), title: str = TITLE
 ) -> str:
-    """One self-contained page: turns, what-if, memories and health.
-
-    Args:
-        records: What `to_dict` or `read_log` gives; what cannot be read is left out and counted.
-        memories: What a store holds, with its usage where it is known. Memories that were ever
-            candidates are on the page anyway.
-        title: What the page is called.
-    """
+    """One page of what `read_log` gives and what a store holds."""
     data = PageData()
     for record in records:
         data.add(record)
-    for item in memories:
-        memory, usage = (item, Usage()) if isinstance(item, Memory) else item
+    for memory, usage in memories:
         data.add_memory(memory, usage)
     return render_page(data, title)
 
@@ -133,15 +115,15 @@ class PageData:
     def __init__(self) -> None:
         self._memories, self._usages, self._reasons = _Places(), _Places(), _Places()
         self._namespaces, self._gates = _Places(), _Places({"": 0})
-        self._policies: dict[Hashable, dict[str, Any]] = {}
+        self._policies: list[dict[str, Any]] = []
+        self._policy_places = _Places()
         self._turns: list[dict[str, Any]] = []
         self._columns = {name: array("d") for name in SCALES}
         self._feedback: list[list[Any]] = []
         self._verdicts: deque[GuardEvent] = deque(maxlen=HEALTH_WINDOW)
-        self._by_turn: dict[Hashable, list[dict[str, Any]]] = {}
-        """The recalls of each turn of a conversation, which has one answer."""
+        self._by_turn: dict[Hashable, list[dict[str, Any]]] = {}  # their answer is one
         self._stored: list[list[int]] = []
-        self._latest: deque[Mapping[str, Any]] = deque(maxlen=HEALTH_WINDOW)
+        self._latest: deque[Record] = deque(maxlen=HEALTH_WINDOW)
         self.unreadable = 0  # records that could not be read
 
     @property
@@ -154,7 +136,7 @@ class PageData:
         """Memories on the page, each counted once however often it changed."""
         return len({row[:2] for row in self._memories})
 
-    def add(self, record: Mapping[str, Any]) -> bool:
+    def add(self, record: Record) -> bool:
         """Take a record of a recall, an answer or feedback; False where it cannot be read."""
         takers = {
             show.RECALL: self._add_recall,
@@ -172,22 +154,21 @@ class PageData:
             return False
         return True
 
-    def _add_feedback(self, record: Mapping[str, Any]) -> None:
+    def _add_feedback(self, record: Record) -> None:
         namespace, key = self._namespace(record["namespace"]), str(record["key"])
         recall, good = str(record["recall"] or ""), record["good"] is True
         self._feedback.append([recall, namespace, key, good])
 
-    def _add_verdict(self, record: Mapping[str, Any]) -> None:
+    def _add_verdict(self, record: Record) -> None:
         self._verdicts.append(_read_event({name: record[name] for name in GuardEvent._fields}))
 
-    def _add_answer(self, record: Mapping[str, Any]) -> None:
+    def _add_answer(self, record: Record) -> None:
         for turn in self._by_turn.get((record["thread_id"], record["turn"]), ()):
             turn["answer"] = str(record["text"])
 
-    def _add_recall(self, record: Mapping[str, Any]) -> None:
+    def _add_recall(self, record: Record) -> None:
         policy, candidates = self._policy(record["policy"]), record["candidates"]
-        turn = self._turn(record, list(self._policies).index(policy))
-        has_ranks = self._policies[policy]["fusesRanks"]
+        turn, has_ranks = self._turn(record, policy), self._policies[policy]["fusesRanks"]
         # All of them first: nothing is added of a record that is damaged half-way.
         rows = [self._candidate(candidate, candidates, has_ranks) for candidate in candidates]
         for row in rows:
@@ -216,23 +197,15 @@ class PageData:
         for event in self._verdicts:
             monitor.verdict(event)
         header = {
-            "title": title,
-            "live": live,
-            "unreadable": self.unreadable,
-            "memoryFields": MEMORY_FIELDS,
-            "memories": list(self._memories),
-            "stored": self._stored,
+            **{"title": title, "live": live, "unreadable": self.unreadable},
+            **{"memoryFields": MEMORY_FIELDS, "memories": list(self._memories)},
             "turnFields": list(self._turns[0]) if self._turns else [],
             "turns": [list(turn.values()) for turn in self._turns],
-            "usages": list(self._usages),
-            "reasons": list(self._reasons),
-            "policies": list(self._policies.values()),
-            "namespaces": namespaces,
-            "gates": list(self._gates),
-            "gateWords": dict(GATE_WORDS),
-            "asked": ASKED,
-            "unrankedGates": sorted(HARD_GATES),
-            "feedback": self._feedback,
+            **{"stored": self._stored, "usages": list(self._usages), "feedback": self._feedback},
+            **{"reasons": list(self._reasons), "policies": self._policies},
+            **{"namespaces": namespaces, "gates": list(self._gates), "asked": types.ASKED},
+            "gateWords": dict(types.GATE_WORDS),
+            "unrankedGates": sorted(types.HARD_GATES),
             "verdicts": [
                 [list(it.namespace), it.key, it.source, it.action, list(it.rules)]
                 for it in list(self._verdicts)[-SHOWN_VERDICTS:]
@@ -243,7 +216,7 @@ class PageData:
         }
         return pack(header, self._columns, SCALES)
 
-    def _turn(self, record: Mapping[str, Any], policy: int) -> dict[str, Any]:
+    def _turn(self, record: Record, policy: int) -> dict[str, Any]:
         cue, temporal = record["cue"], record["cue"].get("temporal")
         places: dict[Hashable, int] = {}
         # Few turns need to know where each candidate stands.
@@ -279,9 +252,7 @@ class PageData:
             "count": len(record["candidates"]),
         }
 
-    def _candidate(
-        self, record: Mapping[str, Any], others: Sequence[Mapping[str, Any]], has_ranks: bool
-    ) -> list[float]:
+    def _candidate(self, record: Record, others: Sequence[Record], has_ranks: bool) -> list[float]:
         """The numbers of a candidate, in the order of the columns; NaN where one is not known."""
         gate, reason = str(record.get("gate", "")), str(record.get("reason", ""))
         if not gate and (phrasing := record.get("found_as")) is not None:
@@ -305,7 +276,7 @@ class PageData:
         )
         return [math.nan if number is None else float(number) for number in numbers]
 
-    def _memory(self, record: Mapping[str, Any]) -> int:
+    def _memory(self, record: Record) -> int:
         plain = [record.get(name) for name in PLAIN_FIELDS]
         text = plain[0] if isinstance(plain[0], str) else ""
         row = (
@@ -313,31 +284,32 @@ class PageData:
             str(record["key"]),
             *(tuple(field) if isinstance(field, list) else field for field in plain),
             *(_seconds(record.get(name)) for name in TIME_FIELDS),
-            TRUST[record["source"]],
+            types.TRUST[record["source"]],
             LINE_TOKENS + text_tokens(text),
         )
         return self._memories[row]
 
-    def _usage(self, record: Mapping[str, Any]) -> int:
+    def _usage(self, record: Record) -> int:
         return self._usages[tuple(record.get(name) for name in Usage._fields)]
 
     def _namespace(self, labels: Sequence[str]) -> int:
         return self._namespaces[tuple(map(str, labels))]
 
-    def _policy(self, record: Mapping[str, Any]) -> Hashable:
+    def _policy(self, record: Record) -> int:
         name, fingerprint = str(record["name"]), str(record["fingerprint"])
         recorded = record.get("knobs")
         identity = (name, fingerprint, recorded is None)
-        if identity not in self._policies:
+        if identity not in self._policy_places:
             # Read as a policy, so that the page meets no knob it does not know.
             policy = RecallPolicy.from_dict(recorded) if recorded else _presets().get(fingerprint)
-            self._policies[identity] = {
-                "name": name,
-                "fingerprint": fingerprint,
-                "knobs": policy and policy.to_dict(),
-                "fusesRanks": policy is None or policy.fuses_ranks,
-            }
-        return identity
+            self._policies.append(
+                {
+                    **{"name": name, "fingerprint": fingerprint},
+                    "knobs": policy and policy.to_dict(),
+                    "fusesRanks": policy is None or policy.fuses_ranks,
+                }
+            )
+        return self._policy_places[identity]
 
 
 @cache
@@ -353,7 +325,7 @@ def text_tokens(text: str) -> int:
     return math.ceil(plain / CHARS_PER_TOKEN) + len(text) - plain
 
 
-def _twin(record: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> int:
+def _twin(record: Record, others: Sequence[Record]) -> int:
     """The place of the memory that a duplicate is like, among the candidates; -1 if unknown."""
     # Version 0.1 named it in the reason alone.
     unnamed = record["namespace"], record["reason"].partition(" like ")[2]
@@ -373,11 +345,11 @@ def pack(
 ) -> str:
     """A header and columns, compressed, as Base64: small, and quick to unpack.
 
-    The bytes are: the length of the header in 4 bytes, the header as JSON, and of every column
-    the lowest bytes of all its numbers, then the next higher ones, for as many bytes as it needs:
-    low bytes are noise and high ones nearly all alike, which compresses best apart. Numbers are
-    counted from the column's base; 0 is one that is not known.
+    4 bytes give the length of the header, which is JSON. Of every column come the lowest bytes of
+    all numbers, then the next higher ones, which compresses best; 0 is a number not known.
     """
+    import numpy as np  # with the first page: the help of the command line does without it
+
     layout, planes = [], []
     for name, numbers in columns.items():
         whole = np.clip(np.rint(np.array(numbers) * scales[name]), -_LARGEST, _LARGEST)
