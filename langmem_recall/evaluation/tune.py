@@ -19,7 +19,7 @@ from langmem_recall.errors import InputError, check_whole
 from langmem_recall.evaluation import evaluate as asking
 from langmem_recall.evaluation.cases import Case, CaseSet
 from langmem_recall.evaluation.evaluate import NAMESPACE, Progress, StoreFactory, with_trigger
-from langmem_recall.evaluation.metrics import Row, mean_estimate, ndcg_at, recall_at, table_of
+from langmem_recall.evaluation.metrics import Row, judge_ranking, mean_estimate, table_of
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy, Weights
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.pipeline import rank, select
@@ -284,7 +284,8 @@ class _Fitter:
         for case, cue, now, candidates, *_ in self._searches:
             ranked = rank(cue, candidates, policy, now, (NAMESPACE,)).ranked
             keys = [scored.memory.key for scored in ranked[:K]]
-            pairs.append((ndcg_at(keys, case.relevant, K), recall_at(keys, case.relevant, K)))
+            judged = judge_ranking(keys, case.relevant, K)
+            pairs.append((judged["ndcg"], judged["recall"]))
         return np.array(pairs).T
 
     def _injected(self, policy: RecallPolicy) -> FloatArray:
