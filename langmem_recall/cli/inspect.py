@@ -50,14 +50,15 @@ def inspect_command(
     with progress("reading"):
         shown = Inspection(sources, inputs.parse_namespace(namespace))
     data, made = shown.data, render_page(shown.data).encode()
+    turns, memories = len(data.turns), len({row[:2] for row in data.memories})
     if data.unreadable:
         note(f"{data.unreadable:,} records could not be read and are left out.")
     if output:
         with replaced(output) as fresh:
             fresh.write_bytes(made)
-    record: dict[str, Any] = {"output": output and str(output), "turns": data.turns}
-    record |= {"memories": data.memories, "bytes": len(made)}
-    counts = f"{data.turns:,} turns and {data.memories:,} memories ({len(made) / 1e6:,.1f} MB) are"
+    record: dict[str, Any] = {"output": output and str(output), "turns": turns}
+    record |= {"memories": memories, "bytes": len(made)}
+    counts = f"{turns:,} turns and {memories:,} memories ({len(made) / 1e6:,.1f} MB) are"
     where = f"in {output}."
     with PageServer(shown.page, port or 0) if serve else nullcontext() as server:
         if server:

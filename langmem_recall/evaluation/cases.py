@@ -35,11 +35,6 @@ class Collection:
     name: str
     memories: tuple[tuple[str, Mapping[str, Any]], ...]
 
-    @property
-    def keys(self) -> frozenset[str]:
-        """The keys of its memories."""
-        return frozenset(key for key, _ in self.memories)
-
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -81,7 +76,7 @@ class CaseSet:
     def __post_init__(self) -> None:
         if not self.cases:
             raise InputError(f"{self.name} holds no cases. Give at least one cue to ask.")
-        keys = {collection.name: collection.keys for collection in self.collections}
+        keys = {each.name: dict(each.memories).keys() for each in self.collections}
         if len(keys) < len(self.collections):
             raise InputError(f"{self.name} has two collections of one name. Rename one of them.")
         for case in self.cases:

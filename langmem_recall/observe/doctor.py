@@ -84,11 +84,6 @@ class Facts(NamedTuple):
         return self.survey.searched if self.survey else EXAMPLE_MEMORIES
 
     @property
-    def half_life_days(self) -> float:
-        """The policy's half-life."""
-        return self.policy.half_life_hours / HOURS_PER_DAY
-
-    @property
     def lexical_fault(self) -> str | None:
         """Why words do not count, and what to do about it; None where they do."""
         if self.policy.blend == "similarity":
@@ -260,7 +255,7 @@ def _readings(facts: Facts) -> dict[str, Any]:
         if separation < SEPARATES and str(identity).startswith("wordllama"):
             readings["advice"] = MINILM_ADVICE
     readings |= {"policy": policy.name, **{gate: getattr(policy, gate) for gate in GATES}}
-    readings["half_life_days"] = facts.half_life_days
+    readings["half_life_days"] = policy.half_life_hours / HOURS_PER_DAY
     readings["lexical_arm"] = facts.lexical_fault is None
     if found:
         readings |= {"memories": found.memories, "without_vectors": found.without_vectors}
@@ -322,7 +317,8 @@ def _checks(facts: Facts) -> Iterator[Check]:
     is_good_rate = monitor.LEAST_INJECTION <= rate <= monitor.MOST_INJECTION
     is_judged = report is not None and report.injection_interval is not None
     is_seeing = blindness <= monitor.BLIND or monitor.is_healthy(rate)
-    recency = f"weight {facts.policy.weights.recency:g}, half-life {facts.half_life_days:.3g} days"
+    days = facts.policy.half_life_hours / HOURS_PER_DAY
+    recency = f"weight {facts.policy.weights.recency:g}, half-life {days:.3g} days"
     unchosen = f"the default's {recency}: name the policy you decided on with --policy"
     words = "the words of every memory are searched"
     budgets = {

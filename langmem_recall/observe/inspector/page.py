@@ -113,11 +113,12 @@ class PageData:
     """What the page holds, gathered record by record."""
 
     def __init__(self) -> None:
-        self._memories, self._usages, self._reasons = _Places(), _Places(), _Places()
+        self.memories = _Places()  # a row for each wording, namespace and key first
+        self._usages, self._reasons = _Places(), _Places()
         self._namespaces, self._gates = _Places(), _Places({"": 0})
         self._policies: list[dict[str, Any]] = []
         self._policy_places = _Places()
-        self._turns: list[dict[str, Any]] = []
+        self.turns: list[dict[str, Any]] = []
         self._columns = {name: array("d") for name in SCALES}
         self._feedback: list[list[Any]] = []
         self._verdicts: deque[GuardEvent] = deque(maxlen=HEALTH_WINDOW)
@@ -126,45 +127,31 @@ class PageData:
         self._latest: deque[Record] = deque(maxlen=HEALTH_WINDOW)
         self.unreadable = 0  # records that could not be read
 
-    @property
-    def turns(self) -> int:
-        """Recalls on the page."""
-        return len(self._turns)
-
-    @property
-    def memories(self) -> int:
-        """Memories on the page, each counted once however often it changed."""
-        return len({row[:2] for row in self._memories})
-
     def add(self, record: Record) -> bool:
         """Take a record of a recall, an answer or feedback; False where it cannot be read."""
-        takers = {
-            show.RECALL: self._add_recall,
-            show.FEEDBACK: self._add_feedback,
-            show.VERDICT: self._add_verdict,
-            show.ANSWER: self._add_answer,
-        }
-        kind = record.get("kind") if isinstance(record, Mapping) else None
-        kind = kind if kind in takers else show.RECALL
+        kind = record.get("kind", show.RECALL) if isinstance(record, Mapping) else show.RECALL
         try:
-            show.check_record(record, kind)
-            takers[kind](record)
+            match kind:
+                case show.FEEDBACK:
+                    show.check_record(record, kind)
+                    place, key = self._namespace(record["namespace"]), str(record["key"])
+                    recall, good = str(record["recall"] or ""), record["good"] is True
+                    self._feedback.append([recall, place, key, good])
+                case show.VERDICT:
+                    show.check_record(record, kind)
+                    fields = {name: record[name] for name in GuardEvent._fields}
+                    self._verdicts.append(_read_event(fields))
+                case show.ANSWER:
+                    show.check_record(record, kind)
+                    for turn in self._by_turn.get((record["thread_id"], record["turn"]), ()):
+                        turn["answer"] = str(record["text"])
+                case _:
+                    show.check_record(record)
+                    self._add_recall(record)
         except (InputError, *show.DAMAGE):
             self.unreadable += 1
             return False
         return True
-
-    def _add_feedback(self, record: Record) -> None:
-        namespace, key = self._namespace(record["namespace"]), str(record["key"])
-        recall, good = str(record["recall"] or ""), record["good"] is True
-        self._feedback.append([recall, namespace, key, good])
-
-    def _add_verdict(self, record: Record) -> None:
-        self._verdicts.append(_read_event({name: record[name] for name in GuardEvent._fields}))
-
-    def _add_answer(self, record: Record) -> None:
-        for turn in self._by_turn.get((record["thread_id"], record["turn"]), ()):
-            turn["answer"] = str(record["text"])
 
     def _add_recall(self, record: Record) -> None:
         policy, candidates = self._policy(record["policy"]), record["candidates"]
@@ -174,7 +161,7 @@ class PageData:
         for row in rows:
             for column, number in zip(self._columns.values(), row, strict=True):
                 column.append(number)
-        self._turns.append(turn)
+        self.turns.append(turn)
         if record.get("turn"):
             self._by_turn.setdefault((turn["thread"], record["turn"]), []).append(turn)
         self._latest.append(record)
@@ -198,9 +185,9 @@ class PageData:
             monitor.verdict(event)
         header = {
             **{"title": title, "live": live, "unreadable": self.unreadable},
-            **{"memoryFields": MEMORY_FIELDS, "memories": list(self._memories)},
-            "turnFields": list(self._turns[0]) if self._turns else [],
-            "turns": [list(turn.values()) for turn in self._turns],
+            **{"memoryFields": MEMORY_FIELDS, "memories": list(self.memories)},
+            "turnFields": list(self.turns[0]) if self.turns else [],
+            "turns": [list(turn.values()) for turn in self.turns],
             **{"stored": self._stored, "usages": list(self._usages), "feedback": self._feedback},
             **{"reasons": list(self._reasons), "policies": self._policies},
             **{"namespaces": namespaces, "gates": list(self._gates), "asked": types.ASKED},
@@ -287,7 +274,7 @@ class PageData:
             types.TRUST[record["source"]],
             LINE_TOKENS + text_tokens(text),
         )
-        return self._memories[row]
+        return self.memories[row]
 
     def _usage(self, record: Record) -> int:
         return self._usages[tuple(record.get(name) for name in Usage._fields)]
@@ -301,7 +288,9 @@ class PageData:
         identity = (name, fingerprint, recorded is None)
         if identity not in self._policy_places:
             # Read as a policy, so that the page meets no knob it does not know.
-            policy = RecallPolicy.from_dict(recorded) if recorded else _presets().get(fingerprint)
+            presets = (getattr(RecallPolicy, preset)() for preset in PRESETS)
+            known = (preset for preset in presets if preset.fingerprint == fingerprint)
+            policy = RecallPolicy.from_dict(recorded) if recorded else next(known, None)
             self._policies.append(
                 {
                     **{"name": name, "fingerprint": fingerprint},
@@ -310,13 +299,6 @@ class PageData:
                 }
             )
         return self._policy_places[identity]
-
-
-@cache
-def _presets() -> dict[str, RecallPolicy]:
-    """By their fingerprints, for records that have no knobs."""
-    made: Iterable[RecallPolicy] = (getattr(RecallPolicy, name)() for name in PRESETS)
-    return {preset.fingerprint: preset for preset in made}
 
 
 def text_tokens(text: str) -> int:
