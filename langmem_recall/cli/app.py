@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Callable
 from importlib.resources import files
 from io import TextIOWrapper
+from types import NoneType
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -16,10 +17,10 @@ from typer.core import TyperGroup
 from langmem_recall import __version__
 from langmem_recall.cli import ask, doctor, enrich, measure, memories, quarantine, transfer
 from langmem_recall.cli.inspect import inspect_command
-from langmem_recall.cli.output import BAD_INPUT, note
+from langmem_recall.cli.output import BAD_INPUT, Result, deliver, note
 from langmem_recall.errors import RecallError
 
-COMMANDS: dict[str, Callable[..., None]] = {
+COMMANDS: dict[str, Callable[..., Result | None]] = {
     "demo": ask.demo_command,
     "recall": ask.recall_command,
     "explain": ask.explain_command,
@@ -80,26 +81,42 @@ def _start(
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-def _unwrap(command: Callable[..., None]) -> str:
+def _unwrap(command: Callable[..., Any]) -> str:
     """A docstring with one line a paragraph: the terminal decides where lines end."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in paragraphs)
 
 
-def _add(name: str, command: Callable[..., None]) -> None:
-    """Make a command of a function, its parameters and docstring, help.toml and examples.txt."""
-    hints = get_type_hints(command)
-    for parameter in inspect.signature(command).parameters:
-        own, every = HELP.get(name, {}).get(parameter, {}), HELP["every"].get(parameter, {})
-        about = {**every, **own}
+def _add(name: str, command: Callable[..., Result | None]) -> None:
+    """Make a command of a function, its docstring and parameters, help.toml and examples.txt.
+
+    One that returns a result has `--json`, and `--output` unless it has its own.
+    """
+    own, hints = inspect.signature(command).parameters, get_type_hints(command)
+    parameters = dict(own)
+    if hints["return"] is not NoneType:
+        _, *given = inspect.signature(deliver).parameters.values()
+        parameters |= {each.name: each for each in given if each.name not in own}
+        hints = get_type_hints(deliver) | hints
+    for parameter, each in parameters.items():
+        said, every = HELP.get(name, {}).get(parameter, {}), HELP["every"].get(parameter, {})
+        about = {**every, **said}
         is_argument, names = about.pop("argument", False), about.pop("names", [])
         if not any(each.startswith("--") for each in names):
             names = [f"--{parameter.replace('_', '-')}", *names]
-        given: Any = typer.Argument(**about) if is_argument else typer.Option(*names, **about)
-        command.__annotations__[parameter] = Annotated[hints[parameter], given]
+        made: Any = typer.Argument(**about) if is_argument else typer.Option(*names, **about)
+        parameters[parameter] = each.replace(annotation=Annotated[hints[parameter], made])
+
+    def run(**arguments: Any) -> None:
+        result = command(**{each: arguments.pop(each) for each in own})
+        if result is not None:
+            deliver(result, **arguments)
+
+    run.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters.values()}
     examples = [line for line in EXAMPLES.splitlines() if line.split(" ")[0] == name]
     epilog = "\n\n".join(["Examples:", *(f"langmem-recall {line}" for line in examples)])
-    app.command(name, help=_unwrap(command), epilog=epilog)(command)
+    app.command(name, help=_unwrap(command), epilog=epilog)(run)
 
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import typer
-
 from langmem_recall.cli.inputs import namespace_text, open_recall_store, parse_namespace, shown
-from langmem_recall.cli.output import BAD_NEWS, deliver, note
+from langmem_recall.cli.output import Result
 from langmem_recall.types import Kind, Source
 
 
@@ -18,9 +15,7 @@ def recall_command(
     namespace: str,
     policy: str | None = None,
     embeddings: str | None = None,
-    as_json: bool = False,
-    output: Path | None = None,
-) -> None:
+) -> Result:
     """Show what would be recalled for a cue, what would not, and why.
 
     Nothing is changed: this counts as no use, and a store that may only be read will do.
@@ -30,12 +25,8 @@ def recall_command(
     prefix = parse_namespace(namespace)
     with open_recall_store(store, embeddings, policy, record=False) as reader, reader.quiet():
         recall = reader.recall(prefix, cue)
-    deliver(
-        {"recalled": [memory.key for memory in recall.memories], **to_dict(recall)},
-        lambda screen: screen.print(table(recall, screen.width), soft_wrap=True),
-        as_json,
-        output,
-    )
+    record = {"recalled": [memory.key for memory in recall.memories], **to_dict(recall)}
+    return Result(record, lambda screen: screen.print(table(recall, screen.width), soft_wrap=True))
 
 
 def explain_command(
@@ -45,9 +36,7 @@ def explain_command(
     namespace: str,
     policy: str | None = None,
     embeddings: str | None = None,
-    as_json: bool = False,
-    output: Path | None = None,
-) -> None:
+) -> Result:
     """Say why one memory is, or is not, recalled for a cue.
 
     Nothing is changed: this counts as no use.
@@ -56,7 +45,7 @@ def explain_command(
     with open_recall_store(store, embeddings, policy, record=False) as reader:
         why = str(reader.explain(prefix, key, cue))
     record = {"namespace": namespace_text(prefix), "key": key, "cue": cue, "explanation": why}
-    deliver(record, why, as_json, output)
+    return Result(record, why)
 
 
 def remember_command(
@@ -69,9 +58,7 @@ def remember_command(
     pinned: bool = False,
     create: bool = False,
     embeddings: str | None = None,
-    as_json: bool = False,
-    output: Path | None = None,
-) -> None:
+) -> Result:
     """Store one memory, as an agent would: judged by the guard, merged with what says the same.
 
     Exit code 1 when the guard keeps it aside.
@@ -81,11 +68,11 @@ def remember_command(
     with open_recall_store(store, embeddings, create=create, writes="remember") as writer:
         memory = writer.remember(prefix, text, **fields)
     record = {"store": name, "namespace": namespace_text(prefix), "key": memory.key}
+    record["status"] = memory.status
     line = f"{memory.key} ({memory.kind}, {memory.source}) is {memory.status} in {name}."
-    deliver(record | {"status": memory.status}, line, as_json, output)
-    if memory.status == "quarantined":
-        note("The guard keeps it aside: it is not recalled until a person approves it.")
-        raise typer.Exit(BAD_NEWS)
+    aside = ["The guard keeps it aside: it is not recalled until a person approves it."]
+    is_bad = memory.status == "quarantined"
+    return Result(record, line, aside if is_bad else (), is_bad)
 
 
 def mcp_command(
@@ -126,7 +113,7 @@ CUES = (
 )
 
 
-def demo_command(as_json: bool = False, output: Path | None = None) -> None:
+def demo_command() -> Result:
     """Remember five things, ask four, and see what is recalled and why.
 
     All of it happens in memory: no key, no server, no file.
@@ -154,4 +141,4 @@ def demo_command(as_json: bool = False, output: Path | None = None) -> None:
         lines.append(f"  {recall}")
     lines += ["", f"Why not the gym?  {why_not}", ""]
     lines.append("Next: RecallStore(LocalStore('memory.db')) keeps it; langmem-recall --help.")
-    deliver(record, "\n".join(lines), as_json, output)
+    return Result(record, "\n".join(lines))

@@ -10,12 +10,11 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 
 from langmem_recall.cli import inputs
 from langmem_recall.cli.inputs import namespace_text
-from langmem_recall.cli.output import BAD_NEWS, deliver, progress, save_policy, table
+from langmem_recall.cli.output import Result, progress, save_policy, table
 from langmem_recall.errors import InputError
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Namespace
@@ -40,9 +39,8 @@ def doctor_command(
     target_rate: float | None = None,
     policy: str | None = None,
     embeddings: str | None = None,
-    as_json: bool = False,
     output: Path | None = None,
-) -> None:
+) -> Result:
     """Show how an embedder, a policy and a store will do, and what to change.
 
     Shows the embedder's null distribution, the gates in force, what the store lacks and, with
@@ -86,11 +84,10 @@ def doctor_command(
         if line:
             screen.print(line)
 
-    deliver(record, show, as_json, output if target_rate is None else None)
     if line and output:
         save_policy(fitted, output)
-    if diagnosis.is_alarming:
-        raise typer.Exit(BAD_NEWS)
+    path = output if target_rate is None else None
+    return Result(record, show, is_bad=diagnosis.is_alarming, path=path)
 
 
 def _ask(
@@ -167,9 +164,7 @@ USES = {"never used": 1, "1 to 4 times": 5, "5 to 19 times": 20, "20 times or mo
 _SECONDS_PER_DAY = 86_400
 
 
-def stats_command(
-    store: str, namespace: str | None = None, as_json: bool = False, output: Path | None = None
-) -> None:
+def stats_command(store: str, namespace: str | None = None) -> Result:
     """Count memories by namespace, kind, source, status, age and use.
 
     Nothing is changed: reads of this command count as no use and extend no time to live.
@@ -210,7 +205,7 @@ def stats_command(
         if rows:
             screen.print(table(None, rows, ("by", "", "memories"), labels=2))
 
-    deliver(record | counts, show, as_json, output)
+    return Result(record | counts, show)
 
 
 def _by_count(labels: Iterable[str]) -> dict[str, int]:

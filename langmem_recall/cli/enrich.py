@@ -7,15 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from pydantic import BaseModel, Field
 from rich.console import Console
 
 from langmem_recall.cli import inputs
-from langmem_recall.cli.output import BAD_NEWS, Tick, deliver, note, progress, table
+from langmem_recall.cli.output import Result, Tick, note, progress, table
 from langmem_recall.errors import RejectedError
 from langmem_recall.memory.upkeep import is_in_force
 from langmem_recall.memory.value import content_of, usable_phrasings
@@ -53,9 +51,7 @@ def enrich_command(
     limit: int | None = None,
     dry_run: bool = False,
     embeddings: str | None = None,
-    as_json: bool = False,
-    output: Path | None = None,
-) -> None:
+) -> Result:
     """Let a chat model say how stored memories will be asked for, and have them found that way.
 
     The model is sent the text of every memory in force that has no phrasings and comes from a
@@ -99,13 +95,11 @@ def enrich_command(
         if rest:
             screen.print(table("Left as they are", [(f"{n:,}", why) for why, n in rest.items()]))
 
-    deliver(record, show, as_json, output)
-    if done.is_stopping:
-        note("Stopped; what was added is stored. Run the command again to go on.")
-    if done.fault is not None:
-        note(f"Requests failed, the last one with {done.fault}. Run the command again to go on.")
-    if done.is_stopping or done.fault is not None:
-        raise typer.Exit(BAD_NEWS)
+    notes = ["Stopped; what was added is stored."] if done.is_stopping else []
+    notes += [f"Requests failed, the last one with {done.fault}."] if done.fault else []
+    return Result(
+        record, show, [f"{it} Run the command again to go on." for it in notes], bool(notes)
+    )
 
 
 def _why_not(memory: Memory, now: datetime) -> str | None:

@@ -14,7 +14,7 @@ from socketserver import ThreadingTCPServer
 from typing import Any
 
 from langmem_recall.cli import inputs
-from langmem_recall.cli.output import deliver, note, progress, replaced
+from langmem_recall.cli.output import Result, deliver, note, progress, replaced
 from langmem_recall.errors import InputError
 from langmem_recall.observe.inspector.page import PageData, render_page
 from langmem_recall.observe.log import files, read_log
@@ -64,7 +64,7 @@ def inspect_command(
         if server:
             record["address"] = server.address
             where = f"at {server.address} until you press Ctrl-C; it follows the log."
-        deliver(record, f"{counts} {where}", as_json)
+        deliver(Result(record, f"{counts} {where}"), as_json)
         if server:
             # A parent process that reads our pipe waits for the address.
             sys.stdout.flush()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from langmem_recall.cli import inputs
-from langmem_recall.cli.output import deliver, note, progress, save_policy
+from langmem_recall.cli.output import Result, progress, save_policy
 from langmem_recall.errors import InputError
 
 
@@ -19,9 +19,7 @@ def evaluate_command(
     k: int = 10,
     by: Literal["category", "group", "collection"] | None = None,
     intervals: bool = False,
-    as_json: bool = False,
-    output: Path | None = None,
-) -> None:
+) -> Result:
     """Compare policies on cases, through the same code as production.
 
     Cases are JSON lines: memories as {"key": "m1", "content": ...} and cues with the keys they
@@ -38,7 +36,7 @@ def evaluate_command(
     if by:
         parts = report.by(by).items()
         record["by"] = {label: [row.to_dict() for row in rows] for label, rows in parts}
-    deliver(record, report.text(by, intervals), as_json, output)
+    return Result(record, report.text(by, intervals))
 
 
 def _stores(name: str | None) -> dict[str, Any]:
@@ -58,9 +56,8 @@ def tune_command(
     seed: int = 0,
     store: str | None = None,
     namespace: str | None = None,
-    as_json: bool = False,
     output: Path | None = None,
-) -> None:
+) -> Result:
     """Fit weights, half-life, trigger and floor to cases, or refuse where nothing is gained.
 
     Every knob is fitted on some of the cases and judged on the others. A refusal is an answer: the
@@ -78,13 +75,12 @@ def tune_command(
         inner = opened.enter_context(inputs.open_store(store)) if store else None
         with progress("tuning") as tick:
             tuned = tune(case_set, base=base, folds=folds, seed=seed, progress=tick, **stores)
-        deliver({"accepted": tuned.is_better, **tuned.to_dict()}, str(tuned), as_json)
         if output:
             save_policy(tuned.policy, output)
+        notes = [f"{inputs.shown(store)} was left as it is."] if store else []
         if inner and store and tuned.is_better:
             with closing(RecallStore(inner)) as target:
                 target.set_policy(inputs.parse_namespace(namespace), tuned.policy)
             place = f"on {inputs.shown(store)} uses it for {namespace}"
-            note(f"RecallStore(..., stored_policies=True) {place}.")
-        elif store:
-            note(f"{inputs.shown(store)} was left as it is.")
+            notes = [f"RecallStore(..., stored_policies=True) {place}."]
+    return Result({"accepted": tuned.is_better, **tuned.to_dict()}, str(tuned), notes)

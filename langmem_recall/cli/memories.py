@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import typer
-
 from langmem_recall.cli import inputs
-from langmem_recall.cli.output import BAD_NEWS, deliver, note, progress
+from langmem_recall.cli.output import Result, progress
 from langmem_recall.errors import InputError, RecallError, StoreError
 from langmem_recall.memory.upkeep import STEPS, SweepReport, check_steps, counts_of
 
@@ -26,9 +23,7 @@ def sweep_command(
     to_the_end: bool = False,
     policy: str | None = None,
     embeddings: str | None = None,
-    as_json: bool = False,
-    output: Path | None = None,
-) -> None:
+) -> Result:
     """Say what is to become of the memories of a namespace and why; with --apply, do it.
 
     Without --apply nothing is changed. The policy is the one named, else the one stored for the
@@ -65,16 +60,15 @@ def sweep_command(
             for action, (home, key), reason in rows
         ],
     }
-    deliver(record, str(whole), as_json, output)
+    notes = []
     if place is not None:
-        note(f"There are more memories: go on with --after {place}, or use --all.")
+        notes.append(f"There are more memories: go on with --after {place}, or use --all.")
     if rows and not apply:
-        note("This was a dry run: nothing was changed. Add --apply to do it.")
+        notes.append("This was a dry run: nothing was changed. Add --apply to do it.")
+    return Result(record, str(whole), notes)
 
 
-def reindex_command(
-    store: str, embeddings: str, as_json: bool = False, output: Path | None = None
-) -> None:
+def reindex_command(store: str, embeddings: str) -> Result:
     """Embed everything in a store anew with the embedder that is named.
 
     Texts, use and history stay as they are. Stopped at any point, the same command goes on from
@@ -104,7 +98,6 @@ def reindex_command(
         ) from error
     identity = embedder_identity(embedder)
     record = {"store": name, "embedder": identity, "embedded": embedded, "waiting": waiting}
-    deliver(record, f"{embedded:,} texts of {name} were embedded by {identity}.", as_json, output)
-    if waiting:
-        note(f"{waiting:,} texts still wait for the embedder. Run the command again to go on.")
-        raise typer.Exit(BAD_NEWS)
+    line = f"{embedded:,} texts of {name} were embedded by {identity}."
+    left = f"{waiting:,} texts still wait for the embedder. Run the command again to go on."
+    return Result(record, line, [left] if waiting else (), is_bad=waiting > 0)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
 
 from langmem_recall.cli import inputs
 from langmem_recall.cli.inputs import namespace_text
-from langmem_recall.cli.output import deliver, note, table
+from langmem_recall.cli.output import Result, table
 from langmem_recall.errors import InputError
 from langmem_recall.observe.show import printable
 from langmem_recall.types import Memory
@@ -24,9 +23,7 @@ def quarantine_command(
     key: str | None = None,
     namespace: str | None = None,
     embeddings: str | None = None,
-    as_json: bool = False,
-    output: Path | None = None,
-) -> None:
+) -> Result:
     """Look at what the guard withholds, whole texts and parts of them, and decide about it.
 
     approve takes the words as they are now: nothing is approved that changed meanwhile. reject
@@ -43,8 +40,7 @@ def quarantine_command(
         if action == "list":
             rows = [_record_of(memory) for memory in waiting]
             record = {"store": inputs.shown(store), "waiting": rows}
-            deliver(record, lambda screen: _show_list(screen, rows), as_json, output)
-            return
+            return Result(record, lambda screen: _show_list(screen, rows))
         found = [memory for memory in waiting if memory.key == key]
         if len(found) > 1:
             places = ", ".join(namespace_text(memory.namespace) for memory in found)
@@ -59,9 +55,8 @@ def quarantine_command(
         elif action == "reject":
             opened.delete(*memory.id)
     record = _record_of(memory) | {"action": action, "text": memory.text}
-    deliver(record, _marked(record), as_json, output)
-    if action != "show":
-        note(f"{memory.key} is {'approved' if action == 'approve' else 'deleted'}.")
+    done = {"approve": [f"{key} is approved."], "reject": [f"{key} is deleted."]}
+    return Result(record, _marked(record), done.get(action, ()))
 
 
 def _record_of(memory: Memory) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import IO, Any, Literal, cast
 import typer
 
 from langmem_recall.cli.inputs import load_embedder, open_store, parse_namespace, shown
-from langmem_recall.cli.output import BAD_NEWS, deliver, note, progress, replaced
+from langmem_recall.cli.output import BAD_NEWS, Result, note, progress, replaced
 from langmem_recall.errors import InputError
 from langmem_recall.types import Source
 
@@ -18,9 +18,8 @@ def export_command(
     store: str,
     namespace: str | None = None,
     vectors: bool = False,
-    as_json: bool = False,
     output: Path | None = None,
-) -> None:
+) -> Result | None:
     """Write all memories as JSON lines, sorted by namespace and key.
 
     A file is complete or not there at all. How often memories were used is not exported.
@@ -33,11 +32,11 @@ def export_command(
     with open_store(store) as opened, progress("exporting"):
         if output is None:
             export_jsonl(opened, sys.stdout, prefix, vectors)
-            return
+            return None
         with replaced(output) as fresh, fresh.open("w", encoding="utf-8", newline="\n") as lines:
             count = export_jsonl(opened, lines, prefix, vectors)
     record = {"store": shown(store), "memories": count, "output": str(output)}
-    deliver(record, f"{count:,} memories of {shown(store)} are in {output}.", as_json)
+    return Result(record, f"{count:,} memories of {shown(store)} are in {output}.")
 
 
 def import_command(
@@ -49,8 +48,7 @@ def import_command(
     form: Literal["mem0", "records"] | None = None,
     namespace: str | None = None,
     vouched_by: Source = "unknown",
-    as_json: bool = False,
-) -> None:
+) -> Result:
     """Read memories from JSON lines; one of the same namespace and key is replaced.
 
     A line that cannot be read stops the import before anything is stored. Texts without vectors are
@@ -91,13 +89,13 @@ def import_command(
         if not backend_of(opened).takes_vectors:
             own_times = "This store keeps its own times of creation"
             note(f"{own_times}; written_at is kept where a memory has it.")
+    late = f"{waiting:,} texts wait for the embedder and are found by their words until then."
+    notes = [late] if waiting else []
     if is_stopped:
         kept = "All memories are stored" if waiting else f"{done:,} memories are stored"
-        note(f"Stopped. {kept}; run the same command again to go on.")
-    else:
-        record = {"store": shown(store), "memories": count, "input": source}
-        deliver(record, f"{count:,} memories were imported into {shown(store)}.", as_json)
-    if waiting:
-        note(f"{waiting:,} texts wait for the embedder and are found by their words until then.")
-    if is_stopped or waiting:
+        for text in (f"Stopped. {kept}; run the same command again to go on.", *notes):
+            note(text)
         raise typer.Exit(BAD_NEWS)
+    record = {"store": shown(store), "memories": count, "input": source}
+    line = f"{count:,} memories were imported into {shown(store)}."
+    return Result(record, line, notes, is_bad=waiting > 0)
