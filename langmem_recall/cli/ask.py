@@ -10,11 +10,7 @@ from langmem_recall.types import Kind, Source
 
 
 def recall_command(
-    store: str,
-    cue: str,
-    namespace: str,
-    policy: str | None = None,
-    embeddings: str | None = None,
+    store: str, cue: str, namespace: str, policy: str | None = None, embeddings: str | None = None
 ) -> Result:
     """Show what would be recalled for a cue, what would not, and why.
 

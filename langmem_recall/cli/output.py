@@ -80,10 +80,7 @@ def note(text: str) -> None:
 
 
 def table(
-    title: str | None,
-    rows: Iterable[Sequence[str]],
-    header: Sequence[str] = (),
-    labels: int = 1,
+    title: str | None, rows: Iterable[Sequence[str]], header: Sequence[str] = (), labels: int = 1
 ) -> Table:
     """A plain table; below a header the first few columns are labels, the others numbers."""
     made = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)

@@ -15,10 +15,7 @@ from langmem_recall.types import Source
 
 
 def export_command(
-    store: str,
-    namespace: str | None = None,
-    vectors: bool = False,
-    output: Path | None = None,
+    store: str, namespace: str | None = None, vectors: bool = False, output: Path | None = None
 ) -> Result | None:
     """Write all memories as JSON lines, sorted by namespace and key.
 
