@@ -121,8 +121,7 @@ class WhatIfControls {
       if (this.run !== run) return;
       const until = performance.now() + 8;
       for (; place < turns.length && performance.now() < until; place += 1) {
-        const outcomes = whatIf(traces, turns[place], traces.candidates(turns[place]), knobs, null);
-        injected += Number([...outcomes.values()].some((one) => one.place));
+        injected += Number(isInjected(traces, turns[place], knobs));
         before += Number(traces.chosen(turns[place]) > 0);
       }
       if (place < turns.length) setTimeout(step);

@@ -150,15 +150,16 @@ function timedBoost(candidate, signals, weights, knobs, turn) {
   return knobs.current_recency * weights.recency * fresh;
 }
 
+// Whether a relevance is sure, or not far behind the best by their odds.
+const isNear = (own, best) => own >= SURE || own * (1 - best) * MARGIN >= best * (1 - own);
+
 // Trigger, floor, composite floor, already visible; pinned memories need not be relevant.
 function softRejection({ candidate, signals: { relevance }, score }, best, knobs) {
   const [own, most] = [relevance.toFixed(2), best.toFixed(2)];
-  // A relevance may be sure, or not far behind the best by their odds.
-  const isNear = relevance >= SURE || relevance * (1 - best) * MARGIN >= best * (1 - relevance);
   if (!candidate.memory.pinned) {
     if (best < knobs.trigger) return ["trigger", `best relevance ${most} is below the trigger ${knobs.trigger}`];
     if (relevance < knobs.floor) return ["floor", `relevance ${own} is below the floor ${knobs.floor}`];
-    if (knobs.trigger && candidate.alone && !isNear) return ["floor", `relevance ${own} is far behind the best, ${most}`];
+    if (knobs.trigger && candidate.alone && !isNear(relevance, best)) return ["floor", `relevance ${own} is far behind the best, ${most}`];
     if (score < knobs.composite_floor) return ["composite", `score ${score.toFixed(2)} is below ${knobs.composite_floor}`];
   }
   return candidate.gate === "visible" ? ["visible", candidate.reason] : null;
@@ -285,4 +286,25 @@ function recordedOutcomes(traces, turn, candidates) {
       return [index, { candidate, signals, score, parts, ...told }];
     })
   );
+}
+
+// Whether a turn brings anything under the knobs: `whatIf` for all turns at once would take seconds.
+function isInjected(traces, turn, knobs) {
+  if (knobs.composite_floor > 0) {
+    return [...whatIf(traces, turn, traces.candidates(turn), knobs, null).values()].some((one) => one.place);
+  }
+  const [best, fit] = [{}, {}];
+  for (let at = turn.start; at < turn.start + turn.count; at += 1) {
+    const gate = traces.gateAt(at);
+    if (traces.unranked.has(gate)) continue;
+    const [relevance, alone] = [traces.columns.relevance.value(at), traces.columns.alone.whole(at)];
+    best[alone] = Math.max(best[alone] || 0, relevance);
+    if (gate === "visible") continue;
+    if (traces.memoryAt(at).pinned) return true;
+    fit[alone] = Math.max(fit[alone] || 0, relevance);
+  }
+  return Object.entries(fit).some(([alone, own]) => {
+    const isClose = !knobs.trigger || alone === "0" || isNear(own, best[alone]);
+    return own >= knobs.floor && best[alone] >= knobs.trigger && isClose;
+  });
 }
