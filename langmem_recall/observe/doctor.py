@@ -307,40 +307,38 @@ def _warnings(facts: Facts) -> Iterator[HealthWarning]:
 
 def _checks(facts: Facts) -> Iterator[Check]:
     """The production checklist; unknown where nothing tells."""
-    report, fault, enough = facts.report, facts.lexical_fault, monitor.ENOUGH_RECALLS
-    rate_text, rate, redundancy, blindness = NO_CUES, math.nan, math.nan, math.nan
+    policy, report, fault = facts.policy, facts.report, facts.lexical_fault
+    enough = monitor.ENOUGH_RECALLS
+    injection: tuple[bool | None, str] = (None, NO_CUES)
+    variety = sight = injection
     if report:
-        rate, redundancy = report.injection_rate, report.redundancy
-        blindness, few = report.blindness_rate, f", from only {report.recalls} recalls"
-        few = "" if report.injection_interval else f"{few} ({enough} are needed)"
-        rate_text = monitor.rate_text(report) + few
-    is_good_rate = monitor.LEAST_INJECTION <= rate <= monitor.MOST_INJECTION
-    is_judged = report is not None and report.injection_interval is not None
-    is_seeing = blindness <= monitor.BLIND or monitor.is_healthy(rate)
-    days = facts.policy.half_life_hours / HOURS_PER_DAY
-    recency = f"weight {facts.policy.weights.recency:g}, half-life {days:.3g} days"
+        rate, is_judged = report.injection_rate, report.injection_interval is not None
+        is_usual = monitor.LEAST_INJECTION <= rate <= monitor.MOST_INJECTION
+        few = f", from only {report.recalls} recalls ({enough} are needed)"
+        injection = is_judged and is_usual, monitor.rate_text(report) + ("" if is_judged else few)
+    if report and not math.isnan(report.redundancy):
+        text = f"{report.redundancy:.0%} of what is fit to be recalled repeats another memory"
+        variety = report.redundancy <= monitor.MUCH_REDUNDANCY, text
+    if report and not math.isnan(report.blindness_rate):
+        text = f"{report.blindness_rate:.0%} of recalls were empty though memories are stored"
+        sight = report.blindness_rate <= monitor.BLIND or monitor.is_healthy(rate), text
+    words = not fault, fault or "the words of every memory are searched"
+    no_store = None, "not known without a store"
+    days = policy.half_life_hours / HOURS_PER_DAY
+    recency = f"weight {policy.weights.recency:g}, half-life {days:.3g} days"
     unchosen = f"the default's {recency}: name the policy you decided on with --policy"
-    words = "the words of every memory are searched"
     budgets = {
         None: "not known: RecallMiddleware enforces one; pass its traces with --cues",
         True: "every recorded recall had one",
         False: "recorded recalls had none: inject through RecallMiddleware or recall_node",
     }
-
-    def measured(name: str, share: float, is_good: bool, text: str) -> Check:
-        if math.isnan(share):
-            return Check(name, "unknown", NO_CUES)
-        return Check(name, STATES[is_good], f"{share:.0%} of {text}")
-
-    name = f"floor and injection rate over {enough} queries"
-    yield Check(name, STATES[is_good_rate and is_judged if report else None], rate_text)
-    is_active = not fault if facts.survey or fault else None
-    text = "not known without a store" if is_active is None else fault or words
-    yield Check("lexical arm active", STATES[is_active], text)
-    text = recency if facts.is_chosen else unchosen
-    yield Check("recency chosen", STATES[facts.is_chosen or None], text)
-    is_varied, repeats = redundancy <= monitor.MUCH_REDUNDANCY, "what is fit to be recalled repeats"
-    yield measured("MMR evaluated", redundancy, is_varied, f"{repeats} another memory")
-    empty = "recalls were empty though memories are stored"
-    yield measured("blindness baseline", blindness, is_seeing, empty)
-    yield Check("budget enforced", STATES[facts.has_budget], budgets[facts.has_budget])
+    items: dict[str, tuple[bool | None, str]] = {
+        f"floor and injection rate over {enough} queries": injection,
+        "lexical arm active": words if facts.survey or fault else no_store,
+        "recency chosen": (True, recency) if facts.is_chosen else (None, unchosen),
+        "MMR evaluated": variety,
+        "blindness baseline": sight,
+        "budget enforced": (facts.has_budget, budgets[facts.has_budget]),
+    }
+    for name, (is_good, text) in items.items():
+        yield Check(name, STATES[is_good], text)
