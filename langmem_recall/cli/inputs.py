@@ -54,15 +54,11 @@ def open_store(
         )
     from langmem_recall.stores.local.store import LocalStore
 
-    if not create:
-        path = Path(target)
-        if path.is_dir():
-            raise InputError(f"{target} is a folder. Name the file of a LocalStore in it.")
-        if not path.exists():
-            advice = "Check the path; nothing is created unless you ask for it."
-            raise InputError(f"{target} does not exist. {advice}")
-        if not path.stat().st_size:
-            raise InputError(f"{target} is empty and no LocalStore. Check the path.")
+    path = Path(target)
+    if not create and not (path.is_file() and path.stat().st_size):
+        problem = "is no file of a LocalStore" if path.exists() else "does not exist"
+        advice = "Check the path; nothing is created unless you ask for it."
+        raise InputError(f"{target} {problem}. {advice}")
     index: Literal[False] | None = False if embedder is False else None
     return LocalStore(target, embeddings=embedder or None, index=index)
 

@@ -26,7 +26,7 @@ const maker = (create) => (spec, ...rest) => {
 
 function setPart(node, name, value) {
   if (typeof value === "function") node.addEventListener(name, value);
-  else if (name === "style") Object.assign(node.style, value);
+  else if (name === "style") Object.assign(node.style, value ?? {});
   else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
 }
 

@@ -86,13 +86,13 @@ class HealthView {
       let at = height;
       return column.map((share, k) => {
         at -= share * height;
-        return svg(`rect.fill-${OUTCOMES[k][0]}`, { x: i * step, y: at, width: Math.max(step - 1, 0.5), height: share * height });
+        return svg("rect", { x: i * step, y: at, width: Math.max(step - 1, 0.5), height: share * height, style: { fill: `var(--${OUTCOMES[k][0]})` } });
       });
     });
     const says = (i) => OUTCOMES.flatMap(([, words], k) => (shares[i][k] ? `${percent(shares[i][k])} ${words}` : [])).join(", ");
     const legend = OUTCOMES.map(([name, words]) => {
       const count = sumOf(turns, (one) => traces.outcome(one) === name);
-      return count > 0 && el("span", el(`i.swatch.fill-${name}`), el("span", `${thousands(count)} ${words}`));
+      return count > 0 && el("span", el("i.swatch", { style: { background: `var(--${name})` } }), el("span", `${thousands(count)} ${words}`));
     });
     return el(
       "figure.outcomes",

@@ -168,20 +168,20 @@ class TurnDetail {
       el("span.bar-fill", { style: { width: share(relevance) } }),
       el("i.tick.tick-floor", { style: { left: share(floor) } }),
       el("i.tick.tick-trigger", { style: { left: share(trigger) } }),
-      el("span.bar-score", parts.map(([name, part]) => el(`span.part.part-${name}`, { style: { width: share(part / this.largest) } })))
+      el("span.bar-score", parts.map(([name, part]) => el("span.part", { style: { width: share(part / this.largest), background: `var(--${name})` } })))
     );
   }
 
   legend(all) {
     const { floor, trigger } = this.controls.knobs;
     const names = new Set(all.flatMap(({ parts }) => parts.flatMap(([name, part]) => (part > 0 ? name : []))));
-    const entry = (mark, text) => el("span", el(mark), el("span", text));
+    const entry = (mark, text, style) => el("span", el(mark, { style }), el("span", text));
     return el(
       "p.legend.quiet",
       entry("i.swatch.bar-fill", "relevance, 0 to 1"),
       entry("i.mark.tick-floor", `floor ${fixed(floor)}`),
       entry("i.mark.tick-trigger", `trigger ${fixed(trigger)}`),
-      el("span.legend-score", "thin line: score from ", [...names].map((name) => entry(`i.swatch.part-${name}`, PART_WORDS[name])))
+      el("span.legend-score", "thin line: score from ", [...names].map((name) => entry("i.swatch", PART_WORDS[name], { background: `var(--${name})` })))
     );
   }
 
