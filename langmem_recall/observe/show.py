@@ -126,14 +126,13 @@ def _candidates(recall: Recall, with_text: bool) -> Iterator[str]:
     """One JSON object each: the chosen by place, then the dropped; ranks are by score."""
     chosen, dropped = recall.chosen, recall.dropped
     ranked = [None if drop.gate in HARD_GATES else drop.scored for drop in dropped]
-    scores = {i: scored for i, scored in enumerate((*chosen, *ranked)) if scored is not None}
-
-    def merit(i: int) -> tuple[float, float]:
-        # To the digits that are recorded, so that a record read back gives the same ranks.
-        scored = scores[i]
-        return -round(scored.score, _DIGITS), -round(scored.signals.relevance, _DIGITS)
-
-    ranks = {i: rank for rank, i in enumerate(sorted(scores, key=merit), start=1)}
+    # To the digits that are recorded, so that a record read back gives the same ranks.
+    merits = sorted(
+        (-round(scored.score, _DIGITS), -round(scored.signals.relevance, _DIGITS), i)
+        for i, scored in enumerate((*chosen, *ranked))
+        if scored is not None
+    )
+    ranks = {i: rank for rank, (*_, i) in enumerate(merits, start=1)}
     for i, scored in enumerate(chosen):
         yield _candidate_json(scored, with_text, f'"rank": {ranks[i]}, "place": {i + 1}')
     for i, (scored, gate, reason, twin) in enumerate(dropped, start=len(chosen)):
