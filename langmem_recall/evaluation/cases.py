@@ -43,12 +43,9 @@ class Case:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     collection: str
-    cue: Cue
-    """A plain text is taken as a `Cue` of that text."""
-    relevant: frozenset[str] = frozenset()
-    """Empty for an off-topic cue: nothing should be recalled."""
-    at: datetime | None = None
-    """Time of asking; the present when absent."""
+    cue: Cue  # a plain text is taken as a `Cue` of that text
+    relevant: frozenset[str] = frozenset()  # empty for an off-topic cue: nothing should be recalled
+    at: datetime | None = None  # time of asking; the present when absent
     group: str = ANSWERABLE
     category: str | None = None
 

@@ -124,8 +124,7 @@ class Report:
     cases: CaseSet = field(repr=False)
     k: int
     rows: tuple[Row, ...]
-    measured: tuple[CaseValues, ...] = field(repr=False)
-    """The numbers case by case, for breakdowns."""
+    measured: tuple[CaseValues, ...] = field(repr=False)  # the numbers case by case, for breakdowns
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -72,18 +72,14 @@ def knobs_of(policy: RecallPolicy, names: Sequence[str]) -> dict[str, Any]:
 class Tuned:
     """What tuning came to: the policy to use, and the estimates that speak for it."""
 
-    policy: RecallPolicy
-    """The base policy itself where nothing was gained."""
+    policy: RecallPolicy  # the base policy itself where nothing was gained
     base: RecallPolicy = field(repr=False)
-    reason: str
-    """What was accepted or refused, and why."""
+    reason: str  # what was accepted or refused, and why
     before: Row = field(repr=False)
     after: Row = field(repr=False)
     """The base policy's metrics, and what fitting gave on cases it had not seen."""
-    folds: int
-    """Parts that were each kept back once."""
-    trials: int
-    """Policies that were tried."""
+    folds: int  # parts that were each kept back once
+    trials: int  # policies that were tried
 
     @property
     def is_better(self) -> bool:

@@ -72,30 +72,20 @@ def advise(advice: str, level: Level = "warn", **facts: Any) -> HealthWarning:
 class MonitorReport:
     """The health of recall over a window; shares are in [0, 1] and NaN where nothing tells."""
 
-    namespace: Namespace | None
-    """None for all namespaces together."""
+    namespace: Namespace | None  # None for all namespaces together
     recalls: int
-    outcomes: Mapping[str, int]
-    """How often each outcome came: recalled, or why nothing was."""
-    injection_rate: float
-    """Recalls that brought a memory, but for those by tool and what the prompt has already."""
-    injection_interval: tuple[float, float] | None
-    """Where that rate lies at 95 % (Wilson); None under 200 recalls."""
-    blindness_rate: float
-    """Empty recalls among those with memories to look at, but for what the prompt has already."""
-    drift: float
-    """Clearly new cues that brought the same memories as the cue before."""
-    redundancy: float
-    """Near-duplicates, dropped or not, among the memories fit to be recalled."""
-    budget_pressure: float
-    """Recalls in which the budget dropped or shortened memories."""
-    latency_ms: Mapping[str, float]
-    """p50, p95 and p99."""
-    degraded: Mapping[str, int]
-    """How often each thing did not work."""
+    outcomes: Mapping[str, int]  # how often each outcome came: recalled, or why nothing was
+    # Neither counts what the prompt has already.
+    injection_rate: float  # recalls that brought a memory, but for those by tool
+    injection_interval: tuple[float, float] | None  # of it at 95 % (Wilson), from 200 recalls on
+    blindness_rate: float  # empty recalls among those with memories to look at
+    drift: float  # clearly new cues that brought the same memories as the cue before
+    redundancy: float  # near-duplicates, dropped or not, among the memories fit to be recalled
+    budget_pressure: float  # recalls in which the budget dropped or shortened memories
+    latency_ms: Mapping[str, float]  # p50, p95 and p99
+    degraded: Mapping[str, int]  # how often each thing did not work
     good: int
-    bad: int
-    """Outcomes reported through `feedback`."""
+    bad: int  # outcomes reported through `feedback`
     warnings: tuple[HealthWarning, ...] = ()
     verdicts: Mapping[str, int] = field(default_factory=dict)
     """How often the guard said what of a text: allow, mask, quarantine, and failed."""
