@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 LONGEST_DESCRIPTION = 200
 _PACKAGE = __name__.partition(".")[0]
@@ -57,6 +58,13 @@ def check_whole(
     """Refuse what is no whole number, or one that is too small."""
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise error(f"{name} must be a whole number of at least {least}, got {number!r:.80}.")
+
+
+def first_problem(error: Any) -> str:
+    """Where a pydantic `ValidationError` found the first fault, and what it is."""
+    first = error.errors()[0]
+    place, problem = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    return f"{place}: {problem:.120}" if place else str(problem)
 
 
 def described(fault: BaseException) -> str:

@@ -10,8 +10,7 @@ from typing import Any
 
 from langmem_recall.errors import InputError
 
-MAX_DEPTH = 32
-"""Deeper filters are refused: none is meant, and recursion has an end."""
+MAX_DEPTH = 32  # deeper filters are refused: none is meant, and recursion has an end
 
 _KEY = re.compile(r"[\w .@/:+#-]+")
 _MISSING = object()
@@ -27,15 +26,13 @@ OPERATORS = ("$eq", "$ne", *_ORDERINGS)
 
 def check_filter(filter: Mapping[str, Any] | None) -> None:
     """Refuse a filter that cannot be meant; nothing was searched yet."""
-    if filter is None:
-        return
-    if not isinstance(filter, Mapping):
+    if filter is not None and not isinstance(filter, Mapping):
         raise InputError(
             f"A filter must be a mapping of fields to values, got {type(filter).__name__}. "
             'Write {"kind": "semantic"}.'
         )
-    for key, wanted in filter.items():
-        _check_key(key)
+    _check_names(filter or {})
+    for wanted in (filter or {}).values():
         _check_condition(wanted, depth=1)
 
 
@@ -44,12 +41,13 @@ def matches(value: Mapping[str, Any], filter: Mapping[str, Any] | None) -> bool:
     return all(_passes(_field(value, key), wanted) for key, wanted in (filter or {}).items())
 
 
-def _check_key(key: Any) -> None:
-    if not isinstance(key, str) or not _KEY.fullmatch(key):
-        raise InputError(
-            f"Invalid filter key: {key!r}. Use the name of a field, made of letters, digits, "
-            "spaces and . _ - @ / : + # only."
-        )
+def _check_names(fields: Mapping[Any, Any]) -> None:
+    for key in fields:
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise InputError(
+                f"Invalid filter key: {key!r}. Use the name of a field, made of letters, digits, "
+                "spaces and . _ - @ / : + # only."
+            )
 
 
 def _check_condition(wanted: Any, depth: int) -> None:
@@ -58,15 +56,13 @@ def _check_condition(wanted: Any, depth: int) -> None:
     parts = wanted if isinstance(wanted, list | tuple) else ()
     if isinstance(wanted, Mapping):
         parts = tuple(wanted.values())
-        compares = _is_comparison(wanted)
-        for name in wanted:
-            if not compares:
-                _check_key(name)
-            elif name not in OPERATORS:
-                raise InputError(
-                    f"Unknown filter operator {name!r}. Use one of {', '.join(OPERATORS)}, "
-                    "and do not mix operators with fields."
-                )
+        if not _is_comparison(wanted):
+            _check_names(wanted)
+        elif unknown := [name for name in wanted if name not in OPERATORS]:
+            raise InputError(
+                f"Unknown filter operator {unknown[0]!r}. Use one of {', '.join(OPERATORS)}, "
+                "and do not mix operators with fields."
+            )
     for part in parts:
         _check_condition(part, depth + 1)
 
@@ -91,11 +87,8 @@ def _passes(stored: Any, wanted: Any) -> bool:
             _passes(stored.get(name, _MISSING), part) for name, part in wanted.items()
         )
     if isinstance(wanted, list | tuple):
-        return (
-            isinstance(stored, list | tuple)
-            and len(stored) == len(wanted)
-            and all(map(_passes, stored, wanted))
-        )
+        is_alike = isinstance(stored, list | tuple) and len(stored) == len(wanted)
+        return is_alike and all(map(_passes, stored, wanted))
     return _equal(stored, wanted)
 
 

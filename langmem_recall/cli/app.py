@@ -4,53 +4,44 @@ from __future__ import annotations
 
 import inspect
 import sys
+import tomllib
 from collections.abc import Callable
 from importlib.resources import files
 from io import TextIOWrapper
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
 from langmem_recall import __version__
-from langmem_recall.cli.ask import (
-    demo_command,
-    explain_command,
-    mcp_command,
-    recall_command,
-    remember_command,
-)
-from langmem_recall.cli.doctor import doctor_command, stats_command
-from langmem_recall.cli.enrich import enrich_command
+from langmem_recall.cli import ask, doctor, enrich, measure, memories, quarantine, transfer
 from langmem_recall.cli.inspect import inspect_command
-from langmem_recall.cli.measure import evaluate_command, tune_command
-from langmem_recall.cli.memories import reindex_command, sweep_command
-from langmem_recall.cli.output import BAD_INPUT, note
-from langmem_recall.cli.quarantine import quarantine_command
-from langmem_recall.cli.transfer import export_command, import_command
+from langmem_recall.cli.output import BAD_INPUT, Result, deliver, note
 from langmem_recall.errors import RecallError
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": demo_command,
-    "recall": recall_command,
-    "explain": explain_command,
-    "remember": remember_command,
-    "eval": evaluate_command,
-    "tune": tune_command,
+COMMANDS: dict[str, Callable[..., Result | None]] = {
+    "demo": ask.demo_command,
+    "recall": ask.recall_command,
+    "explain": ask.explain_command,
+    "remember": ask.remember_command,
+    "eval": measure.evaluate_command,
+    "tune": measure.tune_command,
     "inspect": inspect_command,
-    "doctor": doctor_command,
-    "stats": stats_command,
-    "export": export_command,
-    "import": import_command,
-    "quarantine": quarantine_command,
-    "enrich": enrich_command,
-    "sweep": sweep_command,
-    "reindex": reindex_command,
-    "mcp": mcp_command,
+    "doctor": doctor.doctor_command,
+    "stats": doctor.stats_command,
+    "export": transfer.export_command,
+    "import": transfer.import_command,
+    "quarantine": quarantine.quarantine_command,
+    "enrich": enrich.enrich_command,
+    "sweep": memories.sweep_command,
+    "reindex": memories.reindex_command,
+    "mcp": ask.mcp_command,
 }
 """In the order of `--help`."""
 EXAMPLES = files(__package__).joinpath("examples.txt").read_text("utf-8")
 """Shown below the help of the command that each begins with."""
+HELP = tomllib.loads(files(__package__).joinpath("help.toml").read_text("utf-8"))
 
 
 class Commands(TyperGroup):
@@ -90,15 +81,45 @@ def _start(
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-def _unwrap(command: Callable[..., None]) -> str:
+def _unwrap(command: Callable[..., Any]) -> str:
     """A docstring with one line a paragraph: the terminal decides where lines end."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in paragraphs)
 
 
+def _add(name: str, command: Callable[..., Result | None]) -> None:
+    """Make a command of a function, its docstring and parameters, help.toml and examples.txt.
+
+    One that returns a result has `--json`, and `--output` unless it has its own.
+    """
+    own, hints = inspect.signature(command).parameters, get_type_hints(command)
+    parameters = dict(own)
+    if hints["return"] is not NoneType:
+        _, *given = inspect.signature(deliver).parameters.values()
+        parameters |= {each.name: each for each in given if each.name not in own}
+        hints = get_type_hints(deliver) | hints
+    for parameter, each in parameters.items():
+        said, every = HELP.get(name, {}).get(parameter, {}), HELP["every"].get(parameter, {})
+        about = {**every, **said}
+        is_argument, names = about.pop("argument", False), about.pop("names", [])
+        if not any(each.startswith("--") for each in names):
+            names = [f"--{parameter.replace('_', '-')}", *names]
+        made: Any = typer.Argument(**about) if is_argument else typer.Option(*names, **about)
+        parameters[parameter] = each.replace(annotation=Annotated[hints[parameter], made])
+
+    def run(**arguments: Any) -> None:
+        result = command(**{each: arguments.pop(each) for each in own})
+        if result is not None:
+            deliver(result, **arguments)
+
+    run.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters.values()}
+    examples = [line for line in EXAMPLES.splitlines() if line.split(" ")[0] == name]
+    epilog = "\n\n".join(["Examples:", *(f"langmem-recall {line}" for line in examples)])
+    app.command(name, help=_unwrap(command), epilog=epilog)(run)
+
+
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 app.callback(help=_unwrap(_start))(_start)
 for _name, _command in COMMANDS.items():
-    _examples = [line for line in EXAMPLES.splitlines() if line.split(" ")[0] == _name]
-    _epilog = "\n\n".join(["Examples:", *(f"langmem-recall {line}" for line in _examples)])
-    app.command(_name, help=_unwrap(_command), epilog=_epilog)(_command)
+    _add(_name, _command)

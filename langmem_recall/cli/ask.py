@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from langmem_recall.cli.inputs import (
-    Create,
-    EmbeddingsChoice,
-    PolicyChoice,
-    Target,
-    Whose,
-    namespace_text,
-    open_recall_store,
-    parse_namespace,
-    shown,
-)
-from langmem_recall.cli.output import BAD_NEWS, AsJson, Output, deliver, note
+from langmem_recall.cli.inputs import namespace_text, open_recall_store, parse_namespace, shown
+from langmem_recall.cli.output import Result
 from langmem_recall.types import Kind, Source
-
-CueWords = Annotated[str, typer.Argument(metavar="CUE", help="What is asked for, in plain words.")]
 
 
 def recall_command(
-    store: Target,
-    cue: CueWords,
-    namespace: Whose,
-    policy: PolicyChoice = None,
-    embeddings: EmbeddingsChoice = None,
-    as_json: AsJson = False,
-    output: Output = None,
-) -> None:
+    store: str, cue: str, namespace: str, policy: str | None = None, embeddings: str | None = None
+) -> Result:
     """Show what would be recalled for a cue, what would not, and why.
 
     Nothing is changed: this counts as no use, and a store that may only be read will do.
@@ -41,24 +21,18 @@ def recall_command(
     prefix = parse_namespace(namespace)
     with open_recall_store(store, embeddings, policy, record=False) as reader, reader.quiet():
         recall = reader.recall(prefix, cue)
-    deliver(
-        {"recalled": [memory.key for memory in recall.memories], **to_dict(recall)},
-        lambda screen: screen.print(table(recall, screen.width), soft_wrap=True),
-        as_json,
-        output,
-    )
+    record = {"recalled": [memory.key for memory in recall.memories], **to_dict(recall)}
+    return Result(record, lambda screen: screen.print(table(recall, screen.width), soft_wrap=True))
 
 
 def explain_command(
-    store: Target,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The key of the memory.")],
-    cue: CueWords,
-    namespace: Whose,
-    policy: PolicyChoice = None,
-    embeddings: EmbeddingsChoice = None,
-    as_json: AsJson = False,
-    output: Output = None,
-) -> None:
+    store: str,
+    key: str,
+    cue: str,
+    namespace: str,
+    policy: str | None = None,
+    embeddings: str | None = None,
+) -> Result:
     """Say why one memory is, or is not, recalled for a cue.
 
     Nothing is changed: this counts as no use.
@@ -67,54 +41,43 @@ def explain_command(
     with open_recall_store(store, embeddings, policy, record=False) as reader:
         why = str(reader.explain(prefix, key, cue))
     record = {"namespace": namespace_text(prefix), "key": key, "cue": cue, "explanation": why}
-    deliver(record, why, as_json, output)
+    return Result(record, why)
 
 
 def remember_command(
-    store: Target,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="One statement, in full.")],
-    namespace: Whose,
-    key: Annotated[str | None, typer.Option(help="Its key; made up without it.")] = None,
-    kind: Annotated[Kind, typer.Option(help="What kind of memory it is.")] = "semantic",
-    source: Annotated[
-        Source, typer.Option(help="Who says so; trust follows from it.")
-    ] = "user_stated",
-    pinned: Annotated[bool, typer.Option("--pinned", help="Recall it always.")] = False,
-    create: Create = False,
-    embeddings: EmbeddingsChoice = None,
-    as_json: AsJson = False,
-    output: Output = None,
-) -> None:
+    store: str,
+    text: str,
+    namespace: str,
+    key: str | None = None,
+    kind: Kind = "semantic",
+    source: Source = "user_stated",
+    pinned: bool = False,
+    create: bool = False,
+    embeddings: str | None = None,
+) -> Result:
     """Store one memory, as an agent would: judged by the guard, merged with what says the same.
 
     Exit code 1 when the guard keeps it aside.
     """
-    prefix = parse_namespace(namespace)
-    fields: Any = {"kind": kind, "source": source, "pinned": pinned}
+    prefix, name = parse_namespace(namespace), shown(store)
+    fields: Any = {"key": key, "kind": kind, "source": source, "pinned": pinned}
     with open_recall_store(store, embeddings, create=create, writes="remember") as writer:
-        memory = writer.remember(prefix, text, key=key, **fields)
-    record = {
-        "store": shown(store),
-        "namespace": namespace_text(prefix),
-        "key": memory.key,
-        "status": memory.status,
-    }
-    line = f"{memory.key} ({memory.kind}, {memory.source}) is {memory.status} in {shown(store)}."
-    deliver(record, line, as_json, output)
-    if memory.status == "quarantined":
-        note("The guard keeps it aside: it is not recalled until a person approves it.")
-        raise typer.Exit(BAD_NEWS)
+        memory = writer.remember(prefix, text, **fields)
+    record = {"store": name, "namespace": namespace_text(prefix), "key": memory.key}
+    record["status"] = memory.status
+    line = f"{memory.key} ({memory.kind}, {memory.source}) is {memory.status} in {name}."
+    aside = ["The guard keeps it aside: it is not recalled until a person approves it."]
+    is_bad = memory.status == "quarantined"
+    return Result(record, line, aside if is_bad else (), is_bad)
 
 
 def mcp_command(
-    store: Target,
-    namespace: Whose,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Offer recall and explain alone.")
-    ] = False,
-    create: Create = False,
-    policy: PolicyChoice = None,
-    embeddings: EmbeddingsChoice = None,
+    store: str,
+    namespace: str,
+    read_only: bool = False,
+    create: bool = False,
+    policy: str | None = None,
+    embeddings: str | None = None,
 ) -> None:
     """Serve the memories of a namespace to an MCP host, over stdin and stdout.
 
@@ -146,7 +109,7 @@ CUES = (
 )
 
 
-def demo_command(as_json: AsJson = False, output: Output = None) -> None:
+def demo_command() -> Result:
     """Remember five things, ask four, and see what is recalled and why.
 
     All of it happens in memory: no key, no server, no file.
@@ -157,26 +120,21 @@ def demo_command(as_json: AsJson = False, output: Output = None) -> None:
     with RecallStore(LocalStore()) as store:
         for key, text, source in MEMORIES:
             store.remember(NAMESPACE, text, key=key, source=source)
-        recalls = [store.recall(NAMESPACE, cue) for cue in CUES]
+        recalls = [(cue, store.recall(NAMESPACE, cue)) for cue in CUES]
         why_not = str(store.explain(NAMESPACE, "gym", CUES[0]))
-    record = {
+    record: dict[str, Any] = {
         "memories": [dict(zip(("key", "text", "source"), each, strict=True)) for each in MEMORIES],
-        "recalls": [
-            {
-                "cue": recall.trace.cue.text,
-                "recalled": [memory.key for memory in recall.memories],
-                "trace": str(recall),
-            }
-            for recall in recalls
-        ],
+        "recalls": [],
         "why_not": why_not,
     }
     lines = ["Remembered:", *(f"  {source:15} {text}" for _, text, source in MEMORIES)]
-    for recall in recalls:
-        lines += ["", f"> {recall.trace.cue.text}"]
+    for cue, recall in recalls:
+        keys = [memory.key for memory in recall.memories]
+        record["recalls"].append({"cue": cue, "recalled": keys, "trace": str(recall)})
+        lines += ["", f"> {cue}"]
         for scored in recall.chosen:
             lines.append(f"  relevance {scored.signals.relevance:.2f}  {scored.memory.text}")
         lines.append(f"  {recall}")
     lines += ["", f"Why not the gym?  {why_not}", ""]
     lines.append("Next: RecallStore(LocalStore('memory.db')) keeps it; langmem-recall --help.")
-    deliver(record, "\n".join(lines), as_json, output)
+    return Result(record, "\n".join(lines))

@@ -8,30 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, repeat
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 
 from langmem_recall.cli import inputs
-from langmem_recall.cli.inputs import (
-    EmbeddingsChoice,
-    PolicyChoice,
-    RecordedCue,
-    load_embedder,
-    load_policy,
-    read_cues,
-)
-from langmem_recall.cli.output import (
-    BAD_NEWS,
-    AsJson,
-    Output,
-    deliver,
-    output_option,
-    progress,
-    save_policy,
-    table,
-)
+from langmem_recall.cli.inputs import namespace_text
+from langmem_recall.cli.output import Result, progress, save_policy, table
 from langmem_recall.errors import InputError
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Namespace
@@ -46,36 +29,18 @@ COSINES = (
     "Cosines by language: of unrelated texts, and those that alone reach a gate (above 1: none)"
 )
 MARKS = {"alarm": "ALARM", "warn": "warning", "pass": "pass", "unknown": "unknown"}
-NAMED = 5
-"""Namespaces that an error message lists."""
+NAMED = 5  # namespaces that an error message lists
 
 
 def doctor_command(
-    store: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="STORE",
-            help="File of a LocalStore, or a postgresql:// address; the embedder alone without it.",
-        ),
-    ] = None,
-    namespace: inputs.Within = None,
-    cues: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Recorded cues: one a line, or traces as JSON lines."),
-    ] = None,
-    target_rate: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0, max=1.0, help="Set trigger and floor so that this share of the cues injects."
-        ),
-    ] = None,
-    policy: PolicyChoice = None,
-    embeddings: EmbeddingsChoice = None,
-    as_json: AsJson = False,
-    output: Annotated[
-        Path | None, output_option("With --target-rate the policy file to write, else the report.")
-    ] = None,
-) -> None:
+    store: str | None = None,
+    namespace: str | None = None,
+    cues: Path | None = None,
+    target_rate: float | None = None,
+    policy: str | None = None,
+    embeddings: str | None = None,
+    output: Path | None = None,
+) -> Result:
     """Show how an embedder, a policy and a store will do, and what to change.
 
     Shows the embedder's null distribution, the gates in force, what the store lacks and, with
@@ -89,9 +54,9 @@ def doctor_command(
     from langmem_recall.observe.doctor import Facts, calibration_of, diagnose, survey
     from langmem_recall.stores.recall_store import RecallStore
 
-    recorded, prefix = read_cues(cues) if cues else [], inputs.parse_namespace(namespace)
-    chosen, embedder = load_policy(policy) if policy else None, load_embedder(embeddings)
-    reaches: list[float] = []
+    recorded, prefix = inputs.read_cues(cues) if cues else [], inputs.parse_namespace(namespace)
+    chosen = inputs.load_policy(policy) if policy else None
+    embedder, reaches = inputs.load_embedder(embeddings), list[float]()
     with inputs.open_store(store or ":memory:", embedder, create=store is None) as opened:
         used = chosen or RecallStore(opened, stored_policies=True).policy_for(prefix)
         is_chosen = bool(chosen) or used != RecallPolicy.default()
@@ -105,31 +70,29 @@ def doctor_command(
                 facts = facts._replace(report=report)
             budgets = [cue.trace.budget_tokens for cue in recorded if cue.trace]
             facts = facts._replace(has_budget=None not in budgets if budgets else None)
-    diagnosis, fitted, expected = diagnose(facts), None, math.nan
+    diagnosis, line = diagnose(facts), ""
     record = diagnosis.to_dict()
     if target_rate is not None and reaches:
         fitted = set_injection_rate(reaches, target_rate, used).replace(name="calibrated")
-        gate = max(fitted.trigger, fitted.floor)
-        expected = sum(reach >= gate for reach in reaches) / len(reaches)
-        target = {"policy": fitted.to_dict(), "target": target_rate, "expected": expected}
-        record["target"] = target
+        expected = sum(it >= max(fitted.trigger, fitted.floor) for it in reaches) / len(reaches)
+        record["target"] = {"policy": fitted.to_dict(), "target": target_rate, "expected": expected}
+        gates = f"trigger {fitted.trigger:.2f}, floor {fitted.floor:.2f}"
+        line = f"\nFor a rate of {target_rate:.0%}: {gates} (gives {expected:.0%})."
 
     def show(screen: Console) -> None:
         _show_diagnosis(screen, diagnosis)
-        if fitted:
-            gates = f"trigger {fitted.trigger:.2f}, floor {fitted.floor:.2f}"
-            screen.print(f"\nFor a rate of {target_rate:.0%}: {gates} (gives {expected:.0%}).")
+        if line:
+            screen.print(line)
 
-    deliver(record, show, as_json, output if target_rate is None else None)
-    if fitted and output:
+    if line and output:
         save_policy(fitted, output)
-    if diagnosis.is_alarming:
-        raise typer.Exit(BAD_NEWS)
+    path = output if target_rate is None else None
+    return Result(record, show, is_bad=diagnosis.is_alarming, path=path)
 
 
 def _ask(
     store: BaseStore,
-    cues: Sequence[RecordedCue],
+    cues: Sequence[inputs.RecordedCue],
     namespace: Namespace,
     places: Set[Namespace],
     policy: RecallPolicy,
@@ -146,23 +109,20 @@ def _ask(
         if not places:
             raise InputError("The store holds no memories, so no cue can find one. Add some first.")
         if len(places) > 1:
-            named = ", ".join(map(inputs.namespace_text, sorted(places)[:NAMED]))
+            named = ", ".join(map(namespace_text, sorted(places)[:NAMED]))
             raise InputError(
                 f"The cues do not say which of {len(places)} namespaces they are asked of. Name "
                 f"one with --namespace: {named}{' ...' * (len(places) > NAMED)}"
             )
         (namespace,) = places
-    reader, monitor = (
-        RecallStore(store, policy=policy, record=False),
-        Monitor(len(cues), policy=policy),
-    )
-    reaches = []
+    reader, reaches = RecallStore(store, policy=policy, record=False), []
+    monitor = Monitor(len(cues), policy=policy)
     with reader.quiet(), progress("recalling") as tick:
-        for cue in cues:
+        for done, cue in enumerate(cues, start=1):
             recall = reader.recall((namespace,) if namespace else cue.namespaces, cue.cue)
             monitor(recall)
             reaches.append(best_relevance(recall))
-            tick(len(reaches), len(cues))
+            tick(done, len(cues))
     return monitor.report(), reaches
 
 
@@ -191,8 +151,7 @@ def _text(reading: Any) -> str:
 
 # --- stats ----------------------------------------------------------------------------------------
 
-SHOWN = 20
-"""Labels of one kind in the table; all are in the JSON."""
+SHOWN = 20  # labels of one kind in the table; all are in the JSON
 UNKNOWN = "unknown"
 AGES = {
     "under 1 day": 1,
@@ -205,12 +164,7 @@ USES = {"never used": 1, "1 to 4 times": 5, "5 to 19 times": 20, "20 times or mo
 _SECONDS_PER_DAY = 86_400
 
 
-def stats_command(
-    store: inputs.Target,
-    namespace: inputs.Within = None,
-    as_json: AsJson = False,
-    output: Output = None,
-) -> None:
+def stats_command(store: str, namespace: str | None = None) -> Result:
     """Count memories by namespace, kind, source, status, age and use.
 
     Nothing is changed: reads of this command count as no use and extend no time to live.
@@ -222,10 +176,11 @@ def stats_command(
     # SQLite keeps the latest writes in a log beside the file.
     files = [path for path in (Path(store), Path(f"{store}-wal")) if path.exists()]
     size = None if inputs.is_postgres(store) else sum(file.stat().st_size for file in files)
+    shown = inputs.shown(store)
     ages = [(now - memory.written_ts) / _SECONDS_PER_DAY for memory in memories]
     lasts = [usage.last_used for usage in usages if usage.last_used is not None]
     counts = {
-        "namespaces": _by_count(inputs.namespace_text(memory.namespace) for memory in memories),
+        "namespaces": _by_count(namespace_text(memory.namespace) for memory in memories),
         "kinds": _by_count(memory.kind for memory in memories),
         "sources": _by_count(memory.source for memory in memories),
         "statuses": _by_count(memory.status for memory in memories),
@@ -233,15 +188,11 @@ def stats_command(
         "uses": in_ranges((usage.uses for usage in usages), USES),
         "last_used": in_ranges(((now - last) / _SECONDS_PER_DAY for last in lasts), AGES),
     }
-    record = {
-        "store": inputs.shown(store),
-        "namespace": inputs.namespace_text(prefix),
-        "bytes": size,
-        "memories": len(memories),
-    }
+    record = {"store": shown, "namespace": namespace_text(prefix), "bytes": size}
+    record["memories"] = len(memories)
 
     def show(screen: Console) -> None:
-        head = [("store", inputs.shown(store)), ("memories", f"{len(memories):,}")]
+        head = [("store", shown), ("memories", f"{len(memories):,}")]
         head += [] if size is None else [("size", f"{size / 1e6:,.1f} MB")]
         screen.print(table(None, head))
         rows: list[tuple[str, str, str]] = []
@@ -254,7 +205,7 @@ def stats_command(
         if rows:
             screen.print(table(None, rows, ("by", "", "memories"), labels=2))
 
-    deliver(record | counts, show, as_json, output)
+    return Result(record | counts, show)
 
 
 def _by_count(labels: Iterable[str]) -> dict[str, int]:

@@ -9,10 +9,8 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
-
-import typer
 
 from langmem_recall.errors import InputError, MissingExtraError, RecallError, StoreError
 from langmem_recall.models import named_embeddings
@@ -32,43 +30,6 @@ if TYPE_CHECKING:
 EVERYTHING = 2**31 - 1
 """One page: stores that sort by time alone lose and repeat memories between pages."""
 _USAGES_PER_READ = 1_000
-
-
-def namespace_option(help: str) -> Any:
-    """What a command takes a namespace by; the type says whether it must be given."""
-    slash = "a JSON list where a label has a slash in it."
-    return typer.Option("--namespace", "-n", metavar="A/B", help=f"{help}; {slash}")
-
-
-_policy_option: Any = typer.Option(
-    "--policy",
-    "-p",
-    metavar="NAME|FILE",
-    help="A policy file or a preset: default, weighted, coding, similarity and others.",
-)
-embeddings_option: Any = typer.Option(
-    "--embeddings",
-    "-e",
-    metavar="NAME",
-    help="wordllama, minilm, none, a provider's model as in openai:text-embedding-3-small, or "
-    "module:name of a LangChain embedder or of what makes one.",
-)
-Target = Annotated[
-    str, typer.Argument(metavar="STORE", help="File of a LocalStore, or a postgresql:// address.")
-]
-Whose = Annotated[str, namespace_option("Whose memories")]
-Within = Annotated[str | None, namespace_option("Only this namespace and below")]
-Create = Annotated[bool, typer.Option("--create", help="Make the store where there is none.")]
-CasesSource = Annotated[
-    str,
-    typer.Argument(
-        metavar="CASES",
-        help="JSONL of memories and cues, an export with --cues, or a log of traces with feedback.",
-    ),
-]
-PolicyChoice = Annotated[str | None, _policy_option]
-PolicyChoices = Annotated[list[str] | None, _policy_option]
-EmbeddingsChoice = Annotated[str | None, embeddings_option]
 
 
 # --- stores ---------------------------------------------------------------------------------------
@@ -93,15 +54,11 @@ def open_store(
         )
     from langmem_recall.stores.local.store import LocalStore
 
-    if not create:
-        path = Path(target)
-        if path.is_dir():
-            raise InputError(f"{target} is a folder. Name the file of a LocalStore in it.")
-        if not path.exists():
-            advice = "Check the path; nothing is created unless you ask for it."
-            raise InputError(f"{target} does not exist. {advice}")
-        if not path.stat().st_size:
-            raise InputError(f"{target} is empty and no LocalStore. Check the path.")
+    path = Path(target)
+    if not create and not (path.is_file() and path.stat().st_size):
+        problem = "is no file of a LocalStore" if path.exists() else "does not exist"
+        advice = "Check the path; nothing is created unless you ask for it."
+        raise InputError(f"{target} {problem}. {advice}")
     index: Literal[False] | None = False if embedder is False else None
     return LocalStore(target, embeddings=embedder or None, index=index)
 

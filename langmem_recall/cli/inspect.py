@@ -11,12 +11,10 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from langmem_recall.cli import inputs
-from langmem_recall.cli.output import AsJson, deliver, note, output_option, progress, replaced
+from langmem_recall.cli.output import Result, deliver, note, progress, replaced
 from langmem_recall.errors import InputError
 from langmem_recall.observe.inspector.page import PageData, render_page
 from langmem_recall.observe.log import files, read_log
@@ -26,24 +24,12 @@ SQLITE = b"SQLite format 3\x00"
 
 
 def inspect_command(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SOURCE",
-            help="A log of traces (JSONL; what was rotated out is read too), the file of a "
-            "LocalStore or a postgresql:// address; several are shown on one page.",
-        ),
-    ],
-    namespace: inputs.Within = None,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Serve the page on this machine until Ctrl-C.")
-    ] = False,
-    port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65_535, help="With --serve: the port; any free one without it."),
-    ] = None,
-    as_json: AsJson = False,
-    output: Annotated[Path | None, output_option("HTML file to write.")] = None,
+    sources: list[str],
+    namespace: str | None = None,
+    serve: bool = False,
+    port: int | None = None,
+    as_json: bool = False,
+    output: Path | None = None,
 ) -> None:
     """Show why each memory was recalled or not, on a page that needs nothing but a browser.
 
@@ -64,24 +50,21 @@ def inspect_command(
     with progress("reading"):
         shown = Inspection(sources, inputs.parse_namespace(namespace))
     data, made = shown.data, render_page(shown.data).encode()
+    turns, memories = len(data.turns), len({row[:2] for row in data.memories})
     if data.unreadable:
         note(f"{data.unreadable:,} records could not be read and are left out.")
     if output:
         with replaced(output) as fresh:
             fresh.write_bytes(made)
-    record: dict[str, Any] = {
-        "output": output and str(output),
-        "turns": data.turns,
-        "memories": data.memories,
-        "bytes": len(made),
-    }
-    counts = f"{data.turns:,} turns and {data.memories:,} memories ({len(made) / 1e6:,.1f} MB) are"
+    record: dict[str, Any] = {"output": output and str(output), "turns": turns}
+    record |= {"memories": memories, "bytes": len(made)}
+    counts = f"{turns:,} turns and {memories:,} memories ({len(made) / 1e6:,.1f} MB) are"
     where = f"in {output}."
     with PageServer(shown.page, port or 0) if serve else nullcontext() as server:
         if server:
             record["address"] = server.address
             where = f"at {server.address} until you press Ctrl-C; it follows the log."
-        deliver(record, f"{counts} {where}", as_json)
+        deliver(Result(record, f"{counts} {where}"), as_json)
         if server:
             # A parent process that reads our pipe waits for the address.
             sys.stdout.flush()
@@ -106,7 +89,6 @@ class Inspection:
                 self._stored += zip(found, inputs.usages_of(store, found), strict=True)
         self._serving = threading.Lock()
         self._seen: tuple[Hashable, ...] | None = None
-        self._served: tuple[str, bytes] | None = None
         self._read()
 
     def page(self, tag: str) -> tuple[str, bytes | None]:
@@ -117,11 +99,7 @@ class Inspection:
                 if self._log_files() != self._seen:
                     self._read()
             now = f'"{hash(self._seen):x}"'
-            if now == tag:
-                return now, None
-            if self._served is None or self._served[0] != now:
-                self._served = now, render_page(self.data, live=now).encode()
-            return self._served
+            return now, None if now == tag else render_page(self.data, live=now).encode()
 
     def _log_files(self) -> tuple[Hashable, ...]:
         """What tells the files of the logs from what they were before."""
@@ -178,8 +156,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-PATIENCE_S = 10.0
-"""How long a client may take over its request."""
+PATIENCE_S = 10.0  # how long a client may take over its request
 
 
 class PageServer(ThreadingTCPServer):

@@ -3,108 +3,54 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, cast
+from typing import Any
 
-import typer
-
-from langmem_recall.cli.inputs import (
-    EVERYTHING,
-    EmbeddingsChoice,
-    PolicyChoice,
-    Target,
-    Whose,
-    embeddings_option,
-    load_embedder,
-    namespace_text,
-    open_recall_store,
-    open_store,
-    parse_namespace,
-    shown,
-)
-from langmem_recall.cli.output import BAD_NEWS, AsJson, Output, deliver, note, progress
+from langmem_recall.cli import inputs
+from langmem_recall.cli.output import Result, progress
 from langmem_recall.errors import InputError, RecallError, StoreError
-from langmem_recall.memory.upkeep import STEPS, Step, SweepReport, check_steps, counts_of
-
-MOST_DAYS = 36_500
+from langmem_recall.memory.upkeep import STEPS, SweepReport, check_steps, counts_of
 
 
 def sweep_command(
-    store: Target,
-    namespace: Whose,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; a dry run without it.")] = False,
-    steps: Annotated[
-        str,
-        typer.Option(
-            metavar="STEP,STEP",
-            help="expire: remove what is past its end, but the user's own words. decay: remove "
-            "unconfirmed inferences that have faded and are not in use. merge: make one of "
-            "near-duplicates.",
-        ),
-    ] = ",".join(STEPS),
-    cold_after: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MOST_DAYS,
-            metavar="DAYS",
-            help="Also list what was neither used nor written for so long; nothing is done to it.",
-        ),
-    ] = None,
-    purge_history_before: Annotated[
-        datetime | None,
-        typer.Option(
-            metavar="DATE", help="Also delete what was superseded before then: 2026-01-31, in UTC."
-        ),
-    ] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, max=EVERYTHING, help="Memories looked at in one go.")
-    ] = 1_000,
-    after: Annotated[
-        int, typer.Option(min=0, max=EVERYTHING, help="Go on where a former sweep stopped.")
-    ] = 0,
-    to_the_end: Annotated[
-        bool, typer.Option("--all", help="Go on until every memory was looked at.")
-    ] = False,
-    policy: PolicyChoice = None,
-    embeddings: EmbeddingsChoice = None,
-    as_json: AsJson = False,
-    output: Output = None,
-) -> None:
+    store: str,
+    namespace: str,
+    apply: bool = False,
+    steps: str = ",".join(STEPS),
+    cold_after: int | None = None,
+    purge_history_before: datetime | None = None,
+    limit: int = 1_000,
+    after: int = 0,
+    to_the_end: bool = False,
+    policy: str | None = None,
+    embeddings: str | None = None,
+) -> Result:
     """Say what is to become of the memories of a namespace and why; with --apply, do it.
 
     Without --apply nothing is changed. The policy is the one named, else the one stored for the
     namespace, else the default; it says which kinds of memory never fade.
     """
-    prefix = parse_namespace(namespace)
+    prefix, writes = inputs.parse_namespace(namespace), "--apply" if apply else None
     # An empty list leaves what is only listed.
     chosen = tuple(step.strip() for step in steps.split(",") if step.strip())
     check_steps(chosen)
+    wanted: Any = {
+        **{"apply": apply, "steps": chosen, "limit": limit},
+        "cold_after": None if cold_after is None else timedelta(days=cold_after),
+        "purge_history_before": purge_history_before,
+    }
     reports: list[SweepReport] = []
     place: int | None = after
-    with (
-        open_recall_store(
-            store, embeddings, policy, writes="--apply" if apply else None
-        ) as sweeper,
-        progress("sweeping") as tick,
-    ):
+    opening = inputs.open_recall_store(store, embeddings, policy, writes=writes)
+    with opening as sweeper, progress("sweeping") as tick:
         while place is not None and (to_the_end or not reports):
-            report = sweeper.sweep(
-                prefix,
-                apply=apply,
-                steps=cast("tuple[Step, ...]", chosen),
-                cold_after=None if cold_after is None else timedelta(days=cold_after),
-                purge_history_before=purge_history_before,
-                limit=limit,
-                after=place,
-            )
-            reports.append(report)
-            place = report.next
-            tick(sum(each.examined for each in reports), None)
+            reports.append(sweeper.sweep(prefix, after=place, **wanted))
+            place = reports[-1].next
+            tick(sum(report.examined for report in reports), None)
     rows = tuple(row for report in reports for row in report.rows)
     whole = SweepReport(prefix, apply, rows, sum(report.examined for report in reports), place)
     record = {
-        "store": shown(store),
-        "namespace": namespace_text(prefix),
+        "store": inputs.shown(store),
+        "namespace": inputs.namespace_text(prefix),
         "applied": apply,
         "examined": whole.examined,
         "next": place,
@@ -114,19 +60,15 @@ def sweep_command(
             for action, (home, key), reason in rows
         ],
     }
-    deliver(record, str(whole), as_json, output)
+    notes = []
     if place is not None:
-        note(f"There are more memories: go on with --after {place}, or use --all.")
+        notes.append(f"There are more memories: go on with --after {place}, or use --all.")
     if rows and not apply:
-        note("This was a dry run: nothing was changed. Add --apply to do it.")
+        notes.append("This was a dry run: nothing was changed. Add --apply to do it.")
+    return Result(record, str(whole), notes)
 
 
-def reindex_command(
-    store: Target,
-    embeddings: Annotated[str, embeddings_option],
-    as_json: AsJson = False,
-    output: Output = None,
-) -> None:
+def reindex_command(store: str, embeddings: str) -> Result:
     """Embed everything in a store anew with the embedder that is named.
 
     Texts, use and history stay as they are. Stopped at any point, the same command goes on from
@@ -135,11 +77,11 @@ def reindex_command(
     from langmem_recall.embeddings import embedder_identity
     from langmem_recall.stores.backend import reindex
 
-    embedder, waiting = load_embedder(embeddings), 0
+    embedder, name, waiting = inputs.load_embedder(embeddings), inputs.shown(store), 0
     if not embedder:
         raise InputError("reindex needs an embedder. Name one with --embeddings.")
     try:
-        with open_store(store, embedder) as opened, progress("embedding") as tick:
+        with inputs.open_store(store, embedder) as opened, progress("embedding") as tick:
 
             def count(done: int, total: int) -> None:
                 nonlocal waiting
@@ -154,10 +96,8 @@ def reindex_command(
             f"Embedding stopped ({type(error).__name__}: {error}). What was embedded is kept; run "
             "the command again to go on."
         ) from error
-    name, identity = shown(store), embedder_identity(embedder)
+    identity = embedder_identity(embedder)
     record = {"store": name, "embedder": identity, "embedded": embedded, "waiting": waiting}
     line = f"{embedded:,} texts of {name} were embedded by {identity}."
-    deliver(record, line, as_json, output)
-    if waiting:
-        note(f"{waiting:,} texts still wait for the embedder. Run the command again to go on.")
-        raise typer.Exit(BAD_NEWS)
+    left = f"{waiting:,} texts still wait for the embedder. Run the command again to go on."
+    return Result(record, line, [left] if waiting else (), is_bad=waiting > 0)

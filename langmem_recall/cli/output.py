@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Any, NamedTuple
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -23,33 +23,28 @@ from langmem_recall.errors import InputError
 from langmem_recall.observe.show import printable
 from langmem_recall.policy import RecallPolicy
 
-BAD_NEWS = 1
-"""Exit code when everything worked and the answer is bad news."""
-BAD_INPUT = 2
-"""Exit code when the command could not do what was asked."""
-UNBOUNDED = 10_000
-"""Columns of a pipe or a file: no line is folded, so that each can be searched."""
+BAD_NEWS = 1  # exit code when everything worked and the answer is bad news
+BAD_INPUT = 2  # exit code when the command could not do what was asked
+UNBOUNDED = 10_000  # columns of a pipe or a file: no line is folded, so that each can be searched
 
-
-def output_option(help: str) -> Any:
-    """What a command takes the file by that it writes."""
-    return typer.Option("--output", "-o", metavar="FILE", help=help)
-
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Output = Annotated[
-    Path | None,
-    output_option("Write the result to a file instead; JSON where its name ends in .json."),
-]
 Show = Callable[[Console], None]
-Tick = Callable[[int, int | None], None]
-"""Called with how much is done and of how much, where that is known."""
+Tick = Callable[[int, int | None], None]  # how much is done, and of how much
 
 
-def deliver(
-    record: Mapping[str, Any], show: Show | str, as_json: bool, path: Path | None = None
-) -> None:
-    """Give the result to the user: one JSON document, or the text or what `show` draws."""
+class Result(NamedTuple):
+    """What a command found."""
+
+    record: Mapping[str, Any]
+    show: Show | str  # draws it on a terminal, or what it says there
+    notes: Sequence[str] = ()
+    is_bad: bool = False  # bad news, as the exit code tells
+    path: Path | None = None  # where it goes, by a command with an `output` of its own
+
+
+def deliver(result: Result, as_json: bool = False, output: Path | None = None) -> None:
+    """Give a result to the user: one JSON document, or a text or drawing; then the notes."""
+    record, show, notes, is_bad, path = result
+    path = output or path
     with ExitStack() as opened:
         file: IO[str] = sys.stdout
         if path is not None:
@@ -66,8 +61,10 @@ def deliver(
                 screen.print("\n".join(map(printable, show.split("\n"))), soft_wrap=True)
             else:
                 show(screen)
-    if path is not None:
-        note(f"Written to {path}.")
+    for text in (*([f"Written to {path}."] if path else ()), *notes):
+        note(text)
+    if is_bad:
+        raise typer.Exit(BAD_NEWS)
 
 
 def save_policy(policy: RecallPolicy, path: Path) -> None:
@@ -83,10 +80,7 @@ def note(text: str) -> None:
 
 
 def table(
-    title: str | None,
-    rows: Iterable[Sequence[str]],
-    header: Sequence[str] = (),
-    labels: int = 1,
+    title: str | None, rows: Iterable[Sequence[str]], header: Sequence[str] = (), labels: int = 1
 ) -> Table:
     """A plain table; below a header the first few columns are labels, the others numbers."""
     made = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)

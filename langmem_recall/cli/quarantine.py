@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import typer
 from rich.console import Console
 
-from langmem_recall.cli.inputs import (
-    EVERYTHING,
-    EmbeddingsChoice,
-    Target,
-    Within,
-    namespace_text,
-    open_recall_store,
-    parse_namespace,
-    shown,
-)
-from langmem_recall.cli.output import AsJson, Output, deliver, note, table
+from langmem_recall.cli import inputs
+from langmem_recall.cli.inputs import namespace_text
+from langmem_recall.cli.output import Result, table
 from langmem_recall.errors import InputError
 from langmem_recall.observe.show import printable
 from langmem_recall.types import Memory
 
-Action = Literal["list", "show", "approve", "reject"]
-EXCERPT = 100
-"""Characters of a text in the table."""
+EXCERPT = 100  # characters of a text in the table
 
 
 def quarantine_command(
-    action: Annotated[
-        Action,
-        typer.Argument(
-            help="list: all that waits. show: one text with its spans marked. approve: let it be "
-            "recalled whole. reject: delete it.",
-        ),
-    ],
-    store: Target,
-    key: Annotated[
-        str | None, typer.Argument(metavar="KEY", help="Which memory; not for list.")
-    ] = None,
-    namespace: Within = None,
-    embeddings: EmbeddingsChoice = None,
-    as_json: AsJson = False,
-    output: Output = None,
-) -> None:
+    action: Literal["list", "show", "approve", "reject"],
+    store: str,
+    key: str | None = None,
+    namespace: str | None = None,
+    embeddings: str | None = None,
+) -> Result:
     """Look at what the guard withholds, whole texts and parts of them, and decide about it.
 
     approve takes the words as they are now: nothing is approved that changed meanwhile. reject
@@ -53,36 +32,31 @@ def quarantine_command(
     if (key is None) != (action == "list"):
         problem = "takes no key" if key else "needs the key of a memory, as list shows it"
         raise InputError(f"quarantine {action} {problem}.")
-    prefix = parse_namespace(namespace)
-    with open_recall_store(store, embeddings, allow_empty_namespace=True) as opened:
-        roots = [prefix] if prefix else opened.list_namespaces(max_depth=1, limit=EVERYTHING)
+    prefix = inputs.parse_namespace(namespace)
+    with inputs.open_recall_store(store, embeddings, allow_empty_namespace=True) as opened:
+        limit = inputs.EVERYTHING
+        roots = [prefix] if prefix else opened.list_namespaces(max_depth=1, limit=limit)
         waiting = [memory for root in roots for memory in opened.quarantined(root)]
         if action == "list":
             rows = [_record_of(memory) for memory in waiting]
-            record = {"store": shown(store), "waiting": rows}
-            deliver(record, lambda screen: _show_list(screen, rows), as_json, output)
-            return
-        memory = _named(waiting, str(key), prefix)
+            record = {"store": inputs.shown(store), "waiting": rows}
+            return Result(record, lambda screen: _show_list(screen, rows))
+        found = [memory for memory in waiting if memory.key == key]
+        if len(found) > 1:
+            places = ", ".join(namespace_text(memory.namespace) for memory in found)
+            raise InputError(f"{key!r} waits in several namespaces: {places}. Name one with -n.")
+        if not found:
+            where = f" in {namespace_text(prefix)}" if prefix else ""
+            advice = "`quarantine list` shows them."
+            raise InputError(f"No memory {key!r} waits for approval{where}. {advice}")
+        (memory,) = found
         if action == "approve":
-            opened.approve(memory.namespace, memory.key, text=memory.text)
+            opened.approve(*memory.id, text=memory.text)
         elif action == "reject":
-            opened.delete(memory.namespace, memory.key)
+            opened.delete(*memory.id)
     record = _record_of(memory) | {"action": action, "text": memory.text}
-    deliver(record, _marked(record), as_json, output)
-    if action != "show":
-        note(f"{memory.key} is {'approved' if action == 'approve' else 'deleted'}.")
-
-
-def _named(waiting: Sequence[Memory], key: str, prefix: tuple[str, ...]) -> Memory:
-    """The one memory of that key; InputError where there is none, or more than one."""
-    found = [memory for memory in waiting if memory.key == key]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        places = ", ".join(namespace_text(memory.namespace) for memory in found)
-        raise InputError(f"{key!r} waits in several namespaces: {places}. Name one with -n.")
-    where = f" in {namespace_text(prefix)}" if prefix else ""
-    raise InputError(f"No memory {key!r} waits for approval{where}. `quarantine list` shows them.")
+    done = {"approve": [f"{key} is approved."], "reject": [f"{key} is deleted."]}
+    return Result(record, _marked(record), done.get(action, ()))
 
 
 def _record_of(memory: Memory) -> dict[str, Any]:
@@ -90,9 +64,7 @@ def _record_of(memory: Memory) -> dict[str, Any]:
     pending = pending if isinstance(pending, Mapping) else {}
     return {
         "namespace": list(memory.namespace),
-        "key": memory.key,
-        "status": memory.status,
-        "source": memory.source,
+        **{name: getattr(memory, name) for name in ("key", "status", "source")},
         "reasons": list(pending.get("reasons", ())),
         "spans": [list(span) for span in pending.get("spans", ())],
         "replaces": pending.get("replaces"),

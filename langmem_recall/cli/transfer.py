@@ -4,42 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, cast
+from typing import IO, Any, Literal, cast
 
 import typer
 
-from langmem_recall.cli.inputs import (
-    Create,
-    EmbeddingsChoice,
-    Target,
-    Within,
-    load_embedder,
-    open_store,
-    parse_namespace,
-    shown,
-)
-from langmem_recall.cli.output import (
-    BAD_NEWS,
-    AsJson,
-    deliver,
-    note,
-    output_option,
-    progress,
-    replaced,
-)
+from langmem_recall.cli.inputs import load_embedder, open_store, parse_namespace, shown
+from langmem_recall.cli.output import BAD_NEWS, Result, note, progress, replaced
 from langmem_recall.errors import InputError
 from langmem_recall.types import Source
 
 
 def export_command(
-    store: Target,
-    namespace: Within = None,
-    vectors: Annotated[
-        bool, typer.Option("--vectors", help="Also write vectors (LocalStore only).")
-    ] = False,
-    as_json: AsJson = False,
-    output: Annotated[Path | None, output_option("JSONL to write; stdout without it.")] = None,
-) -> None:
+    store: str, namespace: str | None = None, vectors: bool = False, output: Path | None = None
+) -> Result | None:
     """Write all memories as JSON lines, sorted by namespace and key.
 
     A file is complete or not there at all. How often memories were used is not exported.
@@ -52,45 +29,23 @@ def export_command(
     with open_store(store) as opened, progress("exporting"):
         if output is None:
             export_jsonl(opened, sys.stdout, prefix, vectors)
-            return
+            return None
         with replaced(output) as fresh, fresh.open("w", encoding="utf-8", newline="\n") as lines:
             count = export_jsonl(opened, lines, prefix, vectors)
     record = {"store": shown(store), "memories": count, "output": str(output)}
-    deliver(record, f"{count:,} memories of {shown(store)} are in {output}.", as_json)
+    return Result(record, f"{count:,} memories of {shown(store)} are in {output}.")
 
 
 def import_command(
-    source: Annotated[
-        str, typer.Argument(metavar="FILE", help="What export wrote; - reads from stdin.")
-    ],
-    store: Target,
-    embeddings: EmbeddingsChoice = None,
-    create: Create = False,
-    judge_anew: Annotated[
-        bool,
-        typer.Option("--judge-anew", help="Take no decisions and approvals over from the file."),
-    ] = False,
-    form: Annotated[
-        Literal["mem0", "records"] | None,
-        typer.Option(
-            "--from",
-            help="The file is another system's: mem0 (its export), or records (JSON or JSON lines "
-            "with a text in a field such as text, content or fact).",
-        ),
-    ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            "--namespace",
-            "-n",
-            help="Where records of --from go, as memories/{user_id}; variables are their fields.",
-        ),
-    ] = None,
-    vouched_by: Annotated[
-        Source, typer.Option("--source", help="Source of records of --from that tell none.")
-    ] = "unknown",
-    as_json: AsJson = False,
-) -> None:
+    source: str,
+    store: str,
+    embeddings: str | None = None,
+    create: bool = False,
+    judge_anew: bool = False,
+    form: Literal["mem0", "records"] | None = None,
+    namespace: str | None = None,
+    vouched_by: Source = "unknown",
+) -> Result:
     """Read memories from JSON lines; one of the same namespace and key is replaced.
 
     A line that cannot be read stops the import before anything is stored. Texts without vectors are
@@ -112,8 +67,9 @@ def import_command(
     if form is not None and namespace is not None:
         # All of them before the store is touched.
         found = iter([*converted(text, form, namespace.split("/"), vouched_by)])
-    embedder, count, done, is_stopped = load_embedder(embeddings), 0, 0, False
-    with open_store(store, embedder, create) as opened:
+    count = done = 0
+    is_stopped = False
+    with open_store(store, load_embedder(embeddings), create) as opened:
         try:
             with progress("importing") as tick:
 
@@ -130,13 +86,13 @@ def import_command(
         if not backend_of(opened).takes_vectors:
             own_times = "This store keeps its own times of creation"
             note(f"{own_times}; written_at is kept where a memory has it.")
+    late = f"{waiting:,} texts wait for the embedder and are found by their words until then."
+    notes = [late] if waiting else []
     if is_stopped:
         kept = "All memories are stored" if waiting else f"{done:,} memories are stored"
-        note(f"Stopped. {kept}; run the same command again to go on.")
-    else:
-        record = {"store": shown(store), "memories": count, "input": source}
-        deliver(record, f"{count:,} memories were imported into {shown(store)}.", as_json)
-    if waiting:
-        note(f"{waiting:,} texts wait for the embedder and are found by their words until then.")
-    if is_stopped or waiting:
+        for text in (f"Stopped. {kept}; run the same command again to go on.", *notes):
+            note(text)
         raise typer.Exit(BAD_NEWS)
+    record = {"store": shown(store), "memories": count, "input": source}
+    line = f"{count:,} memories were imported into {shown(store)}."
+    return Result(record, line, notes, is_bad=waiting > 0)

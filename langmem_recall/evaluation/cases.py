@@ -6,6 +6,7 @@ They are written by hand as JSONL, or come from recorded traces: what users real
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,16 +14,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from langmem_recall.errors import InputError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from langmem_recall.errors import InputError, first_problem
 from langmem_recall.memory.value import TEXT_FIELDS, write_value
 from langmem_recall.observe.show import ANSWER, FEEDBACK, VERDICT, check_record, from_dict
 from langmem_recall.types import SIDECAR_ROOT, Cue, Memory, MemoryId, Namespace, aware
 
 ANSWERABLE = "answerable"
-HARD = "hard"
-"""Off-topic, but about the right people: another conversation's questions, names swapped."""
-FAR = "far"
-"""Off-topic, from another domain altogether."""
+HARD = "hard"  # off-topic, but about the right people: another talk's questions, names swapped
+FAR = "far"  # off-topic, from another domain altogether
 OFF_TOPIC = "off_topic"
 DEFAULT_COLLECTION = "default"
 
@@ -34,23 +35,17 @@ class Collection:
     name: str
     memories: tuple[tuple[str, Mapping[str, Any]], ...]
 
-    @property
-    def keys(self) -> frozenset[str]:
-        """The keys of its memories."""
-        return frozenset(key for key, _ in self.memories)
-
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One cue, asked of a collection at a time, and the keys it should find."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     collection: str
-    cue: Cue
-    """A plain text is taken as a `Cue` of that text."""
-    relevant: frozenset[str] = frozenset()
-    """Empty for an off-topic cue: nothing should be recalled."""
-    at: datetime | None = None
-    """Time of asking; the present when absent."""
+    cue: Cue  # a plain text is taken as a `Cue` of that text
+    relevant: frozenset[str] = frozenset()  # empty for an off-topic cue: nothing should be recalled
+    at: datetime | None = None  # time of asking; the present when absent
     group: str = ANSWERABLE
     category: str | None = None
 
@@ -78,7 +73,7 @@ class CaseSet:
     def __post_init__(self) -> None:
         if not self.cases:
             raise InputError(f"{self.name} holds no cases. Give at least one cue to ask.")
-        keys = {collection.name: collection.keys for collection in self.collections}
+        keys = {each.name: dict(each.memories).keys() for each in self.collections}
         if len(keys) < len(self.collections):
             raise InputError(f"{self.name} has two collections of one name. Rename one of them.")
         for case in self.cases:
@@ -96,6 +91,10 @@ def _check_relevant(case: Case, keys: Mapping[str, Set[str]]) -> None:
             f"The cue {case.cue.words!r} names relevant keys that {case.collection!r} does not "
             f"hold: {', '.join(sorted(unknown))}. Check their spelling."
         )
+
+
+_validate_case = TypeAdapter(Case).validate_python
+Memories = defaultdict[str, dict[str, Mapping[str, Any]]]  # by collection and key
 
 
 # --- JSONL ----------------------------------------------------------------------------------------
@@ -117,40 +116,41 @@ def load_cases(path: str | Path, cues: str | Path | None = None) -> CaseSet:
     Raises:
         InputError: A line cannot be used; the message names the file and the line.
     """
-    source = Path(path)
-    memories: dict[str, dict[str, Mapping[str, Any]]] = {}
-    cases: dict[tuple[str, int], Case] = {}
+    source, memories, cases = Path(path), Memories(dict), list[tuple[str, Case]]()
     for file in (source, Path(cues)) if cues is not None else (source,):
         try:
             lines = file.read_text(encoding="utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{file} cannot be read: {error}. Pass a UTF-8 JSONL file.") from error
         for number, line in enumerate(lines, start=1):
-            with _locate_errors(file.name, number):
+            place = f"{file.name}, line {number}"
+            with _located(place):
                 if line.strip() and (case := _read_line(line, memories)):
-                    cases[file.name, number] = case
+                    cases.append((place, case))
     if not cases:
         raise InputError(f'{source.name} holds no cases. Add lines with "cue" and "relevant".')
     keys = {name: members.keys() for name, members in memories.items()}
-    for (file_name, number), case in cases.items():
+    checked = []
+    for place, case in cases:
         if case.collection == DEFAULT_COLLECTION and len(keys) == 1:
-            case = cases[file_name, number] = replace(case, collection=next(iter(keys)))
-        with _locate_errors(file_name, number):
+            case = replace(case, collection=next(iter(keys)))
+        with _located(place):
             _check_relevant(case, keys)
+        checked.append(case)
     collections = (Collection(name, tuple(members.items())) for name, members in memories.items())
-    return CaseSet(source.stem, tuple(collections), tuple(cases.values()))
+    return CaseSet(source.stem, tuple(collections), tuple(checked))
 
 
 @contextmanager
-def _locate_errors(file: str, line: int) -> Iterator[None]:
+def _located(place: str) -> Iterator[None]:
     """Errors within name the file and the line."""
     try:
         yield
     except InputError as error:
-        raise InputError(f"{file}, line {line}: {error}") from error
+        raise InputError(f"{place}: {error}") from error
 
 
-def _read_line(line: str, memories: dict[str, dict[str, Mapping[str, Any]]]) -> Case | None:
+def _read_line(line: str, memories: Memories) -> Case | None:
     """The case of a line, if it is one; a memory is added to those of its collection."""
     try:
         record = json.loads(line)
@@ -161,13 +161,12 @@ def _read_line(line: str, memories: dict[str, dict[str, Mapping[str, Any]]]) -> 
     if "value" in record or "format" in record:
         _read_exported(record, memories)
         return None
-    collection = _label(record, "collection") or DEFAULT_COLLECTION
     if "cue" in record:
-        return _read_case(collection, record)
-    members = memories.setdefault(collection, {})
+        return _read_case(record)
+    members = memories[_pop_label(record, "collection") or DEFAULT_COLLECTION]
     if not record:
         return None
-    key = _label(record, "key")
+    key = _pop_label(record, "key")
     if key is None:
         raise InputError(
             f"A line needs a key (a memory) or a cue (a case), got only {', '.join(record)}. "
@@ -181,59 +180,39 @@ def _read_line(line: str, memories: dict[str, dict[str, Mapping[str, Any]]]) -> 
     return None
 
 
-def _read_exported(
-    record: dict[str, Any], memories: dict[str, dict[str, Mapping[str, Any]]]
-) -> None:
-    """Add a memory that `export_jsonl` wrote; what is none, as its first line, is passed over."""
-    labels, key, value = (record.get(name) for name in ("namespace", "key", "value"))
-    if "format" in record or (labels and labels[0] == SIDECAR_ROOT):
-        return
-    if not _are_texts(labels) or not isinstance(key, str) or not isinstance(value, dict):
-        raise InputError("This is no line of an export. Pass what langmem-recall export wrote.")
-    memories.setdefault("/".join(labels or ()), {})[key] = value
-
-
-def _read_case(collection: str, record: dict[str, Any]) -> Case:
-    cue, relevant = _read_cue(record.pop("cue")), record.pop("relevant", [])
-    if not _are_texts(relevant):
-        raise InputError(f"relevant must be a list of keys, got {relevant!r}. [] is off-topic.")
-    group = _label(record, "group") or (ANSWERABLE if relevant else OFF_TOPIC)
-    category, at = _label(record, "category"), record.pop("at", None)
-    try:
-        moment = None if at is None else aware(datetime.fromisoformat(at))
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f'at must be an ISO 8601 time, got {at!r}. Write "2026-03-04T10:00:00Z".'
-        ) from error
-    if record:
-        raise InputError(
-            f"A case has no field {', '.join(record)}. "
-            "It takes cue, relevant, at, group, category and collection."
-        )
-    return Case(collection, cue, frozenset(relevant), moment, group, category)
-
-
-def _read_cue(given: Any) -> Cue:
-    if isinstance(given, str) and given.strip():
-        return Cue(given)
-    if isinstance(given, dict) and given and given.keys() <= {"text", "parts", "task"}:
-        text, parts, task = given.get("text", ""), given.get("parts", []), given.get("task")
-        if isinstance(text, str) and _are_texts(parts) and isinstance(task, str | None):
-            return Cue(text, tuple(parts), task)
-    raise InputError(
-        f"A cue must be a text, got {given!r}. Write the words, or an object of text, parts, task."
-    )
-
-
-def _label(record: dict[str, Any], name: str) -> str | None:
+def _pop_label(record: dict[str, Any], name: str) -> str | None:
     label = record.pop(name, None)
     if label is not None and (not isinstance(label, str) or not label):
         raise InputError(f"{name} must be a text, got {label!r}. Give it a name.")
     return label
 
 
-def _are_texts(given: Any) -> bool:
-    return isinstance(given, list) and all(isinstance(part, str) for part in given)
+def _read_exported(record: dict[str, Any], memories: Memories) -> None:
+    """Add a memory that `export_jsonl` wrote; what is none, as its first line, is passed over."""
+    labels, key, value = (record.get(name) for name in ("namespace", "key", "value"))
+    if "format" in record or (labels and labels[0] == SIDECAR_ROOT):
+        return
+    is_named = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+    if not is_named or not isinstance(key, str) or not isinstance(value, dict):
+        raise InputError("This is no line of an export. Pass what langmem-recall export wrote.")
+    memories["/".join(labels or ())][key] = value
+
+
+def _read_case(record: dict[str, Any]) -> Case:
+    cue = record["cue"]
+    cue = {"text": cue} if isinstance(cue, str) else cue
+    group = ANSWERABLE if record.get("relevant") else OFF_TOPIC
+    fields = {"collection": DEFAULT_COLLECTION, "group": group, **record, "cue": cue}
+    try:
+        case = _validate_case(fields)
+    except ValidationError as error:
+        raise InputError(
+            f"{first_problem(error)}. A case takes a cue (its words, or an object of text, parts, "
+            "task), relevant (a list of keys), at, group, category and collection."
+        ) from error
+    if not case.cue.words.strip():
+        raise InputError(f"A cue must be a text, got {record['cue']!r}. Write the words.")
+    return replace(case, at=aware(case.at))
 
 
 # --- traces ---------------------------------------------------------------------------------------
@@ -266,20 +245,18 @@ def cases_from_traces(
     without_text = 0
     for record in records:
         kind = record.get("kind") if isinstance(record, Mapping) else None
-        if kind in (ANSWER, VERDICT):
-            continue
         if kind == FEEDBACK:
             check_record(record, FEEDBACK)
             recall_id, key = record.get("recall"), record.get("key")
             if record.get("good") is True and isinstance(recall_id, str) and isinstance(key, str):
                 good.setdefault(recall_id, set()).add(key)
+        if kind in (ANSWER, VERDICT, FEEDBACK):
             continue
         recall = from_dict(record)
-        memories = (*recall.memories, *(drop.memory for drop in recall.dropped))
+        trace, memories = recall.trace, (*recall.memories, *(it.memory for it in recall.dropped))
         if not all(memory.text for memory in memories):
             without_text += 1
             continue
-        trace = recall.trace
         seen.setdefault(trace.namespaces, {}).update((memory.id, memory) for memory in memories)
         cue = Cue(trace.cue.text, trace.cue.parts, trace.cue.task)
         recalls.append((str(record.get("id")), trace.namespaces, cue, trace.at))
@@ -287,7 +264,7 @@ def cases_from_traces(
     cases = []
     for recall_id, namespaces, cue, at in recalls:
         collection, names = collections[namespaces]
-        relevant = {label for key in good.get(recall_id, ()) for label in names.get(key, ())}
+        relevant = {label for key in good.get(recall_id, ()) for label in names[key]}
         if relevant:
             cases.append(Case(collection.name, cue, frozenset(relevant), at))
     if not cases:
@@ -305,14 +282,13 @@ def cases_from_traces(
 
 def _collect(
     namespaces: Iterable[Namespace], found: Mapping[MemoryId, Memory]
-) -> tuple[Collection, dict[str, list[str]]]:
+) -> tuple[Collection, Mapping[str, list[str]]]:
     """All memories seen in some namespaces under names of their own, and those names by key."""
-    has_one_home = len({namespace for namespace, _ in found}) == 1
-    names: dict[str, list[str]] = {}
-    memories = []
+    is_one_home = len({namespace for namespace, _ in found}) == 1
+    names, memories = defaultdict[str, list[str]](list), []
     for memory in found.values():
-        label = memory.key if has_one_home else _join((*memory.namespace, memory.key))
-        names.setdefault(memory.key, []).append(label)
+        label = memory.key if is_one_home else _join((*memory.namespace, memory.key))
+        names[memory.key].append(label)
         memories.append((label, write_value(memory)))
     return Collection(" + ".join(map(_join, namespaces)) or "all", tuple(memories)), names
 

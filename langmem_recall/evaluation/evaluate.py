@@ -9,26 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, PutOp
 
 from langmem_recall.errors import InputError, check_whole
+from langmem_recall.evaluation import metrics
 from langmem_recall.evaluation.cases import Case, CaseSet, Collection
-from langmem_recall.evaluation.metrics import (
-    Row,
-    auc_estimate,
-    hit_at,
-    mean_estimate,
-    ndcg_at,
-    near_duplicate_share,
-    recall_at,
-    reciprocal_rank,
-    table_of,
-    token_count,
-)
+from langmem_recall.evaluation.metrics import Row, table_of
 from langmem_recall.memory.value import text_of
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
@@ -37,17 +27,14 @@ from langmem_recall.stores.recall_store import Caching, RecallStore
 from langmem_recall.types import HARD_GATES, Cue, Namespace, Recall
 
 LOWEST_TRIGGER, HIGHEST_TRIGGER = 0.05, 0.95
-NAMESPACE: Namespace = ("evaluation",)
-"""Each collection has a store of its own, so that one name serves all."""
+NAMESPACE: Namespace = ("evaluation",)  # one for all: each collection has its own store
 PUTS_PER_BATCH = 256
-AT_K = ("recall", "hit", "ndcg", "duplicates")
-"""Metrics that read the first k of a ranking."""
-LEGEND = (
-    "R, hit, nDCG, MRR: how well answerable cues find their memories. repeats: near-duplicates "
-    "among the first.",
-    "tokens: what a recall costs. in: share of cues that recall anything. AUC: how well relevance "
-    "tells answerable cues from others.",
-)
+AT_K = ("recall", "hit", "ndcg", "duplicates")  # metrics that read the first k of a ranking
+LEGEND = """\
+R, hit, nDCG, MRR: how well answerable cues find their memories. repeats: near-duplicates among \
+the first.
+tokens: what a recall costs. in: share of cues that recall anything. AUC: how well relevance tells \
+answerable cues from others."""
 PER_CASE = ("recall", "hit", "ndcg", "mrr", "duplicates", "tokens", "injected", "ms")
 
 StoreFactory = Callable[[Embeddings | None], BaseStore]
@@ -60,10 +47,8 @@ Facet = Literal["category", "group", "collection"]
 
 def best_relevance(recall: Recall) -> float:
     """What a trigger judges a recall by; 1.0 with a pinned memory, which passes any trigger."""
-    seen = (
-        *recall.chosen,
-        *(drop.scored for drop in recall.dropped if drop.gate not in HARD_GATES),
-    )
+    fit = (drop.scored for drop in recall.dropped if drop.gate not in HARD_GATES)
+    seen = (*recall.chosen, *fit)
     reaches = (1.0 if each.memory.pinned else each.signals.relevance for each in seen)
     return max(reaches, default=0.0)
 
@@ -71,24 +56,8 @@ def best_relevance(recall: Recall) -> float:
 def set_injection_rate(
     best_relevances: Sequence[float] | FloatArray, target: float, base: RecallPolicy
 ) -> RecallPolicy:
-    """The policy with the trigger that lets a share of recorded cues through.
-
-    Args:
-        best_relevances: Of each cue's recall, as `best_relevance` tells it.
-        target: Share of the cues for which something is to be recalled. Where cues are alike or
-            the trigger reaches its bounds, 0.05 and 0.95, the nearest share there is.
-        base: The policy to change; its floor keeps the distance it has to the trigger.
-    """
-    if isinstance(target, bool) or not isinstance(target, int | float) or not 0 <= target <= 1:
-        raise InputError(
-            f"A target injection rate must be a share from 0 to 1, got {target!r}. Use 0.5."
-        )
+    """The policy with the trigger that lets this share of recorded cues through, or the nearest."""
     reaches = np.sort(np.asarray(best_relevances, dtype=np.float64))
-    if not len(reaches) or np.isnan(reaches).any():
-        raise InputError(
-            f"The best relevance of each cue is needed, got {len(reaches)} with "
-            f"{int(np.isnan(reaches).sum())} NaN. Record some recalls first."
-        )
     # Triggers midway between neighbours, and the bounds, are all that tell the cues apart.
     distinct = np.unique(reaches)
     midways = np.clip((distinct[1:] + distinct[:-1]) / 2, LOWEST_TRIGGER, HIGHEST_TRIGGER)
@@ -121,10 +90,7 @@ def with_trigger(base: RecallPolicy, trigger: float) -> RecallPolicy:
 
 
 class Ranker(Protocol):
-    """A formula of one's own, compared beside the policies: keys with scores, best first.
-
-    It has no gates, so that nothing is said of what it would inject.
-    """
+    """A formula of one's own, compared beside the policies; without gates it injects nothing."""
 
     @property
     def name(self) -> str:
@@ -133,14 +99,13 @@ class Ranker(Protocol):
     def __call__(
         self, store: RecallStore, namespace: Namespace, cue: Cue, k: int
     ) -> Sequence[tuple[str, float]]:
-        """The best k memories of a namespace for a cue."""
+        """The best k memories of a namespace for a cue: keys with scores, best first."""
 
 
 Contender = RecallPolicy | Ranker
 
 
-@dataclass(frozen=True, slots=True)
-class CaseValues:
+class CaseValues(NamedTuple):
     """One policy's numbers, a value per case; NaN where a metric does not apply."""
 
     name: str
@@ -149,7 +114,7 @@ class CaseValues:
     def within(self, metric: str, chosen: BoolArray) -> FloatArray:
         """The numbers of some cases; none at all where the metric never applies."""
         values = self.values[metric][chosen]
-        return np.asarray(values[~np.isnan(values)])
+        return values[~np.isnan(values)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +124,7 @@ class Report:
     cases: CaseSet = field(repr=False)
     k: int
     rows: tuple[Row, ...]
-    measured: tuple[CaseValues, ...] = field(repr=False)
-    """The numbers case by case, for breakdowns."""
+    measured: tuple[CaseValues, ...] = field(repr=False)  # the numbers case by case, for breakdowns
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -190,7 +154,7 @@ class Report:
         """Everything but the single cases, as plain JSON types."""
         return {
             "cases": self.cases.name,
-            "counts": dict(Counter(case.group for case in self.cases.cases)),
+            "counts": self._counts(),
             "notes": list(self.cases.notes),
             "k": self.k,
             "rows": [row.to_dict() for row in self.rows],
@@ -205,20 +169,23 @@ class Report:
         }
         for metric in self.metrics:
             word, _, group = metric.partition("_")
-            if group and (title := {"injected": "in", "auc": "AUC"}.get(word)):
-                titles[metric] = f"{title} {group.replace('_', '-')}"
+            if group and word in ("injected", "auc"):
+                short = "in" if word == "injected" else "AUC"
+                titles[metric] = f"{short} {group.replace('_', '-')}"
         titles["ms"] = "ms"
-        counts = Counter(case.group for case in self.cases.cases)
-        lines = [f"{self.cases.name}: {', '.join(f'{n} {group}' for group, n in counts.items())}"]
-        lines += [f"  {note}" for note in self.cases.notes]
+        counts = ", ".join(f"{count} {group}" for group, count in self._counts().items())
+        lines = [f"{self.cases.name}: {counts}", *(f"  {note}" for note in self.cases.notes)]
         lines.append(self.table(list(titles), intervals, titles))
         for label, rows in self.by(by).items() if by else ():
             columns = [metric for metric in titles if metric in rows[0].estimates]
             lines += [f"\n{by}: {label}", table_of(rows, columns, intervals, titles)]
-        lines += ["", *LEGEND]
+        lines += ["", LEGEND]
         if len(self.rows) > 1:
             lines.append(f"* differs from {self.rows[0].policy} (p < 0.05, paired test)")
         return "\n".join(lines)
+
+    def _counts(self) -> dict[str, int]:
+        return dict(Counter(case.group for case in self.cases.cases))
 
     def __str__(self) -> str:
         return self.text()
@@ -279,17 +246,18 @@ def _rows(
         estimates = {}
         for metric in PER_CASE:
             name = f"{metric}@{k}" if metric in AT_K else metric
-            estimates[name] = mean_estimate(*(each.within(metric, answerable) for each in compared))
+            values = (each.within(metric, answerable) for each in compared)
+            estimates[name] = metrics.mean_estimate(*values)
         for label in dict.fromkeys(groups[off_topic].tolist()):
             group = off_topic & (groups == label)
-            injected = (each.within("injected", group) for each in compared)
-            estimates[f"injected_{label}"] = mean_estimate(*injected)
+            values = (each.within("injected", group) for each in compared)
+            estimates[f"injected_{label}"] = metrics.mean_estimate(*values)
             for name, metric in (("auc", "relevance"), ("score_auc", "score")):
-                sides = [
+                own, *first = (
                     (each.within(metric, answerable), each.within(metric, group))
                     for each in compared
-                ]
-                estimates[f"{name}_{label}"] = auc_estimate(*sides[0], *sides[1:])
+                )
+                estimates[f"{name}_{label}"] = metrics.auc_estimate(*own, *first)
         rows.append(Row(policy.name, estimates))
     return tuple(rows)
 
@@ -333,14 +301,12 @@ class Bench:
             seen = (*recall.chosen, *(drop.scored for drop in recall.dropped))
             score = max((each.score for each in seen), default=0.0)
             relevance = best_relevance(recall)
-            tokens = token_count([memory.text for memory in recall.memories])
+            # The usual rule of thumb: it only has to be the same for all policies.
+            tokens = sum(math.ceil(len(memory.text) / 4) for memory in recall.memories)
             injected = float(bool(recall.chosen))
         return {
-            "recall": recall_at(ranking, case.relevant, k),
-            "hit": hit_at(ranking, case.relevant, k),
-            "ndcg": ndcg_at(ranking, case.relevant, k),
-            "mrr": reciprocal_rank(ranking, case.relevant),
-            "duplicates": near_duplicate_share([self._texts[key] for key in ranking[:k]]),
+            **metrics.judge_ranking(ranking, case.relevant, k),
+            "duplicates": metrics.near_duplicate_share([self._texts[key] for key in ranking[:k]]),
             "tokens": tokens,
             "injected": injected,
             "ms": 1e3 * seconds,

@@ -16,10 +16,7 @@ from langmem_recall.text.tokens import tokens
 RESAMPLES = 1_000
 SEED = 20_240_817
 CONFIDENCE = 0.95
-CHARS_PER_TOKEN = 4
-"""The usual rule of thumb; it only has to be the same for all policies."""
-NEAR_DUPLICATE = 0.8
-"""Share of terms in common from which two memories say the same."""
+NEAR_DUPLICATE = 0.8  # share of terms in common from which two memories say the same
 
 
 class Estimate(NamedTuple):
@@ -48,30 +45,20 @@ NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, 0)
 # --- one ranking, one recall ----------------------------------------------------------------------
 
 
-def recall_at(ranking: Sequence[str], relevant: Collection[str], k: int) -> float:
-    """Share of the relevant memories among the first k."""
-    return len(set(ranking[:k]) & set(relevant)) / len(relevant) if relevant else math.nan
-
-
-def hit_at(ranking: Sequence[str], relevant: Collection[str], k: int) -> float:
-    """1.0 when any relevant memory is among the first k, else 0.0."""
-    return float(any(key in relevant for key in ranking[:k])) if relevant else math.nan
-
-
-def ndcg_at(ranking: Sequence[str], relevant: Collection[str], k: int) -> float:
-    """Discounted gain of the first k, as a share of the best order's."""
+def judge_ranking(ranking: Sequence[str], relevant: Collection[str], k: int) -> dict[str, float]:
+    """How well the first k find what is relevant; NaN where nothing is, `mrr` in all of them."""
     if not relevant:
-        return math.nan
-    gains = [1.0 / math.log2(place + 2) for place in range(k)]
-    gained = sum(gain for gain, key in zip(gains, ranking, strict=False) if key in relevant)
-    return gained / sum(gains[: len(relevant)])
-
-
-def reciprocal_rank(ranking: Sequence[str], relevant: Collection[str]) -> float:
-    """1 / rank of the first relevant memory; 0.0 when there is none."""
-    if not relevant:
-        return math.nan
-    return next((1.0 / place for place, key in enumerate(ranking, 1) if key in relevant), 0.0)
+        return dict.fromkeys(("recall", "hit", "ndcg", "mrr"), math.nan)
+    ranks = [rank for rank, key in enumerate(ranking, start=1) if key in relevant]
+    first = [rank for rank in ranks if rank <= k]
+    gains = [1.0 / math.log2(rank + 1) for rank in range(1, k + 1)]
+    return {
+        "recall": len(first) / len(relevant),
+        "hit": float(bool(first)),
+        # Discounted gain, as a share of the best order's.
+        "ndcg": sum(gains[rank - 1] for rank in first) / sum(gains[: len(relevant)]),
+        "mrr": 1.0 / ranks[0] if ranks else 0.0,
+    }
 
 
 def near_duplicate_share(texts: Sequence[str]) -> float:
@@ -83,11 +70,6 @@ def near_duplicate_share(texts: Sequence[str]) -> float:
         if mine
     )
     return repeats / len(texts) if texts else 0.0
-
-
-def token_count(texts: Sequence[str]) -> int:
-    """About how many tokens the texts would cost a model."""
-    return sum(math.ceil(len(text) / CHARS_PER_TOKEN) for text in texts)
 
 
 # --- many cases -----------------------------------------------------------------------------------
@@ -177,8 +159,7 @@ def paired_p(resampled: FloatArray, others: FloatArray) -> float:
 
 # --- policies compared ----------------------------------------------------------------------------
 
-DIGITS = {"tokens": 0, "ms": 2}
-"""Decimals in a table; three for shares."""
+DIGITS = {"tokens": 0, "ms": 2}  # decimals in a table; three for shares
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,34 +16,22 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
 from langmem_recall.errors import InputError, check_whole
+from langmem_recall.evaluation import evaluate as asking
 from langmem_recall.evaluation.cases import Case, CaseSet
-from langmem_recall.evaluation.evaluate import (
-    HIGHEST_TRIGGER,
-    LOWEST_TRIGGER,
-    NAMESPACE,
-    Progress,
-    StoreFactory,
-    best_relevance,
-    each_case,
-    with_trigger,
-)
-from langmem_recall.evaluation.metrics import Row, mean_estimate, ndcg_at, recall_at, table_of
+from langmem_recall.evaluation.evaluate import NAMESPACE, Progress, StoreFactory, with_trigger
+from langmem_recall.evaluation.metrics import Row, judge_ranking, mean_estimate, table_of
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy, Weights
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.pipeline import rank, select
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Candidate, Cue, Memory, MemoryId
 
-K = 10
-"""Places a ranking is judged by."""
-MIN_STEP = 0.001
-"""A knob that gains less than this on the cases it is fitted to stays where it is."""
-MIN_GAIN = 0.005
-"""A gain on cases kept back that is worth a policy of one's own."""
-PASSES = 2
-"""Times each knob is looked at, because the first ones depend on the later ones."""
+K = 10  # places a ranking is judged by
+MIN_STEP = 0.001  # a knob that gains less than this on the cases it is fitted to stays where it is
+MIN_GAIN = 0.005  # a gain on cases kept back that is worth a policy of one's own
+PASSES = 2  # times each knob is looked at, because the first ones depend on the later ones
 TUNED = "tuned"
-TRIGGERS = tuple(np.round(np.arange(LOWEST_TRIGGER, HIGHEST_TRIGGER + 0.01, 0.05), 2).tolist())
+TRIGGERS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 RANKING = ("weights", "half_life_hours", "window_boost")
 GATES = ("trigger", "floor", "composite_floor")
 NDCG, RECALL, INJECTED = range(3)
@@ -53,8 +41,7 @@ NDCG, RECALL, INJECTED = range(3)
 class Knob(NamedTuple):
     """A number that is fitted, the levels tried and the blends that read it."""
 
-    name: str
-    """Of a field of a policy, "weights." before the name of a weight."""
+    name: str  # of a field of a policy, "weights." before the name of a weight
     levels: tuple[float, ...]
     blends: tuple[str, ...]
     quality: Callable[[Candidate], Any] | None
@@ -85,19 +72,14 @@ def knobs_of(policy: RecallPolicy, names: Sequence[str]) -> dict[str, Any]:
 class Tuned:
     """What tuning came to: the policy to use, and the estimates that speak for it."""
 
-    policy: RecallPolicy
-    """The base policy itself where nothing was gained."""
+    policy: RecallPolicy  # the base policy itself where nothing was gained
     base: RecallPolicy = field(repr=False)
-    reason: str
-    """What was accepted or refused, and why."""
+    reason: str  # what was accepted or refused, and why
     before: Row = field(repr=False)
-    """The base policy's metrics."""
     after: Row = field(repr=False)
-    """What fitting gave on cases it had not seen, be it accepted or refused."""
-    folds: int
-    """Parts that were each kept back once."""
-    trials: int
-    """Policies that were tried."""
+    """The base policy's metrics, and what fitting gave on cases it had not seen."""
+    folds: int  # parts that were each kept back once
+    trials: int  # policies that were tried
 
     @property
     def is_better(self) -> bool:
@@ -108,21 +90,20 @@ class Tuned:
     def changes(self) -> dict[str, tuple[float, float]]:
         """The knobs that moved, each with its level before and after."""
         names = (*(knob.name for knob in KNOBS), *GATES)
-        levels = zip(attrgetter(*names)(self.base), attrgetter(*names)(self.policy), strict=True)
-        pairs = zip(names, levels, strict=True)
-        return {name: pair for name, pair in pairs if pair[0] != pair[1]}
+        pairs = {name: tuple(map(attrgetter(name), (self.base, self.policy))) for name in names}
+        return {name: (was, now) for name, (was, now) in pairs.items() if was != now}
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types."""
+        rows = {"before": self.before, "after": self.after}
         return {
-            "reason": self.reason,
-            "policy": self.policy.to_dict(),
-            "base": self.base.to_dict(),
+            **{"reason": self.reason, "folds": self.folds, "trials": self.trials},
+            **{"policy": self.policy.to_dict(), "base": self.base.to_dict()},
             "changes": {name: list(levels) for name, levels in self.changes.items()},
-            "before": {name: each.to_dict() for name, each in self.before.estimates.items()},
-            "after": {name: each.to_dict() for name, each in self.after.estimates.items()},
-            "folds": self.folds,
-            "trials": self.trials,
+            **{
+                name: {metric: each.to_dict() for metric, each in row.estimates.items()}
+                for name, row in rows.items()
+            },
         }
 
     def __str__(self) -> str:
@@ -173,10 +154,8 @@ def tune(
         )
     if len(cases.cases) < 2:
         raise InputError("tune needs at least 2 cases, got 1: one is kept back to test by.")
-    base = base or RecallPolicy.default()
-    dealt = deal_folds(cases, folds, seed)
+    base, dealt, done = base or RecallPolicy.default(), deal_folds(cases, folds, seed), count(1)
     total = len(cases.cases) + int(dealt.max()) + 2
-    done = count(1)
 
     def tick() -> None:
         if progress:
@@ -184,7 +163,7 @@ def tune(
 
     searches: dict[int, Search] = {}
     memories: defaultdict[str, dict[MemoryId, Memory]] = defaultdict(dict)
-    for i, case, bench in each_case(cases, store, embeddings):
+    for i, case, bench in asking.each_case(cases, store, embeddings):
         searches[i] = ask(bench.store, case, base, memories[case.collection])
         tick()
     fitter = _Fitter([searches[i] for i in range(len(searches))], base)
@@ -211,15 +190,11 @@ class Search(NamedTuple):
     """A case with what its search found: all that ranking and gates read."""
 
     case: Case
-    cue: Cue
-    """With what it says about time."""
+    cue: Cue  # with what it says about time
     now: datetime
-    candidates: tuple[Candidate, ...]
-    """Left out for an off-topic case: there is no order to judge."""
-    reach: float
-    """The highest trigger that lets something through, in [0, 1]."""
-    is_injected: bool
-    """Whether the base policy would show the model anything."""
+    candidates: tuple[Candidate, ...]  # left out for an off-topic case: there is no order to judge
+    reach: float  # the highest trigger that lets something through, in [0, 1]
+    is_injected: bool  # whether the base policy would show the model anything
 
 
 def ask(
@@ -253,7 +228,7 @@ def ask(
     # Near-duplicates never empty a recall, so that none need be known to see if it is empty.
     chosen, _ = select(ranked, base, lambda ids: np.zeros((len(ids), len(ids))))
     judged = candidates if case.relevant else ()
-    return Search(case, cue, now, judged, best_relevance(recall), bool(chosen))
+    return Search(case, cue, now, judged, asking.best_relevance(recall), bool(chosen))
 
 
 # --- fitting ------------------------------------------------------------------------------------
@@ -305,7 +280,8 @@ class _Fitter:
         for case, cue, now, candidates, *_ in self._searches:
             ranked = rank(cue, candidates, policy, now, (NAMESPACE,)).ranked
             keys = [scored.memory.key for scored in ranked[:K]]
-            pairs.append((ndcg_at(keys, case.relevant, K), recall_at(keys, case.relevant, K)))
+            judged = judge_ranking(keys, case.relevant, K)
+            pairs.append((judged["ndcg"], judged["recall"]))
         return np.array(pairs).T
 
     def _injected(self, policy: RecallPolicy) -> FloatArray:
@@ -341,15 +317,32 @@ def _signed(injected: FloatArray, answerable: BoolArray) -> FloatArray:
 
 
 def _cross_validate(fitter: _Fitter, dealt: NDArray[np.int_], tick: Callable[[], None]) -> Tuned:
+    """Fit without each fold in turn; ranking and gates are accepted or refused each by itself."""
     base, answerable = fitter.base, fitter.answerable
     before = fitter.outcome(base)
     held_out, folds = np.full_like(before, np.nan), int(dealt.max()) + 1
     for number in range(folds):
         kept_back = dealt == number
-        fitted = fitter.fit(~kept_back)
-        held_out[:, kept_back] = fitter.outcome(fitted)[:, kept_back]
+        held_out[:, kept_back] = fitter.outcome(fitter.fit(~kept_back))[:, kept_back]
         tick()
-    policy, reason = _decide(fitter, before, held_out)
+
+    def gains(after: FloatArray, before: FloatArray) -> bool:
+        is_significant = mean_estimate(after, before).is_significant
+        return is_significant and float(np.mean(after - before)) >= MIN_GAIN
+
+    fitted, changes = fitter.fit(np.ones_like(answerable)), dict[str, Any]()
+    than = "the default" if base.name == RecallPolicy.default().name else base.name
+    ranking = gates = reason = f"no significant gain over {than}"
+    if gains(held_out[NDCG, answerable], before[NDCG, answerable]):
+        ranking, changes = "fitted", knobs_of(fitted, RANKING)
+    if answerable.all():
+        gates = "left alone, as no case is off-topic"
+    elif gains(*(_signed(each[INJECTED], answerable) for each in (held_out, before))):
+        gates, changes = "fitted", changes | knobs_of(fitted, GATES)
+    policy = base
+    if base.replace(**changes) != base:
+        policy = base.replace(name=TUNED, **changes)
+        reason = f"ranking: {ranking}; gates: {gates}"
     tick()
     metrics = {
         f"ndcg@{K}": (NDCG, answerable),
@@ -361,28 +354,3 @@ def _cross_validate(fitter: _Fitter, dealt: NDArray[np.int_], tick: Callable[[],
     after = {name: mean_estimate(held_out[place], before[place]) for name, place in metrics.items()}
     rows = Row(base.name, first), Row("fitted, held out", after)
     return Tuned(policy, base, reason, *rows, folds, fitter.judge.cache_info().currsize)
-
-
-def _decide(fitter: _Fitter, before: FloatArray, held_out: FloatArray) -> tuple[RecallPolicy, str]:
-    """Ranking and gates are accepted or refused each by itself."""
-    base, answerable = fitter.base, fitter.answerable
-    fitted = fitter.fit(np.ones_like(answerable))
-    than = "the default" if base.name == RecallPolicy.default().name else base.name
-    changes: dict[str, Any] = {}
-    ranking = gates = no_gain = f"no significant gain over {than}"
-
-    def gains(after: FloatArray, before: FloatArray) -> bool:
-        is_significant = mean_estimate(after, before).is_significant
-        return is_significant and float(np.mean(after - before)) >= MIN_GAIN
-
-    if gains(held_out[NDCG, answerable], before[NDCG, answerable]):
-        ranking = "fitted"
-        changes |= knobs_of(fitted, RANKING)
-    if answerable.all():
-        gates = "left alone, as no case is off-topic"
-    elif gains(*(_signed(each[INJECTED], answerable) for each in (held_out, before))):
-        gates = "fitted"
-        changes |= knobs_of(fitted, GATES)
-    if base.replace(**changes) == base:
-        return base, no_gain
-    return base.replace(name=TUNED, **changes), f"ranking: {ranking}; gates: {gates}"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from langchain_core.tools import BaseTool
-
 from langmem_recall import __version__
 from langmem_recall.agents.tools import memory_tools
 from langmem_recall.errors import MissingExtraError, RecallError
@@ -41,11 +39,15 @@ def mcp_server(store: RecallStore, namespace: Namespace, *, read_only: bool = Fa
         ) from error
     tools = {tool.name: tool for tool in memory_tools(namespace, store=store)}
 
+    async def call(name: str, **arguments: Any) -> str:
+        given = {each: argument for each, argument in arguments.items() if argument is not None}
+        return str(await tools[name].ainvoke(given))
+
     async def remember(text: str, kind: Kind = "semantic", importance: int | None = None) -> str:
-        return await _call(tools["remember"], text=text, kind=kind, importance=importance)
+        return await call("remember", text=text, kind=kind, importance=importance)
 
     async def recall(query: str, limit: int | None = None) -> str:
-        return await _call(tools["recall"], query=query, limit=limit)
+        return await call("recall", query=query, limit=limit)
 
     async def explain(key: str, query: str) -> str:
         """Say why a memory is, or is not, recalled for a query; its key is as recall shows it."""
@@ -59,8 +61,3 @@ def mcp_server(store: RecallStore, namespace: Namespace, *, read_only: bool = Fa
         about = described.description if described else function.__doc__
         server.add_tool(function, description=about, structured_output=False)
     return server
-
-
-async def _call(tool: BaseTool, **arguments: Any) -> str:
-    given = {name: argument for name, argument in arguments.items() if argument is not None}
-    return str(await tool.ainvoke(given))

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from langchain_core.callbacks import (
-    AsyncCallbackManagerForRetrieverRun,
-    CallbackManagerForRetrieverRun,
-)
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict
@@ -32,33 +28,24 @@ class RecallRetriever(BaseRetriever):
     namespace: tuple[Any, ...]
     policy: RecallPolicy | None = None
 
-    def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
-    ) -> list[Document]:
-        return documents_of(self.store.recall(self.namespace, query, policy=self.policy))
+    def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
+        return _documents(self.store.recall(self.namespace, query, policy=self.policy))
 
-    async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
-    ) -> list[Document]:
-        return documents_of(await self.store.arecall(self.namespace, query, policy=self.policy))
+    async def _aget_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
+        return _documents(await self.store.arecall(self.namespace, query, policy=self.policy))
 
 
-def documents_of(recall: Recall) -> list[Document]:
+def _documents(recall: Recall) -> list[Document]:
     """The memories of a recall, best first, each with what it was chosen by."""
-    return [
-        Document(
-            scored.memory.text,
-            id="/".join((*scored.memory.namespace, scored.memory.key)),
-            metadata={
-                "namespace": list(scored.memory.namespace),
-                "key": scored.memory.key,
-                "kind": scored.memory.kind,
-                "source": scored.memory.source,
-                "written_at": written and written.isoformat(),
-                "relevance": scored.signals.relevance,
-                "score": scored.score,
-            },
-        )
-        for scored in recall.chosen
-        for written in [scored.memory.written_at]
-    ]
+    made = []
+    for scored in recall.chosen:
+        memory, written = scored.memory, scored.memory.written_at
+        metadata = {
+            **{"namespace": list(memory.namespace), "key": memory.key},
+            **{"kind": memory.kind, "source": memory.source},
+            "written_at": written and written.isoformat(),
+            **{"relevance": scored.signals.relevance, "score": scored.score},
+        }
+        name = "/".join((*memory.namespace, memory.key))
+        made.append(Document(memory.text, id=name, metadata=metadata))
+    return made

@@ -15,7 +15,7 @@ import shutil
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
@@ -27,7 +27,6 @@ from langmem_recall.types import Answer, GuardEvent, MemoryId, Namespace, Recall
 
 logger = logging.getLogger(__name__)
 
-
 try:
     import fcntl
 except ImportError:  # Windows has no such locks: let one process at a time write a log there.
@@ -36,20 +35,13 @@ except ImportError:  # Windows has no such locks: let one process at a time writ
 Sink = Callable[[Recall], None]
 Record = dict[str, Any]
 
-FORGOTTEN = "a forgotten memory"
-"""Stands in a reason where the key of an erased memory stood."""
-TICK_S = 0.25
-"""The thread that writes looks this often: being woken by a recall would hold the recall up."""
-LONGEST_WAIT = 20
-"""Ticks that traces wait for one in which no recall came: while the model thinks."""
-MANY_PENDING = 256
-"""So many traces are written without waiting for such a tick."""
-MOST_PENDING = 1024
-"""Beyond so many traces the disk does not keep up, and what comes is lost."""
-MOST_BROUGHT = 10_000
-"""Memories whose latest recall is known to feedback."""
-LONGEST_ANSWER = 8_000
-"""Characters of an answer that are recorded."""
+FORGOTTEN = "a forgotten memory"  # stands in a reason where the key of an erased memory stood
+TICK_S = 0.25  # the writing thread looks this often: waking it would hold a recall up
+LONGEST_WAIT, MANY_PENDING = 20, 256
+"""Traces wait so many ticks, or so many traces, for a tick without a recall: the model thinks."""
+MOST_PENDING = 1024  # beyond so many traces the disk does not keep up, and what comes is lost
+MOST_BROUGHT = 10_000  # memories whose latest recall is known to feedback
+LONGEST_ANSWER = 8_000  # characters of an answer that are recorded
 
 
 class TraceLog:
@@ -82,11 +74,8 @@ class TraceLog:
                 f"A log of traces needs a file in a folder that exists, got {self.path}. "
                 "Make the folder."
             )
-        self.lost = 0
-        """Traces that could not be written."""
-        self._with_text = with_text
-        self._max_bytes = max_bytes
-        self._keep = keep
+        self.lost = 0  # traces that could not be written
+        self._with_text, self._max_bytes, self._keep = with_text, max_bytes, keep
         self._closed = False
         self._start_afresh()
         _open_logs.add(self)
@@ -95,8 +84,7 @@ class TraceLog:
         """Nothing pending and no thread yet: for a new log, and for a copy in a forked process."""
         self._pending: deque[Callable[[], str]] = deque()
         self._brought: OrderedDict[MemoryId, str] = OrderedDict()
-        self._writing = threading.Lock()
-        self._starting = threading.Lock()
+        self._writing, self._starting = threading.Lock(), threading.Lock()
         self._has_pending = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -117,30 +105,22 @@ class TraceLog:
 
     def feedback(self, namespace: Namespace, key: str, good: bool) -> None:
         """Append what came of a memory that was recalled; `RecallStore.feedback` calls it."""
-
-        def line() -> str:
-            # Looked up when it is written: by then the recall before it has been written too.
-            latest = self._brought.get((namespace, key))
-            record = {"version": VERSION, "kind": FEEDBACK, "recall": latest}
-            return json.dumps(record | {"namespace": namespace, "key": key, "good": good})
-
-        self._append(line)
+        # Looked up when it is written: by then the recall before it has been written too.
+        told = {"namespace": namespace, "key": key, "good": good}
+        self._append(
+            lambda: _record_line(FEEDBACK, {"recall": self._brought.get((namespace, key))} | told)
+        )
 
     def verdict(self, event: GuardEvent) -> None:
         """Append what the guard withheld of a text, without its words; what it allowed is not."""
         if event.action != "allow" or event.has_failed:
-            record = {"version": VERSION, "kind": VERDICT, **event._asdict()}
-            self._append(lambda: json.dumps(record))
+            self._append(lambda: _record_line(VERDICT, event._asdict()))
 
     def answer(self, answer: Answer) -> None:
         """Append what a model answered, but for a log without words; agents call it."""
-
-        def line() -> str:
-            record = {"version": VERSION, "kind": ANSWER, **answer._asdict()}
-            return json.dumps(record | {"text": answer.text[:LONGEST_ANSWER]})
-
         if self._with_text:
-            self._append(line)
+            cut = answer._replace(text=answer.text[:LONGEST_ANSWER])
+            self._append(lambda: _record_line(ANSWER, cut._asdict()))
 
     def flush(self) -> None:
         """Write what is pending now."""
@@ -223,6 +203,10 @@ class TraceLog:
             )
 
 
+def _record_line(kind: str, fields: Record) -> str:
+    return json.dumps({"version": VERSION, "kind": kind, **fields})
+
+
 _open_logs: set[TraceLog] = set()
 
 
@@ -266,25 +250,12 @@ class Fan:
                     self._failed.add(i)
                     logger.warning("A sink of traces failed; recalls go on: %s", described(fault))
 
-    def feedback(self, namespace: Namespace, key: str, good: bool) -> None:
-        """Hand what came of a memory to every sink that takes it."""
-        self._tell("feedback", namespace, key, good)
-
-    def verdict(self, event: GuardEvent) -> None:
-        """Hand what the guard said of a text to every sink that takes it."""
-        self._tell("verdict", event)
-
-    def answer(self, answer: Answer) -> None:
-        """Hand what a model answered to every sink that takes it."""
-        self._tell("answer", answer)
-
-    def erase(self, namespace: Namespace, key: str | None = None) -> int:
-        """Remove what the sinks hold of a namespace or of one memory, where they can."""
-        return sum(self._tell("erase", namespace, key))
-
-    def _tell(self, method: str, *told: Any) -> list[Any]:
-        takers = (sink for sink in self._sinks if hasattr(sink, method))
-        return [getattr(sink, method)(*told) for sink in takers]
+    def __getattr__(self, method: str) -> Callable[..., int]:
+        """`feedback`, `verdict`, `answer` and `erase` go to every sink that takes them."""
+        if method.startswith("_"):
+            raise AttributeError(method)
+        takers = [getattr(sink, method) for sink in self._sinks if hasattr(sink, method)]
+        return lambda *told: sum(take(*told) or 0 for take in takers)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -302,20 +273,20 @@ def read_log(path: str | Path) -> Iterator[Record]:
     _flush_open(source)
     if not files(source):
         raise InputError(f"There is no log of traces at {source}. Check the path.")
-    return _records(source)
 
+    def records() -> Iterator[Record]:
+        bad = 0
+        for file in files(source):
+            with open(file, encoding="utf-8", errors="replace") as lines:
+                for line in filter(str.strip, lines):
+                    if (record := _parsed(line)) is not None:
+                        yield record
+                    else:
+                        bad += 1
+        if bad:
+            logger.warning("%d lines of %s could not be read and were left out.", bad, source)
 
-def _records(path: Path) -> Iterator[Record]:
-    bad = 0
-    for file in files(path):
-        with open(file, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                record = _parsed(line)
-                bad += record is None and bool(line.strip())
-                if record is not None:
-                    yield record
-    if bad:
-        logger.warning("%d lines of %s could not be read and were left out.", bad, path)
+    return records()
 
 
 def _parsed(line: str) -> Record | None:
@@ -430,28 +401,29 @@ def _without(record: Record, namespace: Namespace, key: str | None) -> Record | 
         lists = (place for place in places if isinstance(place, list))
         is_below = any(tuple(place[: len(namespace)]) == namespace for place in lists)
         return None if is_below else record
-    name = [list(namespace), key]
-    if record.get("kind") in (FEEDBACK, VERDICT):
-        return None if _name(record) == name else record
-    if record.get("kind") == ANSWER:
-        return None if name in record.get("memories", ()) else record
-    left = [candidate for candidate in candidates if _name(candidate) != name]
+    erased = [list(namespace), key]
+    # Feedback and verdicts name one memory, answers those that the model was shown.
+    if erased in (_name(record), *record.get("memories", ())):
+        return None
+    left = [candidate for candidate in candidates if _name(candidate) != erased]
     if len(left) == len(candidates):
         return record
+    # Reasons may name it by its key.
+    reworded = [
+        {
+            field: text.replace(key, FORGOTTEN) if field in ("reason", "standing") else text
+            for field, text in candidate.items()
+            if (field, text) != ("twin", erased)
+        }
+        for candidate in left
+    ]
     return {
         **{field: content for field, content in record.items() if field != "block"},
-        "candidates": [_reworded(candidate, name) for candidate in left],
-        "compacted": [other for other in record.get("compacted", []) if other != name],
-        "conflicts": [pair for pair in record.get("conflicts", []) if name not in pair],
+        "candidates": reworded,
+        "compacted": [other for other in record.get("compacted", []) if other != erased],
+        "conflicts": [pair for pair in record.get("conflicts", []) if erased not in pair],
     }
 
 
-def _name(record: Mapping[str, Any]) -> list[Any]:
+def _name(record: Record) -> list[Any]:
     return [record.get("namespace"), record.get("key")]
-
-
-def _reworded(candidate: Mapping[str, Any], erased: list[Any]) -> Record:
-    """The candidate without the key of an erased memory, by which its reason may name it."""
-    left = {name: field for name, field in candidate.items() if (name, field) != ("twin", erased)}
-    reasons = {name: left[name] for name in ("reason", "standing") if name in left}
-    return left | {name: text.replace(erased[1], FORGOTTEN) for name, text in reasons.items()}

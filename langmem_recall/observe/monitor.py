@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
+import tomllib
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from importlib.resources import files
 from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -28,37 +31,23 @@ BY_TOOL = "asked for by tool"
 GATES = ("floor", "trigger", "composite_floor")
 HEALTHY_INJECTION = (0.40, 0.55)
 LEAST_INJECTION, MOST_INJECTION, FAR_TOO_MUCH_INJECTION = 0.20, 0.70, 0.80
-ENOUGH_RECALLS = 200
-"""Recalls it takes to judge the injection rate."""
+ENOUGH_RECALLS, SOME_RECALLS = 200, 20  # recalls it takes to judge the injection rate, the rest
 BLIND, VERY_BLIND = 0.20, 0.50
-SOME_RECALLS = 20
-"""Recalls, or pairs of them, it takes to judge anything else."""
-Z_95 = 1.959964
-"""Standard deviations on either side that hold 95 % of a normal distribution."""
-STEP = 0.05
-"""How far to move a floor at a time."""
-MUCH_DRIFT = 0.50
+MUCH_DRIFT, MUCH_REDUNDANCY, MUCH_PRESSURE, MUCH_DEGRADATION = 0.50, 0.30, 0.25, 0.02
+LEAST_GOOD = 0.50
+SLOW_MS = 250  # the deadline of a recall in an agent's turn
+HALF_LIFE_DAYS = (7.0, 30.0)
 LATEST_CUES, SAME_CUES = 32, 24
 """A cue that so many of so many recalls in a namespace have does not follow the conversation."""
-MUCH_REDUNDANCY = 0.30
-MUCH_PRESSURE = 0.25
-MUCH_DEGRADATION = 0.02
-SLOW_S = 0.25
-"""The deadline of a recall in an agent's turn."""
-LEAST_GOOD = 0.50
-SPARSE = 10
-"""Fewer memories than this leave little to recall."""
-HALF_LIFE_DAYS = (7.0, 30.0)
-NEAR_MISS = 0.75
-"""Share of the trigger that a best relevance must reach to count as nearly recalled."""
-MOVED_BELOW = 0.2
-"""Cues that share less of their words than this are about something else."""
-SAME_FROM = 0.8
-"""Sets of memories, or the words of two texts, that share this much are the same."""
-LONGEST_TEXT = 1_000
-"""Characters of a cue or a memory that are compared."""
-LONGEST_NOTE = 100
+Z_95 = 1.959964  # standard deviations on either side that hold 95 % of a normal distribution
+STEP = 0.05  # how far to move a floor at a time
+SPARSE = 10  # fewer memories than this leave little to recall
+NEAR_MISS = 0.75  # share of the trigger that a best relevance must reach to be a near miss
+MOVED_BELOW, SAME_FROM = 0.2, 0.8
+"""Cues that share less of their words are about something else; sets that share more are alike."""
+LONGEST_TEXT, LONGEST_NOTE = 1_000, 100  # characters that are compared, and repeated
 
+_ADVICE = tomllib.loads(files(__package__).joinpath("advice.toml").read_text("utf-8"))
 Level = Literal["warn", "alarm"]
 _Element = TypeVar("_Element")
 
@@ -74,50 +63,37 @@ class HealthWarning(NamedTuple):
         return f"{self.level}: {self.message}"
 
 
-Warnings = Iterator[HealthWarning]
-
-
-def warn(name: str, message: str) -> HealthWarning:
-    """A warning that is no alarm."""
-    return HealthWarning(name, "warn", message)
+def advise(advice: str, level: Level = "warn", **facts: Any) -> HealthWarning:
+    """The warning of that name in advice.toml, with what is known of the case."""
+    return HealthWarning(advice.partition(":")[0], level, _ADVICE[advice].format(**facts))
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorReport:
     """The health of recall over a window; shares are in [0, 1] and NaN where nothing tells."""
 
-    namespace: Namespace | None
-    """None for all namespaces together."""
+    namespace: Namespace | None  # None for all namespaces together
     recalls: int
-    outcomes: Mapping[str, int]
-    """How often each outcome came: recalled, or why nothing was."""
-    injection_rate: float
-    """Recalls that brought a memory, but for those by tool and what the prompt has already."""
-    injection_interval: tuple[float, float] | None
-    """Where that rate lies at 95 % (Wilson); None under 200 recalls."""
-    blindness_rate: float
-    """Empty recalls among those with memories to look at, but for what the prompt has already."""
-    drift: float
-    """Clearly new cues that brought the same memories as the cue before."""
-    redundancy: float
-    """Near-duplicates, dropped or not, among the memories fit to be recalled."""
-    budget_pressure: float
-    """Recalls in which the budget dropped or shortened memories."""
-    latency_ms: Mapping[str, float]
-    """p50, p95 and p99."""
-    degraded: Mapping[str, int]
-    """How often each thing did not work."""
+    outcomes: Mapping[str, int]  # how often each outcome came: recalled, or why nothing was
+    # Neither counts what the prompt has already.
+    injection_rate: float  # recalls that brought a memory, but for those by tool
+    injection_interval: tuple[float, float] | None  # of it at 95 % (Wilson), from 200 recalls on
+    blindness_rate: float  # empty recalls among those with memories to look at
+    drift: float  # clearly new cues that brought the same memories as the cue before
+    redundancy: float  # near-duplicates, dropped or not, among the memories fit to be recalled
+    budget_pressure: float  # recalls in which the budget dropped or shortened memories
+    latency_ms: Mapping[str, float]  # p50, p95 and p99
+    degraded: Mapping[str, int]  # how often each thing did not work
     good: int
-    bad: int
-    """Outcomes reported through `feedback`."""
+    bad: int  # outcomes reported through `feedback`
     warnings: tuple[HealthWarning, ...] = ()
     verdicts: Mapping[str, int] = field(default_factory=dict)
     """How often the guard said what of a text: allow, mask, quarantine, and failed."""
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types; null for what nothing tells."""
-        warnings = [warning._asdict() for warning in self.warnings]
-        return {**_plain(asdict(self)), "warnings": warnings}
+        plain = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: None)
+        return {**plain, "warnings": [warning._asdict() for warning in self.warnings]}
 
     def __str__(self) -> str:
         where = "all namespaces" if self.namespace is None else "/".join(self.namespace)
@@ -131,18 +107,10 @@ class MonitorReport:
             f"budget pressed {_share(self.budget_pressure)}",
             f"latency {latency.replace('nan', '-')}; feedback {self.good} good, {self.bad} bad",
             *(f"degraded {count:,} times: {note}" for note, count in self.degraded.items()),
-            *([f"guard: {verdicts}"] if self.verdicts else []),
+            *([f"guard: {verdicts}"] if verdicts else []),
             *map(str, self.warnings),
         ]
         return "\n".join(lines)
-
-
-def _plain(field: Any) -> Any:
-    if isinstance(field, float):
-        return round(field, 6) if math.isfinite(field) else None
-    if isinstance(field, dict):
-        return {name: _plain(part) for name, part in field.items()}
-    return [*map(_plain, field)] if isinstance(field, tuple) else field
 
 
 def _share(number: float) -> str:
@@ -159,34 +127,17 @@ class RecallStats(NamedTuple):
     """What is kept of one recall."""
 
     outcome: str
-    best: float
-    """Relevance of the best memory of an empty recall."""
+    best: float  # relevance of the best memory of an empty recall
     searched: int
-    dense: int | None
-    """Candidates that came by meaning; None where the trace does not tell."""
-    words: int | None
-    """Candidates that came by their words."""
-    chosen: int
-    duplicates: int
-    """Near-duplicates that were dropped."""
-    alike: int
-    """Near-duplicates that were not."""
+    channels: Mapping[str, int]
+    fit: int  # memories that were fit to be recalled
+    duplicates: int  # near-duplicates among them, dropped or not
     is_pressed: bool
-    """Whether the budget dropped or shortened anything."""
-    seconds: float
-    """NaN where the trace has no timings."""
+    ms: float | None
     degraded: tuple[str, ...]
-    has_moved: bool
-    """Whether the cue is clearly another than that of the recall before."""
-    is_stuck: bool
-    """Whether the same memories came all the same."""
-    salience: tuple[float, float] | None
-    """Least and greatest salience of the candidates; None without any."""
-
-    @property
-    def fit(self) -> int:
-        """Memories that were fit to be recalled."""
-        return self.duplicates + self.chosen
+    has_moved: bool  # whether the cue is clearly another than that of the recall before
+    is_stuck: bool  # whether the same memories came all the same
+    salience: tuple[float, ...]  # least and greatest salience of the candidates
 
     @property
     def is_blind(self) -> bool:
@@ -206,8 +157,7 @@ class _WindowState:
         self.verdicts: deque[str] = deque(maxlen=window)
         self.cue: frozenset[str] = frozenset()
         self.recalled: frozenset[MemoryId] = frozenset()
-        self.cues: deque[str] = deque(maxlen=LATEST_CUES)
-        """The words of the latest cues, a turn each."""
+        self.cues: deque[str] = deque(maxlen=LATEST_CUES)  # their words, a turn each
         self.latest_cue: tuple[datetime, str] | None = None
 
 
@@ -225,8 +175,7 @@ class Monitor:
     ) -> None:
         check_whole("window", window, 1, ConfigurationError)
         check_whole("namespaces", namespaces, 1, ConfigurationError)
-        self._window = window
-        self._most = namespaces
+        self._window, self._most = window, namespaces
         self._policy = policy or RecallPolicy.default()
         self._lock = threading.Lock()
         self._all = _WindowState(window)
@@ -261,27 +210,27 @@ class Monitor:
     def report(self, namespace: Namespace | None = None) -> MonitorReport:
         """The health of all recalls in the window, or of one namespace's."""
         with self._lock:
-            state = self._all if namespace is None else self._states.get(namespace)
-            window = list(state.stats) if state else []
-            feedback = list(state.feedback) if state else []
-            verdicts = Counter(state.verdicts if state else ())
-            states = self._states.values() if namespace is None else [state] if state else []
-            commonest = [Counter(each.cues).most_common(1) for each in states]
+            state, states = self._all, list(self._states.values())
+            if namespace is not None:
+                states = [state := self._states.get(namespace) or _WindowState(1)]
+            window, feedback, verdicts = list(state.stats), list(state.feedback), state.verdicts
+            said = Counter(verdicts).most_common()
+            cues = chain.from_iterable(Counter(each.cues).most_common(1) for each in states)
+            commonest = max(cues, key=itemgetter(1), default=("", 0))
         outcomes = Counter(stats.outcome for stats in window)
-        blind = sum(stats.is_blind for stats in window)
+        injected, blind = outcomes[RECALLED], sum(stats.is_blind for stats in window)
         judged = len(window) - outcomes[IN_PROMPT] - outcomes[BY_TOOL]
         moved = sum(stats.has_moved for stats in window)
-        doubles = sum(stats.duplicates + stats.alike for stats in window)
-        notes = Counter(note for stats in window for note in stats.degraded)
-        timed = (1e3 * stats.seconds for stats in window if math.isfinite(stats.seconds))
-        sorted_ms = sorted(timed) or [math.nan]
+        doubles = sum(stats.duplicates for stats in window)
+        notes = Counter(chain.from_iterable(stats.degraded for stats in window))
+        sorted_ms = sorted(stats.ms for stats in window if stats.ms is not None) or [math.nan]
         report = MonitorReport(
             namespace=namespace,
             recalls=len(window),
             outcomes=dict(outcomes.most_common()),
-            injection_rate=_ratio(outcomes[RECALLED], judged),
-            injection_interval=_wilson(outcomes[RECALLED], judged),
-            blindness_rate=_ratio(blind, outcomes[RECALLED] + blind),
+            injection_rate=_ratio(injected, judged),
+            injection_interval=_wilson(injected, judged),
+            blindness_rate=_ratio(blind, injected + blind),
             drift=_ratio(sum(stats.is_stuck for stats in window), moved),
             redundancy=_ratio(doubles, sum(stats.fit for stats in window)),
             budget_pressure=_ratio(sum(stats.is_pressed for stats in window), len(window)),
@@ -293,12 +242,9 @@ class Monitor:
             degraded=dict(notes.most_common()),
             good=sum(feedback),
             bad=len(feedback) - sum(feedback),
-            verdicts=dict(verdicts.most_common()),
+            verdicts=dict(said),
         )
-        judges = (_injection_warnings, _blindness_warnings, _quality_warnings, _policy_warnings)
-        found = (judge(report, window, self._policy) for judge in judges)
-        stuck = max(chain.from_iterable(commonest), key=itemgetter(1), default=("", 0))
-        return replace(report, warnings=(*_cue_warnings(*stuck), *chain.from_iterable(found)))
+        return replace(report, warnings=tuple(_warnings(report, window, self._policy, *commonest)))
 
     def erase(self, namespace: Namespace, key: str | None = None) -> int:
         """Forget a namespace and all below it, or that a memory was recalled."""
@@ -325,70 +271,60 @@ def _stats_of(recall: Recall, state: _WindowState) -> RecallStats:
     trace, chosen = recall.trace, recall.chosen
     gates = [drop.gate for drop in recall.dropped]
     relevances = [drop.scored.signals.relevance for drop in recall.dropped]
-    salience = [scored.memory.salience for scored in chosen]
-    salience += [drop.memory.salience for drop in recall.dropped]
+    memories = (*recall.memories, *(drop.memory for drop in recall.dropped))
+    salience = [memory.salience for memory in memories]
     words = [_words(scored.memory.text) for scored in chosen]
-    has_moved, is_stuck = _compare(recall, state)
+    # Like texts have like scores: neighbours tell.
+    alike = sum(_overlap(first, second) >= SAME_FROM for first, second in pairwise(words))
+    dropped = gates.count("duplicate")
+    has_moved = is_stuck = False
+    # What is pinned comes whatever is asked.
+    recalled = frozenset(memory.id for memory in recall.memories if not memory.pinned)
+    if recalled and not trace.policy.startswith(ASKED):
+        cue, has_choice = _words(trace.cue.words), not 0 < trace.searched <= 2 * len(recalled)
+        is_other = bool(state.recalled) and _overlap(cue, state.cue) < MOVED_BELOW
+        has_moved = has_choice and is_other
+        is_stuck = has_moved and _overlap(recalled, state.recalled) >= SAME_FROM
+        state.recalled, state.cue = recalled, cue
     return RecallStats(
         outcome=_outcome(recall, gates),
         best=0.0 if chosen else max(relevances, default=0.0),
         searched=trace.searched,
-        dense=trace.channels.get("dense"),
-        words=trace.channels.get("words"),
-        chosen=len(chosen),
-        duplicates=gates.count("duplicate"),
-        # Like texts have like scores: neighbours tell.
-        alike=sum(_overlap(first, second) >= SAME_FROM for first, second in pairwise(words)),
+        channels=trace.channels,
+        fit=len(chosen) + dropped,
+        duplicates=dropped + alike,
         is_pressed=bool(trace.compacted) or "budget" in gates,
-        seconds=sum(trace.timings.values()) if trace.timings else math.nan,
+        ms=1e3 * sum(trace.timings.values()) if trace.timings else None,
         degraded=tuple(note.partition(" (")[0][:LONGEST_NOTE] for note in trace.degraded),
         has_moved=has_moved,
         is_stuck=is_stuck,
-        salience=(min(salience), max(salience)) if salience else None,
+        salience=(min(salience), max(salience)) if salience else (),
     )
 
 
 def _outcome(recall: Recall, gates: Sequence[str]) -> str:
-    if recall.trace.policy.startswith(ASKED):
+    trace = recall.trace
+    if trace.policy.startswith(ASKED):
         return BY_TOOL
     if recall.chosen:
         return RECALLED
-    if "visible" in gates or recall.trace.profile:
+    if "visible" in gates or trace.profile:
         return IN_PROMPT
-    if not gates:
-        if recall.trace.searched:
-            return NO_CANDIDATE
-        # Where nothing could be read, it is not known what is stored.
-        return FAILED if recall.trace.degraded else NOTHING_STORED
-    return OTHERWISE_DROPPED if set(gates).isdisjoint(RELEVANCE_GATES) else NOT_CLEARED
-
-
-def _compare(recall: Recall, state: _WindowState) -> tuple[bool, bool]:
-    """Whether the cue moved since the last recall that brought something, and the memories not."""
-    # What is pinned comes whatever is asked.
-    recalled = frozenset(memory.id for memory in recall.memories if not memory.pinned)
-    if not recalled or recall.trace.policy.startswith(ASKED):
-        return False, False
-    cue, before, last_cue = _words(recall.trace.cue.words), state.recalled, state.cue
-    state.recalled, state.cue = recalled, cue
-    has_choice = not 0 < recall.trace.searched <= 2 * len(recalled)
-    has_moved = bool(before) and has_choice and _overlap(cue, last_cue) < MOVED_BELOW
-    return has_moved, has_moved and _overlap(recalled, before) >= SAME_FROM
+    if gates:
+        return OTHERWISE_DROPPED if set(gates).isdisjoint(RELEVANCE_GATES) else NOT_CLEARED
+    # Where nothing could be read, it is not known what is stored.
+    empty = FAILED if trace.degraded else NOTHING_STORED
+    return NO_CANDIDATE if trace.searched else empty
 
 
 def _words(text: str) -> frozenset[str]:
     """The words of a text; pairs of letters where the script may have no spaces."""
     folded = text[:LONGEST_TEXT].casefold()
-    if folded.isascii():
-        return frozenset(folded.split())
-    return frozenset(map("".join, pairwise(folded)))
+    return frozenset(folded.split() if folded.isascii() else map("".join, pairwise(folded)))
 
 
 def _overlap(first: frozenset[_Element], second: frozenset[_Element]) -> float:
     return len(first & second) / len(first | second) if first or second else 1.0
-
-
-# --- warnings -------------------------------------------------------------------------------------
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -405,126 +341,102 @@ def _wilson(part: int, whole: int) -> tuple[float, float] | None:
     return max((middle - reach) / (1 + extra), 0.0), min((middle + reach) / (1 + extra), 1.0)
 
 
-def _cue_warnings(cue: str, count: int) -> Warnings:
-    if count >= SAME_CUES:
-        yield warn(
-            "drift",
-            f"The cue does not follow the conversation: {count} of the latest {LATEST_CUES} "
-            f"recalls of a namespace searched by {cue[:LONGEST_NOTE]!r}. Build it from the state "
-            "of each model call, as build_cue does, not once for the task; if every turn asks "
-            "the same, all is well.",
-        )
+# --- warnings -------------------------------------------------------------------------------------
 
 
-def _injection_warnings(report: MonitorReport, window: Window, policy: RecallPolicy) -> Warnings:
-    injected = report.outcomes.get(RECALLED, 0)
-    healthy = "healthy is {:.0%} to {:.0%}".format(*HEALTHY_INJECTION)
-    share = f"Memories are injected in {rate_text(report)} of recalls ({healthy})"
-    if report.injection_interval and report.injection_rate > MOST_INJECTION:
-        level: Level = "alarm" if report.injection_rate > FAR_TOO_MUCH_INJECTION else "warn"
-        advice = f"noise gets through. Raise {_moved_gates(policy, STEP)}."
-        yield HealthWarning("injection", level, f"{share}: {advice}")
+def _warnings(
+    report: MonitorReport, window: Window, policy: RecallPolicy, cue: str, cue_count: int
+) -> Iterator[HealthWarning]:
+    """All that is out of its healthy range; the cue is the commonest of the latest ones."""
+    blind = [stats for stats in window if stats.is_blind]
+    injected, many = report.outcomes.get(RECALLED, 0), report.recalls >= SOME_RECALLS
     # A floor is not too high because there is nothing to lift over it.
-    stored = injected + sum(stats.is_blind for stats in window)
-    if stored >= ENOUGH_RECALLS and injected < LEAST_INJECTION * stored:
-        advice = f"memories are kept from the model. Lower {_moved_gates(policy, -STEP)}."
-        yield warn("injection", f"{share}: {advice}")
+    stored = injected + len(blind)
+    fit = sum(stats.fit for stats in window)
+    moved = sum(stats.has_moved for stats in window)
+    degraded, reported = sum(bool(stats.degraded) for stats in window), report.good + report.bad
+    shares = ("blindness_rate", "drift", "redundancy", "budget_pressure")
+    facts: dict[str, Any] = {
+        "report": report,
+        "policy": policy,
+        **{name: _share(getattr(report, name)) for name in shares},
+        "cue": cue[:LONGEST_NOTE],
+        "cue_count": cue_count,
+        "latest_cues": LATEST_CUES,
+        "rate": rate_text(report),
+        "healthy": "healthy is {:.0%} to {:.0%}".format(*HEALTHY_INJECTION),
+        "raised": _moved_gates(policy, STEP),
+        "lowered": _moved_gates(policy, -STEP),
+        "blind": len(blind),
+        "not_cleared": sum(stats.outcome == NOT_CLEARED for stats in blind),
+        "moved": moved,
+        "degraded": degraded,
+        "mostly": next(iter(report.degraded), ""),
+        "reported": reported,
+    }
+    is_judged, rate = report.injection_interval is not None, report.injection_rate
+    checks = {
+        "drift: one cue": cue_count >= SAME_CUES,
+        "injection: high": is_judged and rate > MOST_INJECTION,
+        "injection: low": stored >= ENOUGH_RECALLS and injected < LEAST_INJECTION * stored,
+        "blindness": stored >= SOME_RECALLS and report.blindness_rate > BLIND,
+        "drift: same memories": moved >= SOME_RECALLS and report.drift > MUCH_DRIFT,
+        "redundancy": fit >= SOME_RECALLS and report.redundancy > MUCH_REDUNDANCY,
+        "budget": many and report.budget_pressure > MUCH_PRESSURE,
+        "latency": many and report.latency_ms["p95"] > SLOW_MS,
+        "degradation": many and degraded > MUCH_DEGRADATION * report.recalls,
+        "feedback": reported >= SOME_RECALLS and report.good < LEAST_GOOD * reported,
+    }
+    if checks["blindness"]:
+        facts |= _blindness_causes(window, blind, policy, facts["lowered"], is_healthy(rate))
+    alarms = {
+        "injection: high": rate > FAR_TOO_MUCH_INJECTION,
+        "blindness": report.blindness_rate > VERY_BLIND,
+    }
+    for advice, is_bad in checks.items():
+        if is_bad:
+            yield advise(advice, "alarm" if alarms.get(advice) else "warn", **facts)
+    saliences = [stats.salience for stats in window if stats.salience]
+    extremes = list(chain.from_iterable(saliences))
+    if len(saliences) >= SOME_RECALLS and max(extremes) - min(extremes) < 1e-6:
+        yield from salience_warnings("Every memory has", min(extremes), policy)
+    if window:
+        yield from half_life_warnings(policy)
 
 
 def _moved_gates(policy: RecallPolicy, step: float) -> str:
     names = [name for name in GATES if getattr(policy, name)] or ["floor", "trigger"]
-    levels = {name: getattr(policy, name) for name in names}
+    levels = ((name, getattr(policy, name)) for name in names)
     moved = ", ".join(
-        f"{name}={min(max(level + step, 0.0), max(level, 1.0)):.2f}"
-        for name, level in levels.items()
+        f"{name}={min(max(level + step, 0.0), max(level, 1.0)):.2f}" for name, level in levels
     )
     return f"{' and '.join(names)} by {abs(step):g}, to RecallPolicy.replace({moved})"
 
 
-def _blindness_warnings(report: MonitorReport, window: Window, policy: RecallPolicy) -> Warnings:
-    blind = [stats for stats in window if stats.is_blind]
-    stored = len(blind) + report.outcomes.get(RECALLED, 0)
-    if stored < SOME_RECALLS or not report.blindness_rate > BLIND:
-        return
+def _blindness_causes(
+    window: Window, blind: Window, policy: RecallPolicy, lowered: str, is_calm: bool
+) -> dict[str, str]:
+    """What may be the cause, by how much speaks for it, and whether it is one at all."""
     near = sum(stats.best >= NEAR_MISS * policy.trigger for stats in blind)
     size = sorted(stats.searched for stats in blind)[len(blind) // 2]
-    came_near = f"{near} of {len(blind)} came near"
-    # How much speaks for each: a channel is off only when it never brought anything.
+    # A channel is off only when it never brought anything.
+    has_words, has_dense = (
+        any(stats.channels.get(channel) != 0 for stats in window) for channel in ("words", "dense")
+    )
     causes = {
-        f"floor too high ({came_near}): lower {_moved_gates(policy, -STEP)}": near / len(blind),
-        "lexical arm off: make the store with a larger Caching(index_limit=...)": all(
-            stats.words == 0 for stats in window
-        ),
-        "embedder missing: give the inner store an index with embeddings, or use LocalStore": all(
-            stats.dense == 0 for stats in window
+        f"floor too high ({near} of {len(blind)} came near): lower {lowered}": near / len(blind),
+        "lexical arm off: make the store with a larger Caching(index_limit=...)": not has_words,
+        "embedder missing: give the inner store an index with embeddings, or use LocalStore": (
+            not has_dense
         ),
         f"store sparse ({size:,} memories): remember more before recalling": size < SPARSE,
     }
-    aside = ""
-    if is_healthy(report.injection_rate):
-        aside = " The injection rate is healthy: if those cues were off topic, all is well."
-    elif not any(causes.values()):
-        aside = " No cause shows in the traces: if those cues were off topic, all is well."
-    off_topic = sum(stats.outcome == NOT_CLEARED for stats in blind)
-    yield HealthWarning(
-        "blindness",
-        "alarm" if report.blindness_rate > VERY_BLIND else "warn",
-        f"Memories are stored, yet {_share(report.blindness_rate)} of recalls were empty (nothing "
-        f"cleared the floor in {off_topic} of {len(blind)}).{aside} Causes, likeliest first: "
-        f"{'; '.join(sorted(causes, key=causes.__getitem__, reverse=True))}.",
-    )
-
-
-def _quality_warnings(report: MonitorReport, window: Window, policy: RecallPolicy) -> Warnings:
-    moved = sum(stats.has_moved for stats in window)
-    count, p95, outcomes = report.recalls, report.latency_ms["p95"], report.good + report.bad
-    degraded = sum(bool(stats.degraded) for stats in window)
-    checks = {
-        "drift": (
-            moved >= SOME_RECALLS and report.drift > MUCH_DRIFT,
-            f"In {_share(report.drift)} of {moved} changes of topic the same memories came. "
-            "Raise the floor, lower the weights of recency, importance and strength, and check "
-            "that the cue is built from the current turn.",
-        ),
-        "redundancy": (
-            sum(stats.fit for stats in window) >= SOME_RECALLS
-            and report.redundancy > MUCH_REDUNDANCY,
-            f"{_share(report.redundancy)} of what is fit to be recalled says the same twice. Run "
-            "sweep to merge near-duplicates; lower duplicate_similarity to drop more of them.",
-        ),
-        "budget": (
-            count >= SOME_RECALLS and report.budget_pressure > MUCH_PRESSURE,
-            f"The budget shortened or dropped memories in {_share(report.budget_pressure)} of "
-            f"recalls. Raise budget, lower top_k (now {policy.top_k}), or store shorter memories.",
-        ),
-        "latency": (
-            count >= SOME_RECALLS and p95 > 1e3 * SLOW_S,
-            f"One recall in twenty takes over {p95:.0f} ms; a turn waits {1e3 * SLOW_S:.0f} ms. "
-            "Use LocalStore or an HNSW index, or a nearer embedder.",
-        ),
-        "degradation": (
-            count >= SOME_RECALLS and degraded > MUCH_DEGRADATION * count,
-            f"{degraded:,} of {count:,} recalls ran degraded, mostly: "
-            f"{next(iter(report.degraded), '')}. Check the embedder and the store.",
-        ),
-        "feedback": (
-            outcomes >= SOME_RECALLS and report.good < LEAST_GOOD * outcomes,
-            f"Only {report.good} of {outcomes} outcomes were good. Raise "
-            f"{_moved_gates(policy, STEP)}, and tune on the recorded traces.",
-        ),
+    sign = "The injection rate is healthy" if is_calm else "No cause shows in the traces"
+    is_fine = is_calm or not any(causes.values())
+    return {
+        "causes": "; ".join(sorted(causes, key=causes.__getitem__, reverse=True)),
+        "aside": f" {sign}: if those cues were off topic, all is well." if is_fine else "",
     }
-    for name, (is_bad, message) in checks.items():
-        if is_bad:
-            yield warn(name, message)
-
-
-def _policy_warnings(report: MonitorReport, window: Window, policy: RecallPolicy) -> Warnings:
-    ranges = [stats.salience for stats in window if stats.salience is not None]
-    extremes = list(chain.from_iterable(ranges))
-    if len(ranges) >= SOME_RECALLS and max(extremes) - min(extremes) < 1e-6:
-        yield from salience_warnings("Every memory has", min(extremes), policy)
-    if window:
-        yield from half_life_warnings(policy)
 
 
 # --- checks that `doctor` shares ------------------------------------------------------------------
@@ -532,38 +444,26 @@ def _policy_warnings(report: MonitorReport, window: Window, policy: RecallPolicy
 
 def is_healthy(injection_rate: float) -> bool:
     """Whether memories come neither too often nor too seldom."""
-    low, high = HEALTHY_INJECTION
-    return low <= injection_rate <= high
+    return HEALTHY_INJECTION[0] <= injection_rate <= HEALTHY_INJECTION[1]
 
 
-def salience_warnings(subject: str, salience: float, policy: RecallPolicy) -> Warnings:
+def salience_warnings(
+    subject: str, salience: float, policy: RecallPolicy
+) -> Iterator[HealthWarning]:
     """Warn of one salience for all memories, where the policy reads it."""
     if _reads(policy, "importance"):
-        yield warn(
-            "salience",
-            f"{subject} salience {salience:g}, so importance tells none apart. Pass salience= to "
-            "remember, or set weights.importance to 0.",
-        )
+        yield advise("salience", subject=subject, salience=salience)
 
 
-def half_life_warnings(policy: RecallPolicy) -> Warnings:
+def half_life_warnings(policy: RecallPolicy) -> Iterator[HealthWarning]:
     """Warn of a half-life that is unusual, where the policy reads it."""
     days, (low, high) = policy.half_life_hours / HOURS_PER_DAY, HALF_LIFE_DAYS
     if not low <= days <= high and _reads(policy, "recency"):
-        yield warn(
-            "half_life",
-            f"A half-life of {days:.3g} days lies outside {low:g} to {high:g}: recency "
-            "forgets too soon, or tells too little apart. Set half_life_hours between "
-            f"{low * HOURS_PER_DAY:g} and {high * HOURS_PER_DAY:g}, or let langmem-recall eval "
-            "decide.",
-        )
+        yield advise("half_life", days=days)
 
 
 def _reads(policy: RecallPolicy, signal: str) -> bool:
     """Whether the policy's formula reads a signal, recency by its half-life."""
     if policy.blend in ("bounded", "linear", "minmax"):
-        weights = (policy.weights, *policy.tiers.values())
-        return any(getattr(tier, signal) for tier in weights)
-    if policy.blend == "interpolated":
-        return signal == "importance"
-    return policy.blend == "product"
+        return any(getattr(each, signal) for each in (policy.weights, *policy.tiers.values()))
+    return policy.blend == "product" or (policy.blend, signal) == ("interpolated", "importance")

@@ -19,7 +19,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from langmem_recall.errors import InputError
+from langmem_recall.errors import InputError, first_problem
 from langmem_recall.types import (
     GATE_WORDS,
     HARD_GATES,
@@ -34,11 +34,7 @@ from langmem_recall.types import (
 )
 
 VERSION = 1
-RECALL = "recall"
-FEEDBACK = "feedback"
-VERDICT = "verdict"
-ANSWER = "answer"
-"""Kinds of records in a log."""
+RECALL, FEEDBACK, VERDICT, ANSWER = "recall", "feedback", "verdict", "answer"  # kinds of records
 
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """What reading a damaged record may run into."""
@@ -48,12 +44,11 @@ _OPTIONAL = (
     *("confirmed_at", "valid_from", "valid_until", "superseded_at"),
     *("tags", "entities", "supersedes", "derived_from", "pinned", "dated"),
 )
-"""Fields of a memory that are recorded where they say something."""
-_EMPTY = (*(None,) * 7, *((),) * 4, *(False,) * 2)
-_WORDS = frozenset({"thread_id", "turn", "speaker", "tags", "entities"})
+_FINDINGS = ("dense_rank", "lexical_rank", "standing", "found_as")
+_FIELDS = (*_OPTIONAL, *_FINDINGS)  # recorded where they say something
+_EMPTY = (*(None,) * 7, *((),) * 4, *(False,) * 2, *(None,) * 4)
+_WORDS = frozenset({"thread_id", "turn", "speaker", "tags", "entities", "found_as"})
 """Those in which a user's own words may stand."""
-_FINDINGS = ("dense_rank", "lexical_rank", "similarity", "standing", "found_as")
-"""Fields of a candidate that are recorded where they are known."""
 _UNUSED = Usage()
 _NUMBERS = (
     '"confidence": %.6f, "salience": %.6f, "evidence": {{{}}}, "signals": {{{}}}, "score": %.6f'
@@ -64,7 +59,7 @@ _NUMBERS = (
 """Written in one go: rounded one by one and dumped, a record takes twice as long to write."""
 
 _encode = json.JSONEncoder(default=datetime.isoformat).encode
-_optional = attrgetter(*_OPTIONAL)
+_optional, _findings = attrgetter(*_OPTIONAL), attrgetter(*_FINDINGS)
 
 
 def to_dict(recall: Recall, *, with_text: bool = True) -> dict[str, Any]:
@@ -131,14 +126,13 @@ def _candidates(recall: Recall, with_text: bool) -> Iterator[str]:
     """One JSON object each: the chosen by place, then the dropped; ranks are by score."""
     chosen, dropped = recall.chosen, recall.dropped
     ranked = [None if drop.gate in HARD_GATES else drop.scored for drop in dropped]
-    scores = {i: scored for i, scored in enumerate((*chosen, *ranked)) if scored is not None}
-
-    def merit(i: int) -> tuple[float, float]:
-        # To the digits that are recorded, so that a record read back gives the same ranks.
-        scored = scores[i]
-        return -round(scored.score, _DIGITS), -round(scored.signals.relevance, _DIGITS)
-
-    ranks = {i: rank for rank, i in enumerate(sorted(scores, key=merit), start=1)}
+    # To the digits that are recorded, so that a record read back gives the same ranks.
+    merits = sorted(
+        (-round(scored.score, _DIGITS), -round(scored.signals.relevance, _DIGITS), i)
+        for i, scored in enumerate((*chosen, *ranked))
+        if scored is not None
+    )
+    ranks = {i: rank for rank, (*_, i) in enumerate(merits, start=1)}
     for i, scored in enumerate(chosen):
         yield _candidate_json(scored, with_text, f'"rank": {ranks[i]}, "place": {i + 1}')
     for i, (scored, gate, reason, twin) in enumerate(dropped, start=len(chosen)):
@@ -157,34 +151,25 @@ def _candidate_json(scored: Scored, with_text: bool, outcome: str) -> str:
     shares = (memory.confidence, memory.salience)
     numbers = _NUMBERS % (*shares, *evidence, *scored.signals, scored.score)
     numbers = numbers.replace(', "alone": 0}', "}", 1)
-    if candidate.dense_rank is not None:
-        numbers += f', "dense_rank": {candidate.dense_rank}'
-    if candidate.lexical_rank is not None:
-        numbers += f', "lexical_rank": {candidate.lexical_rank}'
     if candidate.similarity is not None:
         numbers += f', "similarity": {candidate.similarity:.6f}'
     numbers = numbers.replace("nan", "null").replace("-inf", "null").replace("inf", "null")
-    rest = '"usage": {"uses": 0}'
-    if candidate.usage != _UNUSED:
-        usage = candidate.usage._asdict().items()
-        rounded = {name: n if n is None else round(n, _DIGITS) for name, n in usage}
-        rest = f'"usage": {_encode(rounded)}'
-    if candidate.standing is not None:
-        rest += f', "standing": {quoted(candidate.standing)}'
-    if candidate.found_as is not None and with_text:
-        rest += f', "found_as": {quoted(candidate.found_as)}'
-    optional = _optional(memory)
-    if optional != _EMPTY:
-        for name, field, empty in zip(_OPTIONAL, optional, _EMPTY, strict=True):
+    parts = [
+        f"{_labels(memory.namespace, memory.kind, memory.source, memory.status)}, {outcome}",
+        f'"key": {quoted(memory.key)}, {numbers}',
+    ]
+    usage = candidate.usage._asdict().items() if candidate.usage != _UNUSED else ()
+    rounded = {name: n if n is None else round(n, _DIGITS) for name, n in usage}
+    parts.append(f'"usage": {_encode(rounded or {"uses": 0})}')
+    fields = (*_optional(memory), *_findings(candidate))
+    if fields != _EMPTY:
+        for name, field, empty in zip(_FIELDS, fields, _EMPTY, strict=True):
             if field != empty and (with_text or name not in _WORDS):
-                rest += f', "{name}": {_encode(field)}'
-    labels = _labels(memory.namespace, memory.kind, memory.source, memory.status)
-    text = f', "text": {quoted(memory.text)}' if with_text else ""
+                parts.append(f'"{name}": {_encode(field)}')
+    if with_text:
+        parts.append(f'"text": {quoted(memory.text)}')
     written = "null" if memory.written_at is None else f'"{memory.written_at.isoformat()}"'
-    return (
-        f'{labels}, "key": {quoted(memory.key)}{text}, "written_at": {written}, '
-        f"{rest}, {numbers}, {outcome}}}"
-    )
+    return f'{", ".join(parts)}, "written_at": {written}}}'
 
 
 @lru_cache(maxsize=256)
@@ -231,8 +216,7 @@ def from_dict(record: Mapping[str, Any]) -> Recall:
     except DAMAGE as error:
         problem = f"{type(error).__name__} {error!s:.120}"
         if hasattr(error, "errors"):  # pydantic's, which says where
-            first = error.errors()[0]
-            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']:.120}"
+            problem = first_problem(error)
         raise InputError(
             f"The trace {record.get('id')!r:.40} is damaged: {problem}. "
             "Leave it out, or record it again."
@@ -276,7 +260,7 @@ def _scored(record: Mapping[str, Any]) -> dict[str, Any]:
                 for name in evidence
             },
             "usage": record["usage"],
-            **{name: record.get(name) for name in _FINDINGS},
+            **{name: record.get(name) for name in ("similarity", *_FINDINGS)},
         },
         "signals": {name: _number(number) for name, number in signals.items()},
         "score": _number(record["score"]),
@@ -290,17 +274,15 @@ def _number(number: float | None) -> float:
 # --- tables ---------------------------------------------------------------------------------------
 
 _NARROWEST = 40
-_NARROW = 80
-"""Below this width a table says less of each memory, so that its text can be read."""
+_NARROW = 80  # below this width a table says less of each memory, so that its text can be read
 _KEY_WIDTH = 12
 
 
 class _Column(NamedTuple):
     title: str
     show: Callable[[int, Scored], str]
-    is_number: bool = True
-    is_spare: bool = False
-    """Whether a narrow table does without it."""
+    align: str = ">"
+    is_spare: bool = False  # whether a narrow table does without it
 
 
 _COLUMNS = (
@@ -309,33 +291,34 @@ _COLUMNS = (
     _Column("relev", lambda _, scored: f"{scored.signals.relevance:.2f}"),
     _Column("recent", lambda _, scored: f"{scored.signals.recency:.2f}", is_spare=True),
     _Column("import", lambda _, scored: f"{scored.signals.importance:.2f}", is_spare=True),
-    _Column("source", lambda _, scored: scored.memory.source, is_number=False, is_spare=True),
-    _Column("key", lambda _, scored: shortened(scored.memory.key, _KEY_WIDTH), is_number=False),
+    _Column("source", lambda _, scored: scored.memory.source, "<", is_spare=True),
+    _Column("key", lambda _, scored: shortened(scored.memory.key, _KEY_WIDTH), "<"),
 )
+
+
+def _rows(recall: Recall, columns: Sequence[_Column]) -> list[list[str]]:
+    """What was chosen, below the titles of the columns; the text comes last."""
+    chosen = enumerate(recall.chosen, start=1)
+    cells = ([*(it.show(n, scored) for it in columns), scored.memory.text] for n, scored in chosen)
+    return [[*(column.title for column in columns), "text"], *cells] if recall.chosen else []
 
 
 def table(recall: Recall, width: int = 100) -> str:
     """The recall for a terminal: the funnel, what was chosen, what each gate dropped and why."""
     width = max(width, _NARROWEST)
     columns = [column for column in _COLUMNS if width >= _NARROW or not column.is_spare]
-    rows = [[column.title for column in columns]]
-    for place, scored in enumerate(recall.chosen, start=1):
-        rows.append([column.show(place, scored) for column in columns])
-    widths = [max(map(_columns, cells)) for cells in zip(*rows, strict=True)]
-    left = width - sum(widths) - 2 * len(widths)
-    texts = ["text", *(shortened(memory.text, left) for memory in recall.memories)]
-    chosen = []
-    for row, text in zip(rows, texts, strict=True):
+    rows, lines = _rows(recall, columns), _setting(recall)
+    widths = [max(map(_columns, cells)) for cells in [*zip(*rows, strict=True)][:-1]]
+    for *cells, text in rows:
         line = ""
-        for cell, cell_width, column in zip(row, widths, columns, strict=True):
-            blanks = " " * (cell_width - _columns(cell))
-            line += f"{blanks}{cell}  " if column.is_number else f"{cell}{blanks}  "
-        chosen.append(line + text)
-    lines = [*_setting(recall), *(chosen if recall.chosen else ())]
+        for cell, room, column in zip(cells, widths, columns, strict=True):
+            blanks = " " * (room - _columns(cell))
+            line += f"{blanks}{cell}  " if column.align == ">" else f"{cell}{blanks}  "
+        lines.append(line + printable(text))
     for title, drops in _drops_by_gate(recall):
         nearest = drops[0]
-        lines.append(f"dropped {title}: {printable(nearest.reason)}")
         key = shortened(nearest.memory.key, _KEY_WIDTH)
+        lines.append(f"dropped {title}: {printable(nearest.reason)}")
         lines.append(f"  nearest {key}: {printable(nearest.memory.text)}")
     lines += [f"degraded: {printable(note)}" for note in recall.trace.degraded]
     return "\n".join([str(recall), *(shortened(line, width) for line in lines)])
@@ -343,14 +326,10 @@ def table(recall: Recall, width: int = 100) -> str:
 
 def html(recall: Recall) -> str:
     """The recall as a self-contained fragment of HTML; every text in it is escaped."""
-    titles = [*(column.title for column in _COLUMNS), "text"]
-    rows = [
-        [*(column.show(place, scored) for column in _COLUMNS), scored.memory.text]
-        for place, scored in enumerate(recall.chosen, start=1)
-    ]
-    body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
-    head = f"<thead><tr>{_cells('th', titles)}</tr></thead>"
-    chosen = f"<table>{head}<tbody>{body}</tbody></table>" if rows else ""
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>"
+        for row in _rows(recall, _COLUMNS)
+    )
     dropped = ""
     for title, drops in _drops_by_gate(recall):
         items = "".join(
@@ -362,13 +341,9 @@ def html(recall: Recall) -> str:
     notes = [*_setting(recall), *(f"degraded: {note}" for note in recall.trace.degraded)]
     return (
         '<div style="font-size:90%;overflow-x:auto">'
-        f"<p><b>{_escaped(str(recall))}</b></p>"
-        f"<p>{'<br>'.join(map(_escaped, notes))}</p>{chosen}{dropped}</div>"
+        f"<p><b>{_escaped(str(recall))}</b></p><p>{'<br>'.join(map(_escaped, notes))}</p>"
+        f'<table style="text-align:left">{rows}</table>{dropped}</div>'
     )
-
-
-def _cells(tag: str, texts: Sequence[str]) -> str:
-    return "".join(f'<{tag} style="text-align:left">{_escaped(text)}</{tag}>' for text in texts)
 
 
 def _escaped(text: str) -> str:

@@ -50,20 +50,20 @@ def telemetry(
 
     def record(recall: Recall) -> None:
         happened, gates = recall.trace, recall.drop_counts()
-        attributes: dict[str, Any] = {
-            "recall.id": recall_id(recall),
-            "recall.policy": happened.policy,
-            "recall.searched": happened.searched,
-            "recall.candidates": len(recall.chosen) + len(recall.dropped),
-            "recall.memories": len(recall.chosen),
-            "recall.tokens": happened.tokens,
-            "recall.compacted": len(happened.compacted),
+        known: dict[str, Any] = {
+            "id": recall_id(recall),
+            "policy": happened.policy,
+            "searched": happened.searched,
+            "candidates": len(recall.chosen) + len(recall.dropped),
+            "memories": len(recall.chosen),
+            "tokens": happened.tokens,
+            "compacted": len(happened.compacted),
+            "budget_tokens": happened.budget_tokens,
+            **{f"dropped.{gate}": count for gate, count in gates.items()},
+            **{f"channel.{name}": count for name, count in happened.channels.items()},
+            **{f"{stage}_ms": 1e3 * seconds for stage, seconds in happened.timings.items()},
         }
-        if happened.budget_tokens is not None:
-            attributes["recall.budget_tokens"] = happened.budget_tokens
-        attributes |= {f"recall.dropped.{gate}": count for gate, count in gates.items()}
-        attributes |= {f"recall.channel.{name}": n for name, n in happened.channels.items()}
-        attributes |= {f"recall.{stage}_ms": 1e3 * s for stage, s in happened.timings.items()}
+        attributes = {f"recall.{name}": it for name, it in known.items() if it is not None}
         took_s, end = sum(happened.timings.values()), time.time_ns()
         start = end - int(took_s * 1e9)
         span = tracer.start_span("recall", start_time=start, attributes=attributes)
@@ -83,10 +83,9 @@ def telemetry(
         action = "failed" if event.has_failed else event.action
         verdicts.add(1, {"guard.action": action, "guard.source": event.source})
         if event.action != "allow":
-            span = tracer.start_span("guard.verdict", attributes={"guard.action": action})
-            span.set_attribute("guard.rules", list(event.rules))
-            span.set_attribute("guard.withheld_chars", event.withheld_chars)
-            span.end()
+            said: Any = {"guard.action": action, "guard.withheld_chars": event.withheld_chars}
+            attributes = {**said, "guard.rules": list(event.rules)}
+            tracer.start_span("guard.verdict", attributes=attributes).end()
 
     # Where `RecallStore` looks for it, as a Monitor has it.
     record.verdict = judged  # type: ignore[attr-defined]

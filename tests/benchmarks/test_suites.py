@@ -89,9 +89,9 @@ def test_a_suite_is_the_same_for_the_same_seed_and_another_for_another(name: str
 def test_keys_are_unique_and_relevant_ones_exist(name: str) -> None:
     held = {each.name: each for each in suite(name).collections}
     for collection in held.values():
-        assert len(collection.keys) == len(collection.memories)
+        assert len(dict(collection.memories)) == len(collection.memories)
     for case in suite(name).cases:
-        assert case.relevant <= held[case.collection].keys
+        assert case.relevant <= dict(held[case.collection].memories).keys()
 
 
 @pytest.mark.parametrize("name", NAMES)

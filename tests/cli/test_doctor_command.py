@@ -168,7 +168,7 @@ def test_the_only_namespace_need_not_be_named(tmp_path: Path) -> None:
 
 
 def test_an_embedder_that_fails_is_an_alarm(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("langmem_recall.cli.doctor.load_embedder", lambda name: Broken())
+    monkeypatch.setattr("langmem_recall.cli.inputs.load_embedder", lambda name: Broken())
     ended = run("doctor", store, "--json")
     assert ended.code == 1
     assert ("alarm", "embedder") in about(ended.json)
@@ -183,7 +183,7 @@ def test_vectors_of_another_embedder_are_an_alarm_and_no_cue_is_asked(
     from langmem_recall.embeddings import LocalEmbeddings
 
     monkeypatch.setattr(
-        "langmem_recall.cli.doctor.load_embedder", lambda name: TightBand(LocalEmbeddings())
+        "langmem_recall.cli.inputs.load_embedder", lambda name: TightBand(LocalEmbeddings())
     )
     cues = write(tmp_path / "cues.txt", *ON_TOPIC)
     ended = run("doctor", store, "-n", "memories/ada", "--cues", cues, "--json")

@@ -21,7 +21,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.store.postgres import PostgresStore
 
-from langmem_recall.cli.enrich import PARALLEL, _Run
+from langmem_recall.cli.enrich import PARALLEL, Outcome, ask_about
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
@@ -288,8 +288,8 @@ def test_progress_moves_with_every_memory(store: Path) -> None:
         memories = [m for m in writer.memories([(ADA, key) for key in PHRASINGS]) if m]
         answer = {"parsed": {"asked_as": ["a"]}, "raw": AIMessage("")}
         asked = RunnableLambda(lambda prompt: answer)
-        work = _Run()
-        work.enrich(writer, asked, memories, lambda *done: ticks.append(done))
+        work = Outcome()
+        ask_about(memories, asked, writer, lambda *done: ticks.append(done), work)
     assert ticks == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert work.counts == {"added": 3}
 

@@ -303,7 +303,7 @@ def test_a_page_follows_its_log_through_rotation_and_erasure(tmp_path: Path) -> 
         shown = Inspection([str(path)], ())
         first, page = shown.page("")
         assert page
-        assert shown.data.turns == 1
+        assert len(shown.data.turns) == 1
         assert shown.page(first) == (first, None)
         for key in ("dog", "car"):  # more than one file holds
             log(recall(key))
@@ -313,11 +313,11 @@ def test_a_page_follows_its_log_through_rotation_and_erasure(tmp_path: Path) -> 
         second, page = shown.page(first)
         assert second != first
         assert page
-        assert shown.data.turns == 3
+        assert len(shown.data.turns) == 3
         assert shown.data.unreadable == 0
         log.erase(("ann",))
         assert shown.page(second)[0] != second
-        assert shown.data.turns == 0
+        assert len(shown.data.turns) == 0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C cannot be sent to a child there")

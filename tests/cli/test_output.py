@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from langmem_recall.cli.output import deliver, progress, replaced
+from langmem_recall.cli.output import Result, deliver, progress, replaced
 from langmem_recall.errors import InputError
 
 
@@ -65,7 +65,7 @@ def test_what_cannot_be_a_file_is_refused(tmp_path: Path, place: str) -> None:
 def test_json_is_ascii_so_that_no_locale_can_break_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    deliver({"text": "日本\ud800"}, lambda screen: None, as_json=True)
+    deliver(Result({"text": "日本\ud800"}, ""), as_json=True)
     printed = capsys.readouterr().out
     assert printed.isascii()
     assert json.loads(printed) == {"text": "日本\ud800"}

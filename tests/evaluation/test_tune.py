@@ -342,9 +342,3 @@ def test_cases_that_cannot_be_fitted_to_are_refused() -> None:
     off_topic = (Case("town", Cue("Hi?"), group=OFF_TOPIC), Case("town", Cue("Ho?"), group="far"))
     with pytest.raises(InputError, match="no answerable case"):
         tune(CaseSet("silent", town.collections, off_topic))
-
-
-@pytest.mark.parametrize(("reaches", "target"), [([], 0.5), ([float("nan")], 0.5), ([0.5], 2.0)])
-def test_an_injection_rate_needs_recalls_and_a_share(reaches: list[float], target: float) -> None:
-    with pytest.raises(InputError):
-        set_injection_rate(reaches, target, RecallPolicy.default())

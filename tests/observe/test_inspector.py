@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+import math
 import re
 from array import array
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recalls import HOME, NOW, candidate, recall_of, recalls
 
-from langmem_recall.observe.inspector.page import NONE, pack, page, text_tokens, to_whole
+from langmem_recall.observe.inspector.page import pack, page, text_tokens
 from langmem_recall.observe.show import recall_id, to_dict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Memory, Recall, Usage
@@ -59,7 +60,7 @@ def rows(head: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 @given(st.lists(st.none() | st.floats(-2000, 2000), min_size=1, max_size=30))
 def test_columns_come_back_to_the_digit(numbers: list[float | None]) -> None:
-    column = array("i", [to_whole(number, 10**6) for number in numbers])
+    column = array("d", [math.nan if number is None else number for number in numbers])
     _, columns = unpacked(pack({}, {"a": column}, {"a": 10**6}))
 
     wanted = [None if number is None else round(number * 1e6) for number in numbers]
@@ -68,9 +69,8 @@ def test_columns_come_back_to_the_digit(numbers: list[float | None]) -> None:
 
 
 def test_numbers_beyond_thirty_two_bits_are_bounded_and_nan_is_unknown() -> None:
-    assert to_whole(float("nan"), 10) == to_whole(None, 10) == NONE
-    assert to_whole(1e300, 10) == 2**31 - 2
-    assert to_whole(-1e300, 10) == 2 - 2**31
+    _, columns = unpacked(pack({}, {"a": array("d", [math.nan, 1e300, -1e300])}, {"a": 10}))
+    assert columns["a"] == [None, 2**31 - 2, 2 - 2**31]
 
 
 def test_a_page_holds_turns_candidates_and_memories() -> None:
@@ -143,7 +143,7 @@ def test_a_changed_memory_is_kept_in_both_versions() -> None:
 def test_memories_of_a_store_come_with_their_usage() -> None:
     memory = Memory(namespace=HOME, key="stored", text="Ann swims", written_at=NOW)
     plain = Memory(namespace=HOME, key="plain", text="日本", written_at=NOW)
-    head, _ = held(page([], [(memory, Usage(3, 2.5, 1.7e9)), plain]))
+    head, _ = held(page([], [(memory, Usage(3, 2.5, 1.7e9)), (plain, Usage())]))
 
     assert [one["key"] for one in rows(head, "memories")] == ["stored", "plain"]
     assert head["usages"][head["stored"][0][1]] == [3, 2.5, 1.7e9, None, 0]

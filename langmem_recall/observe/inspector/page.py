@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import json
 import math
-import sys
 from array import array
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -23,26 +22,17 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from langmem_recall import types
 from langmem_recall.errors import InputError
 from langmem_recall.observe import show
 from langmem_recall.observe.monitor import Monitor
 from langmem_recall.policy import PRESETS, RecallPolicy
-from langmem_recall.types import (
-    ASKED,
-    GATE_WORDS,
-    HARD_GATES,
-    TRUST,
-    GuardEvent,
-    Memory,
-    Usage,
-    aware,
-)
+from langmem_recall.types import GuardEvent, Memory, Usage, aware
 
+Record = Mapping[str, Any]
 TITLE = "Recall inspector"
-SIGNALS = ("relevance", "recency", "strength")
-"""With the digits of the record, because what-if reads them."""
-FINDINGS = ("coverage", "bm25", "entity", "episode")
-"""Only shown, but for the entities' ranks."""
+SIGNALS = ("relevance", "recency", "strength")  # with all digits: what-if reads them
+FINDINGS = ("coverage", "bm25", "entity", "episode")  # only shown, but for the entities' ranks
 SCALES = {
     **dict.fromkeys(("memory", "place", "gate", "reason", "twin", "usage"), 1),
     **dict.fromkeys(("dense_rank", "lexical_rank", "alone"), 1),
@@ -61,16 +51,10 @@ PLAIN_FIELDS = (
 TIME_FIELDS = ("written_at", "confirmed_at", "valid_from", "valid_until", "superseded_at")
 MEMORY_FIELDS = ("namespace", "key", *PLAIN_FIELDS, *TIME_FIELDS, "trust", "tokens")
 
-LINE_TOKENS = 30
-"""About what a label and the marks around a text cost."""
-CHARS_PER_TOKEN = 4
-"""Of plain ASCII; any other character counts as a token."""
-SHOWN_VERDICTS = 50
-"""Texts, the latest, of which the page says what the guard withheld."""
-HEALTH_WINDOW = 1000
-"""Recalls, the latest, that the health report looks at."""
-NONE = -(2**31)
-"""Stands for a number that is not known."""
+LINE_TOKENS = 30  # about what a label and the marks around a text cost
+CHARS_PER_TOKEN = 4  # of plain ASCII; any other character counts as a token
+SHOWN_VERDICTS = 50  # texts, the latest, of which the page says what the guard withheld
+HEALTH_WINDOW = 1000  # recalls, the latest, that the health report looks at
 _LARGEST = 2**31 - 2
 
 _read_event = TypeAdapter(GuardEvent).validate_python
@@ -79,23 +63,13 @@ _SCRIPTS = ("unpack", "whatif", "dom", "controls", "turn", "turns", "memories", 
 
 
 def page(
-    records: Iterable[Mapping[str, Any]],
-    memories: Iterable[Memory | tuple[Memory, Usage]] = (),
-    title: str = TITLE,
+    records: Iterable[Record], memories: Iterable[tuple[Memory, Usage]] = (), title: str = TITLE
 ) -> str:
-    """One self-contained page: turns, what-if, memories and health.
-
-    Args:
-        records: What `to_dict` or `read_log` gives; what cannot be read is left out and counted.
-        memories: What a store holds, with its usage where it is known. Memories that were ever
-            candidates are on the page anyway.
-        title: What the page is called.
-    """
+    """One page of what `read_log` gives and what a store holds."""
     data = PageData()
     for record in records:
         data.add(record)
-    for item in memories:
-        memory, usage = (item, Usage()) if isinstance(item, Memory) else item
+    for memory, usage in memories:
         data.add_memory(memory, usage)
     return render_page(data, title)
 
@@ -114,13 +88,8 @@ def render_page(data: PageData, title: str = TITLE, live: str = "") -> str:
         + ("; connect-src 'self'" if live else "")
     )
     # The data are Base64: nothing in them can end the element or the page.
-    return template.format(
-        policy=policy,
-        title=escape(title),
-        style=style,
-        data=data.packed(title, live),
-        script=script,
-    )
+    parts = {"style": style, "script": script, "data": data.packed(title, live)}
+    return template.format(policy=policy, title=escape(title), **parts)
 
 
 @cache
@@ -144,67 +113,58 @@ class PageData:
     """What the page holds, gathered record by record."""
 
     def __init__(self) -> None:
-        self._memories, self._usages, self._reasons = _Places(), _Places(), _Places()
+        self.memories = _Places()  # a row for each wording, namespace and key first
+        self._usages, self._reasons = _Places(), _Places()
         self._namespaces, self._gates = _Places(), _Places({"": 0})
-        self._policies: dict[Hashable, dict[str, Any]] = {}
-        self._turns: list[dict[str, Any]] = []
-        self._columns = {name: array("i") for name in SCALES}
+        self._policies: list[dict[str, Any]] = []
+        self._policy_places = _Places()
+        self.turns: list[dict[str, Any]] = []
+        self._columns = {name: array("d") for name in SCALES}
         self._feedback: list[list[Any]] = []
         self._verdicts: deque[GuardEvent] = deque(maxlen=HEALTH_WINDOW)
-        self._by_turn: dict[Hashable, list[dict[str, Any]]] = {}
-        """The recalls of each turn of a conversation, which has one answer."""
+        self._by_turn: dict[Hashable, list[dict[str, Any]]] = {}  # their answer is one
         self._stored: list[list[int]] = []
-        self._latest: deque[Mapping[str, Any]] = deque(maxlen=HEALTH_WINDOW)
-        self.unreadable = 0
-        """Records that could not be read."""
+        self._latest: deque[Record] = deque(maxlen=HEALTH_WINDOW)
+        self.unreadable = 0  # records that could not be read
 
-    @property
-    def turns(self) -> int:
-        """Recalls on the page."""
-        return len(self._turns)
-
-    @property
-    def memories(self) -> int:
-        """Memories on the page, each counted once however often it changed."""
-        return len({row[:2] for row in self._memories})
-
-    def add(self, record: Mapping[str, Any]) -> bool:
+    def add(self, record: Record) -> bool:
         """Take a record of a recall, an answer or feedback; False where it cannot be read."""
-        kind = record.get("kind") if isinstance(record, Mapping) else None
+        kind = record.get("kind", show.RECALL) if isinstance(record, Mapping) else show.RECALL
         try:
-            if kind == show.FEEDBACK:
-                show.check_record(record, kind)
-                namespace, key = self._namespace(record["namespace"]), str(record["key"])
-                recall, good = str(record["recall"] or ""), record["good"] is True
-                self._feedback.append([recall, namespace, key, good])
-                return True
-            if kind == show.VERDICT:
-                show.check_record(record, kind)
-                fields = {name: record[name] for name in GuardEvent._fields}
-                self._verdicts.append(_read_event(fields))
-                return True
-            if kind == show.ANSWER:
-                show.check_record(record, kind)
-                for turn in self._by_turn.get((record["thread_id"], record["turn"]), ()):
-                    turn["answer"] = str(record["text"])
-                return True
-            show.check_record(record)
-            policy, candidates = self._policy(record["policy"]), record["candidates"]
-            turn = self._turn(record, list(self._policies).index(policy))
-            has_ranks = self._policies[policy]["fusesRanks"]
-            rows = [self._candidate(candidate, candidates, has_ranks) for candidate in candidates]
+            match kind:
+                case show.FEEDBACK:
+                    show.check_record(record, kind)
+                    place, key = self._namespace(record["namespace"]), str(record["key"])
+                    recall, good = str(record["recall"] or ""), record["good"] is True
+                    self._feedback.append([recall, place, key, good])
+                case show.VERDICT:
+                    show.check_record(record, kind)
+                    fields = {name: record[name] for name in GuardEvent._fields}
+                    self._verdicts.append(_read_event(fields))
+                case show.ANSWER:
+                    show.check_record(record, kind)
+                    for turn in self._by_turn.get((record["thread_id"], record["turn"]), ()):
+                        turn["answer"] = str(record["text"])
+                case _:
+                    show.check_record(record)
+                    self._add_recall(record)
         except (InputError, *show.DAMAGE):
-            # Nothing is added of a record that turns out to be damaged half-way.
             self.unreadable += 1
             return False
+        return True
+
+    def _add_recall(self, record: Record) -> None:
+        policy, candidates = self._policy(record["policy"]), record["candidates"]
+        turn, has_ranks = self._turn(record, policy), self._policies[policy]["fusesRanks"]
+        # All of them first: nothing is added of a record that is damaged half-way.
+        rows = [self._candidate(candidate, candidates, has_ranks) for candidate in candidates]
         for row in rows:
             for column, number in zip(self._columns.values(), row, strict=True):
                 column.append(number)
-        self._turns.append(turn)
+        self.turns.append(turn)
         if record.get("turn"):
             self._by_turn.setdefault((turn["thread"], record["turn"]), []).append(turn)
         self._latest.append(record)
-        return True
 
     def add_memory(self, memory: Memory, usage: Usage) -> None:
         """Take a memory as it is stored."""
@@ -224,23 +184,15 @@ class PageData:
         for event in self._verdicts:
             monitor.verdict(event)
         header = {
-            "title": title,
-            "live": live,
-            "unreadable": self.unreadable,
-            "memoryFields": MEMORY_FIELDS,
-            "memories": list(self._memories),
-            "stored": self._stored,
-            "turnFields": list(self._turns[0]) if self._turns else [],
-            "turns": [list(turn.values()) for turn in self._turns],
-            "usages": list(self._usages),
-            "reasons": list(self._reasons),
-            "policies": list(self._policies.values()),
-            "namespaces": namespaces,
-            "gates": list(self._gates),
-            "gateWords": dict(GATE_WORDS),
-            "asked": ASKED,
-            "unrankedGates": sorted(HARD_GATES),
-            "feedback": self._feedback,
+            **{"title": title, "live": live, "unreadable": self.unreadable},
+            **{"memoryFields": MEMORY_FIELDS, "memories": list(self.memories)},
+            "turnFields": list(self.turns[0]) if self.turns else [],
+            "turns": [list(turn.values()) for turn in self.turns],
+            **{"stored": self._stored, "usages": list(self._usages), "feedback": self._feedback},
+            **{"reasons": list(self._reasons), "policies": self._policies},
+            **{"namespaces": namespaces, "gates": list(self._gates), "asked": types.ASKED},
+            "gateWords": dict(types.GATE_WORDS),
+            "unrankedGates": sorted(types.HARD_GATES),
             "verdicts": [
                 [list(it.namespace), it.key, it.source, it.action, list(it.rules)]
                 for it in list(self._verdicts)[-SHOWN_VERDICTS:]
@@ -251,7 +203,7 @@ class PageData:
         }
         return pack(header, self._columns, SCALES)
 
-    def _turn(self, record: Mapping[str, Any], policy: int) -> dict[str, Any]:
+    def _turn(self, record: Record, policy: int) -> dict[str, Any]:
         cue, temporal = record["cue"], record["cue"].get("temporal")
         places: dict[Hashable, int] = {}
         # Few turns need to know where each candidate stands.
@@ -287,32 +239,31 @@ class PageData:
             "count": len(record["candidates"]),
         }
 
-    def _candidate(
-        self, record: Mapping[str, Any], others: Sequence[Mapping[str, Any]], has_ranks: bool
-    ) -> list[int]:
-        """The numbers of a candidate, in the order of the columns."""
+    def _candidate(self, record: Record, others: Sequence[Record], has_ranks: bool) -> list[float]:
+        """The numbers of a candidate, in the order of the columns; NaN where one is not known."""
         gate, reason = str(record.get("gate", "")), str(record.get("reason", ""))
         if not gate and (phrasing := record.get("found_as")) is not None:
             reason = f"found as asked: {phrasing}"
-        signals, evidence, million = record["signals"], record["evidence"], 10**6
-        return [
+        signals, evidence = record["signals"], record["evidence"]
+        ranks = (record.get("dense_rank"), record.get("lexical_rank")) if has_ranks else (0, 0)
+        numbers = (
             self._memory(record),
-            int(record.get("place", 0)),
+            record.get("place", 0),
             self._gates[gate],
             self._reasons[reason],
             _twin(record, others) if gate == "duplicate" else -1,
             self._usage(record["usage"]),
-            int((has_ranks and record.get("dense_rank")) or 0),
-            int((has_ranks and record.get("lexical_rank")) or 0),
-            int(evidence.get("alone", 0)),
-            *(to_whole(signals[name], million) for name in SIGNALS),
-            to_whole(signals["importance"], million) - to_whole(record["salience"], million),
-            to_whole(evidence["dense"], million),
-            to_whole(record["score"], SCALES["score"]),
-            *(to_whole(evidence[name], SCALES[name]) for name in FINDINGS),
-        ]
+            *(rank or 0 for rank in ranks),
+            evidence.get("alone", 0),
+            *(signals[name] for name in SIGNALS),
+            signals["importance"] - record["salience"],
+            evidence["dense"],
+            record["score"],
+            *(evidence[name] for name in FINDINGS),
+        )
+        return [math.nan if number is None else float(number) for number in numbers]
 
-    def _memory(self, record: Mapping[str, Any]) -> int:
+    def _memory(self, record: Record) -> int:
         plain = [record.get(name) for name in PLAIN_FIELDS]
         text = plain[0] if isinstance(plain[0], str) else ""
         row = (
@@ -320,38 +271,34 @@ class PageData:
             str(record["key"]),
             *(tuple(field) if isinstance(field, list) else field for field in plain),
             *(_seconds(record.get(name)) for name in TIME_FIELDS),
-            TRUST[record["source"]],
+            types.TRUST[record["source"]],
             LINE_TOKENS + text_tokens(text),
         )
-        return self._memories[row]
+        return self.memories[row]
 
-    def _usage(self, record: Mapping[str, Any]) -> int:
+    def _usage(self, record: Record) -> int:
         return self._usages[tuple(record.get(name) for name in Usage._fields)]
 
     def _namespace(self, labels: Sequence[str]) -> int:
         return self._namespaces[tuple(map(str, labels))]
 
-    def _policy(self, record: Mapping[str, Any]) -> Hashable:
+    def _policy(self, record: Record) -> int:
         name, fingerprint = str(record["name"]), str(record["fingerprint"])
         recorded = record.get("knobs")
         identity = (name, fingerprint, recorded is None)
-        if identity not in self._policies:
+        if identity not in self._policy_places:
             # Read as a policy, so that the page meets no knob it does not know.
-            policy = RecallPolicy.from_dict(recorded) if recorded else _presets().get(fingerprint)
-            self._policies[identity] = {
-                "name": name,
-                "fingerprint": fingerprint,
-                "knobs": policy and policy.to_dict(),
-                "fusesRanks": policy is None or policy.fuses_ranks,
-            }
-        return identity
-
-
-@cache
-def _presets() -> dict[str, RecallPolicy]:
-    """By their fingerprints, for records that have no knobs."""
-    made: Iterable[RecallPolicy] = (getattr(RecallPolicy, name)() for name in PRESETS)
-    return {preset.fingerprint: preset for preset in made}
+            presets = (getattr(RecallPolicy, preset)() for preset in PRESETS)
+            known = (preset for preset in presets if preset.fingerprint == fingerprint)
+            policy = RecallPolicy.from_dict(recorded) if recorded else next(known, None)
+            self._policies.append(
+                {
+                    **{"name": name, "fingerprint": fingerprint},
+                    "knobs": policy and policy.to_dict(),
+                    "fusesRanks": policy is None or policy.fuses_ranks,
+                }
+            )
+        return self._policy_places[identity]
 
 
 def text_tokens(text: str) -> int:
@@ -360,7 +307,7 @@ def text_tokens(text: str) -> int:
     return math.ceil(plain / CHARS_PER_TOKEN) + len(text) - plain
 
 
-def _twin(record: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> int:
+def _twin(record: Record, others: Sequence[Record]) -> int:
     """The place of the memory that a duplicate is like, among the candidates; -1 if unknown."""
     # Version 0.1 named it in the reason alone.
     unnamed = record["namespace"], record["reason"].partition(" like ")[2]
@@ -375,32 +322,24 @@ def _seconds(moment: Any) -> float | None:
     return None if known is None else known.timestamp()
 
 
-def to_whole(number: float | None, scale: int) -> int:
-    """The number as a whole multiple of 1 / scale, within 32 bits."""
-    if number is None or number != number:
-        return NONE
-    return max(-_LARGEST, min(_LARGEST, round(number * scale)))
-
-
 def pack(
-    header: dict[str, Any], columns: Mapping[str, array[int]], scales: Mapping[str, int]
+    header: dict[str, Any], columns: Mapping[str, array[float]], scales: Mapping[str, int]
 ) -> str:
     """A header and columns, compressed, as Base64: small, and quick to unpack.
 
-    The bytes are: the length of the header in 4 bytes, the header as JSON, and of every column
-    the lowest bytes of all its numbers, then the next higher ones, for as many bytes as it needs:
-    low bytes are noise and high ones nearly all alike, which compresses best apart. Numbers are
-    counted from the column's base; 0 is one that is not known.
+    4 bytes give the length of the header, which is JSON. Of every column come the lowest bytes of
+    all numbers, then the next higher ones, which compresses best; 0 is a number not known.
     """
+    import numpy as np  # with the first page: the help of the command line does without it
+
     layout, planes = [], []
     for name, numbers in columns.items():
-        base = min((number for number in numbers if number != NONE), default=1) - 1
-        counted = array("Q", [0 if number == NONE else number - base for number in numbers])
-        width = (max(counted, default=0).bit_length() + 7) // 8
-        if sys.byteorder == "big":
-            counted.byteswap()
-        raw = counted.tobytes()
-        planes += [raw[place :: counted.itemsize] for place in range(width)]
+        whole = np.clip(np.rint(np.array(numbers) * scales[name]), -_LARGEST, _LARGEST)
+        known = whole[~np.isnan(whole)]
+        base = int(known.min()) - 1 if len(known) else 0
+        counted = np.nan_to_num(whole - base).astype("<u8")
+        width = (int(counted.max(initial=0)).bit_length() + 7) // 8
+        planes.append(counted.view(np.uint8).reshape(-1, 8)[:, :width].T.tobytes())
         layout.append({"name": name, "scale": scales[name], "base": base, "width": width})
     text = json.dumps(header | {"columns": layout}, separators=(",", ":"), allow_nan=False)
     head = text.encode("ascii")

@@ -14,8 +14,9 @@ const FOLLOW_MS = 2000;
 class App {
   constructor(traces) {
     this.traces = traces;
-    this.tag = traces.head.live;
-    this.live = el("span", { class: "tag tag-good", text: "live", hidden: !traces.head.live });
+    const { title, unreadable, live } = traces.head;
+    this.tag = live;
+    this.live = el("span.tag.tag-good", { hidden: !live }, "live");
     const showTurn = (number) => {
       this.open("turns");
       this.views.turns.showTurn(number);
@@ -28,33 +29,19 @@ class App {
     this.views.turns.onShow = (turn) => {
       if (this.current === "turns") history.replaceState(null, "", `#turn-${turn.number + 1}`);
     };
-    this.tabs = new Map();
-    this.help = el(
-      "dialog",
-      { "aria-label": "Keys" },
-      el("h2", { text: "Keys" }),
-      factList(KEYS),
-      el("button", { type: "button", text: "Close", on: { click: () => this.help.close() } })
-    );
-  }
-
-  start() {
-    const { title, unreadable } = this.traces.head;
-    const names = [["turns", "Turns"], ["memories", "Memories"], ["health", "Health"]];
-    const tabs = names.map(([name, text]) => {
-      const tab = el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": name, text, on: { click: () => this.open(name) } });
-      this.tabs.set(name, tab);
-      return tab;
+    this.tabs = ["Turns", "Memories", "Health"].map((text) => {
+      const name = text.toLowerCase();
+      return button({ role: "tab", id: `tab-${name}`, "aria-controls": name, click: () => this.open(name) }, text);
     });
-    const help = el("button", { type: "button", "aria-label": "Keys", text: "?", on: { click: () => this.help.showModal() } });
-    const header = el("header", {}, el("h1", {}, quoted(title)), this.live, el("nav", { role: "tablist" }, ...tabs), help);
+    this.help = el("dialog", { "aria-label": "Keys" }, el("h2", "Keys"), factList(KEYS), button({ click: () => this.help.close() }, "Close"));
     this.main = el("main");
-    const lost = unreadable ? el("p", { class: "note note-bad", text: `${plural(unreadable, "record")} could not be read and ${unreadable === 1 ? "is" : "are"} left out.` }) : null;
-    replaced(document.body, header, lost, this.main, this.help);
+    const lost = `${plural(unreadable, "record")} could not be read and ${unreadable === 1 ? "is" : "are"} left out.`;
+    const help = button({ "aria-label": "Keys", click: () => this.help.showModal() }, "?");
+    const header = el("header", el("h1", quoted(title)), this.live, el("nav", { role: "tablist" }, this.tabs), help);
+    replaced(document.body, header, unreadable && el("p.note.note-bad", lost), this.main, this.help);
     document.addEventListener("keydown", (event) => this.onKey(event));
-    const [name, number] = this.placeMeant();
-    this.open(name, number);
-    if (this.traces.head.live) this.follow();
+    this.open(...this.placeMeant());
+    if (live) this.follow();
   }
 
   // While it is served, the page asks for what has come since: seldom where that takes long.
@@ -79,30 +66,28 @@ class App {
     const turn = /^#turn-(\d+)$/.exec(location.hash);
     if (turn) return ["turns", Math.max(0, Number(turn[1]) - 1)];
     const name = location.hash.slice(1);
-    if (Object.hasOwn(this.views, name)) return [name];
-    return [this.traces.turns.length ? "turns" : "memories"];
+    return [Object.hasOwn(this.views, name) ? name : this.traces.turns.length ? "turns" : "memories"];
   }
 
   open(name, number) {
     if (this.current === name) return;
     this.current = name;
-    for (const [other, tab] of this.tabs) {
-      tab.setAttribute("aria-selected", String(other === name));
-    }
+    for (const tab of this.tabs) tab.setAttribute("aria-selected", String(tab.id === `tab-${name}`));
     const view = this.views[name];
     replaced(this.main, view.node);
-    if (!view.isStarted) {
+    if (view.isStarted) view.list?.draw();
+    else {
       view.isStarted = true;
       view.start(number);
-    } else if (view.list) view.list.draw();
+    }
     if (name !== "turns") history.replaceState(null, "", `#${name}`);
   }
 
   onKey(event) {
-    const isTyping = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
-    if (event.key === "Escape" && isTyping) event.target.blur();
-    const isRange = event.target.type === "range";
-    if ((isTyping && !isRange) || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { target, key } = event;
+    const isTyping = /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName);
+    if (key === "Escape" && isTyping) target.blur();
+    if ((isTyping && target.type !== "range") || event.ctrlKey || event.metaKey || event.altKey) return;
     const view = this.views[this.current];
     const actions = {
       1: () => this.open("turns"),
@@ -114,9 +99,9 @@ class App {
       "?": () => this.help.showModal(),
       "/": () => view.search?.focus(),
     };
-    if (!Object.hasOwn(actions, event.key) || this.help.open) return;
+    if (!Object.hasOwn(actions, key) || this.help.open) return;
     event.preventDefault();
-    actions[event.key]();
+    actions[key]();
   }
 }
 
@@ -125,15 +110,11 @@ async function main() {
   try {
     const traces = await unpack(place.textContent);
     place.remove();
-    const app = new App(traces);
-    app.start();
     // For the console, and for whoever wants to ask the same of many turns.
-    window.inspector = { traces, app, whatIf, recordedOutcomes };
+    window.inspector = { traces, app: new App(traces), whatIf, recordedOutcomes };
     document.documentElement.dataset.ready = "true";
   } catch (error) {
-    document.body.replaceChildren(
-      el("p", { class: "note note-bad", text: `This page could not be read: ${error}. It needs a browser of 2023 or later.` })
-    );
+    replaced(document.body, el("p.note.note-bad", `This page could not be read: ${error}. It needs a browser of 2023 or later.`));
     throw error;
   }
 }

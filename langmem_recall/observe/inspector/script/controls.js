@@ -1,107 +1,73 @@
 // The knobs of what-if, as sliders that start where the turn's policy has them.
 
-const WEIGHT_RANGE = { min: 0, max: 1, step: 0.01 };
+const SHARE = { min: 0, max: 1, step: 0.01 };
+const WEIGHTS = { similarity: "similarity", recency: "recency", importance: "importance", strength: "use", trust: "trust" };
 const SLIDERS = [
-  { name: "similarity", label: "similarity", ...WEIGHT_RANGE, isWeight: true },
-  { name: "recency", label: "recency", ...WEIGHT_RANGE, isWeight: true },
-  { name: "importance", label: "importance", ...WEIGHT_RANGE, isWeight: true },
-  { name: "strength", label: "use", ...WEIGHT_RANGE, isWeight: true },
-  { name: "trust", label: "trust", ...WEIGHT_RANGE, isWeight: true },
+  ...Object.entries(WEIGHTS).map(([name, label]) => ({ name, label, ...SHARE, isWeight: true })),
   { name: "half_life_hours", label: "half-life", min: -1, max: 3, step: 0.01, isLog: true },
-  { name: "trigger", label: "trigger", min: 0, max: 1, step: 0.01 },
-  { name: "floor", label: "floor", min: 0, max: 1, step: 0.01 },
-  { name: "composite_floor", label: "composite floor", min: 0, max: 2, step: 0.01 },
+  { name: "trigger", label: "trigger", ...SHARE },
+  { name: "floor", label: "floor", ...SHARE },
+  { name: "composite_floor", label: "composite floor", ...SHARE, max: 2 },
   { name: "top_k", label: "memories at most", min: 1, max: 50, step: 1 },
   { name: "budget", label: "budget (about)", min: 50, max: 8000, step: 50 },
 ];
 
 class WhatIfControls {
   constructor(traces, onChange) {
-    Object.assign(this, { traces, onChange, rows: new Map() });
-    const rows = (isWeight) =>
-      SLIDERS.filter((slider) => Boolean(slider.isWeight) === isWeight).map((one) => this.row(one));
-    const group = (title, isWeight) =>
-      el("fieldset", {}, el("legend", { text: title }), el("div", { class: "sliders" }, ...rows(isWeight)));
-    this.note = el("p", { class: "quiet" });
-    this.everywhere = el("p", { class: "quiet", id: "everywhere", "aria-live": "polite" });
-    this.resetButton = el("button", {
-      type: "button",
-      text: "Reset ( r )",
-      on: { click: () => this.reset() },
-    });
-    this.node = el(
-      "details",
-      { class: "whatif" },
-      el("summary", { text: "What if?" }),
-      group("Weights", true),
-      group("Decay, gates and room", false),
-      this.note,
-      el("p", { class: "whatif-foot" }, this.resetButton),
-      this.everywhere
-    );
+    Object.assign(this, { traces, onChange, rows: new Map(), moved: new Map() });
+    const group = (title, isWeight) => {
+      const sliders = SLIDERS.filter((slider) => Boolean(slider.isWeight) === isWeight);
+      return el("fieldset", el("legend", title), el("div.sliders", sliders.map((slider) => this.row(slider))));
+    };
+    this.note = el("p.quiet");
+    this.everywhere = el("p.quiet#everywhere", { "aria-live": "polite" });
+    const reset = el("p", button({ click: () => this.reset() }, "Reset ( r )"));
+    const groups = [group("Weights", true), group("Decay, gates and room", false)];
+    this.node = el("details.whatif", el("summary", "What if?"), groups, this.note, reset, this.everywhere);
   }
 
   row(slider) {
-    const input = el("input", {
-      type: "range",
-      id: `knob-${slider.name}`,
-      min: slider.min,
-      max: slider.max,
-      step: slider.step,
-      on: { input: () => this.change(slider) },
-    });
-    const output = el("output", { for: input.id });
-    const row = el("div", { class: "slider" }, el("label", { for: input.id, text: slider.label }), input, output);
-    this.rows.set(slider.name, { input, output, row });
+    const { name, label, min, max, step } = slider;
+    const id = `knob-${name}`;
+    const input = el("input", { type: "range", id, min, max, step, input: () => this.change(slider) });
+    const output = el("output", { for: id });
+    const row = el("div.slider", el("label", { for: id }, label), input, output);
+    this.rows.set(name, { input, output, row });
     return row;
   }
 
   // Knobs that were moved stay moved from turn to turn: that is what one wants to compare.
   show(turn) {
     const policy = this.traces.policy(turn);
-    this.start = structuredClone(policy.knobs || this.traces.head.defaultKnobs);
-    this.startBudget = turn.budget;
-    const moved = this.moved || new Map();
+    // The budget is the turn's, not the policy's: it stands beside the knobs.
+    this.start = { ...structuredClone(policy.knobs || this.traces.head.defaultKnobs), budget: turn.budget };
     this.knobs = structuredClone(this.start);
-    this.budget = turn.budget;
-    for (const [name, value] of moved) this.set(name, value);
-    const readsSimilarity = this.start.blend === "linear" || this.start.blend === "minmax";
-    const readsWeights = readsSimilarity || this.start.blend === "bounded";
-    for (const slider of SLIDERS) {
-      const { row } = this.rows.get(slider.name);
-      if (slider.isWeight) row.hidden = slider.name === "similarity" ? !readsSimilarity : !readsWeights;
-      if (slider.name === "composite_floor") row.hidden = !this.start.composite_floor;
-      if (slider.name === "budget") row.hidden = turn.budget === null;
+    for (const [name, value] of this.moved) this.set(name, value);
+    const { blend, composite_floor: compositeFloor } = this.start;
+    const readsSimilarity = blend === "linear" || blend === "minmax";
+    for (const { name, isWeight } of SLIDERS) {
+      const { row } = this.rows.get(name);
+      if (isWeight) row.hidden = !readsSimilarity && (name === "similarity" || blend !== "bounded");
+      if (name === "composite_floor") row.hidden = !compositeFloor;
+      if (name === "budget") row.hidden = turn.budget === null;
     }
-    this.note.textContent = noteOn(policy, isReordered(this.traces, turn));
+    const known = policy.knobs ? `Blend: ${blend}.` : "This turn's policy is not in the record: the sliders start from the default policy.";
+    const other = " A reranker or MMR put this turn in order; what-if replays the blend.";
+    this.note.textContent = known + (isReordered(this.traces, turn) ? other : "");
     this.drawAll();
   }
 
-  get(name) {
-    if (name === "budget") return this.budget;
-    return Object.hasOwn(this.knobs.weights, name) ? this.knobs.weights[name] : this.knobs[name];
-  }
-
-  startOf(name) {
-    if (name === "budget") return this.startBudget;
-    return Object.hasOwn(this.start.weights, name) ? this.start.weights[name] : this.start[name];
-  }
-
   set(name, value) {
-    if (name === "budget") {
-      if (this.startBudget !== null) this.budget = value;
-    } else if (Object.hasOwn(this.knobs.weights, name)) {
-      this.knobs.weights[name] = value;
+    const { weights, tiers } = this.knobs;
+    if (Object.hasOwn(weights, name)) {
       // A weight moved by hand holds for every kind of memory.
-      for (const tier of Object.values(this.knobs.tiers)) tier[name] = value;
-    } else this.knobs[name] = value;
+      for (const some of [weights, ...Object.values(tiers)]) some[name] = value;
+    } else if (name !== "budget" || this.start.budget !== null) this.knobs[name] = value;
   }
 
   change(slider) {
-    const { input } = this.rows.get(slider.name);
-    const number = Number(input.value);
+    const number = Number(this.rows.get(slider.name).input.value);
     const value = slider.isLog ? Math.round(24e3 * 10 ** number) / 1e3 : number;
-    this.moved = this.moved || new Map();
     this.moved.set(slider.name, value);
     this.set(slider.name, value);
     this.drawOne(slider);
@@ -111,80 +77,64 @@ class WhatIfControls {
 
   reset() {
     if (!this.start) return;
-    this.moved = new Map();
+    this.moved.clear();
     this.knobs = structuredClone(this.start);
-    this.budget = this.startBudget;
     this.drawAll();
     this.onChange();
     this.tellEverywhere();
   }
 
   isChanged() {
-    return Boolean(this.moved) && SLIDERS.some(({ name }) => this.get(name) !== this.startOf(name));
+    return SLIDERS.some(({ name }) => knob(this.knobs, name) !== knob(this.start, name));
   }
 
   drawAll() {
-    SLIDERS.forEach((slider) => {
-      const value = this.get(slider.name);
+    for (const slider of SLIDERS) {
+      const value = knob(this.knobs, slider.name);
       const { input } = this.rows.get(slider.name);
       if (value > slider.max && !slider.isLog) input.max = value;
       input.value = slider.isLog ? Math.log10(value / 24) : value;
       this.drawOne(slider);
-    });
+    }
   }
 
   drawOne(slider) {
     const { output, row } = this.rows.get(slider.name);
-    const value = this.get(slider.name);
-    output.textContent = knobWords(slider, value);
-    row.classList.toggle("slider-moved", value !== this.startOf(slider.name));
+    const value = knob(this.knobs, slider.name);
+    if (value === null) output.textContent = "–";
+    else if (slider.isLog) output.textContent = value < 48 ? `${fixed(value, 1)} h` : `${fixed(value / 24, 1)} d`;
+    else output.textContent = slider.step < 1 ? fixed(value) : thousands(value);
+    row.classList.toggle("slider-moved", value !== knob(this.start, slider.name));
   }
 
   // The same knobs on every recorded turn, a slice at a time.
   tellEverywhere() {
     const run = (this.run = {});
-    const { turns } = this.traces;
+    const { traces, knobs } = this;
+    const { turns } = traces;
     if (!this.isChanged()) {
       this.everywhere.textContent = "";
       return;
     }
-    const { knobs } = this;
-    let place = 0;
-    let injected = 0;
-    let before = 0;
+    let [place, injected, before] = [0, 0, 0];
     const step = () => {
       if (this.run !== run) return;
       const until = performance.now() + 8;
-      while (place < turns.length && performance.now() < until) {
-        injected += isInjected(this.traces, turns[place], knobs) ? 1 : 0;
-        before += (this.traces.gateCounts(turns[place]).get("") || 0) > 0 ? 1 : 0;
-        place += 1;
+      for (; place < turns.length && performance.now() < until; place += 1) {
+        injected += Number(isInjected(traces, turns[place], knobs));
+        before += Number(traces.chosen(turns[place]) > 0);
       }
       if (place < turns.length) setTimeout(step);
       else {
-        this.everywhere.textContent =
-          `Over all ${plural(turns.length, "turn")}: memories in ${percent(injected / turns.length)}` +
-          ` of them, recorded ${percent(before / turns.length)}.`;
+        const [now, was] = [injected, before].map((count) => percent(count / turns.length));
+        this.everywhere.textContent = `Over all ${plural(turns.length, "turn")}: memories in ${now} of them, recorded ${was}.`;
       }
     };
     setTimeout(step);
   }
 }
 
-function knobWords(slider, value) {
-  if (value === null) return "–";
-  if (slider.isLog) return value < 48 ? `${fixed(value, 1)} h` : `${fixed(value / 24, 1)} d`;
-  return slider.step < 1 ? fixed(value) : value.toLocaleString("en");
-}
-
-function noteOn(policy, hasOtherOrder) {
-  const told = [];
-  if (policy.knobs === null) {
-    told.push("This turn's policy is not in the record: the sliders start from the default policy.");
-  } else told.push(`Blend: ${policy.knobs.blend}.`);
-  if (hasOtherOrder) told.push("A reranker or MMR put this turn in order; what-if replays the blend.");
-  return told.join(" ");
-}
+const knob = (knobs, name) => (Object.hasOwn(knobs.weights, name) ? knobs.weights[name] : knobs[name]);
 
 // Whether the chosen memories stand in another order than that of their scores.
 function isReordered(traces, turn) {

@@ -4,111 +4,93 @@ const HIDDEN =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2028\u2029\u2060-\u206f\ufeff\ufff9-\ufffb]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]|\udb40[\udc00-\udfff]/g;
 
 // What cannot be seen, or turns the writing around, is shown by its number.
-function seen(text) {
-  return String(text).replace(HIDDEN, (char) => {
-    const code = char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-    return `\u27e8U+${code}\u27e9`;
-  });
+const seen = (text) =>
+  String(text).replace(HIDDEN, (char) => `\u27e8U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}\u27e9`);
+
+// Elements by "tag.class#id"; then come attributes and listeners in objects, children, and texts.
+const maker = (create) => (spec, ...rest) => {
+  const [tag, ...marks] = spec.split(/(?=[.#])/);
+  const node = create(tag);
+  for (const mark of marks) {
+    if (mark[0] === "#") node.id = mark.slice(1);
+    else node.classList.add(mark.slice(1));
+  }
+  for (const part of rest.flat()) {
+    if (part === null || part === undefined || part === false) continue;
+    if (part instanceof Node) node.append(part);
+    else if (typeof part !== "object") node.append(seen(part));
+    else for (const [name, value] of Object.entries(part)) setPart(node, name, value);
+  }
+  return node;
+};
+
+function setPart(node, name, value) {
+  if (typeof value === "function") node.addEventListener(name, value);
+  else if (name === "style") Object.assign(node.style, value ?? {});
+  else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
 }
 
-function el(tag, given = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(given)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name === "text") node.textContent = seen(value);
-    else if (name === "on") {
-      for (const [event, handler] of Object.entries(value)) node.addEventListener(event, handler);
-    } else if (name === "width" || name === "left") node.style[name] = value;
-    else node.setAttribute(name, value === true ? "" : value);
-  }
-  node.append(...children.filter((child) => child !== null));
-  return node;
-}
+const el = maker((tag) => document.createElement(tag));
+const svg = maker((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag));
+const button = (...rest) => el("button", { type: "button" }, ...rest);
 
 // A text of somebody else's, kept apart from the writing around it.
-function quoted(text, className) {
-  return el("bdi", { class: className, text });
-}
+const quoted = (text, className) => el("bdi", { class: className }, text);
 
 function replaced(node, ...children) {
-  node.replaceChildren(...children.filter((child) => child !== null));
+  node.replaceChildren(...children.flat().filter(Boolean));
 }
 
-function svg(tag, given = {}, ...children) {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(given)) {
-    if (name === "text") node.textContent = value;
-    else node.setAttribute(name, value);
-  }
-  node.append(...children);
-  return node;
+function select(label, options, change) {
+  return el("select", { "aria-label": label, change }, options.map(([value, text]) => el("option", { value }, text)));
 }
 
-function select(label, options, onChange) {
-  const choices = options.map(([value, text]) => el("option", { value, text }));
-  return el("select", { "aria-label": label, on: { change: onChange } }, ...choices);
-}
-
-const plural = (count, one, many = `${one}s`) =>
-  `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
+const searchField = (label, placeholder, input) =>
+  el("input", { type: "search", placeholder: `${placeholder}  ( / )`, "aria-label": label, input });
+const sumOf = (some, count) => some.reduce((sum, one) => sum + Number(count(one)), 0);
+const thousands = (count) => count.toLocaleString("en");
+const plural = (count, one, many = `${one}s`) => `${thousands(count)} ${count === 1 ? one : many}`;
 const percent = (share) => (share === null ? "–" : `${Math.round(100 * share)} %`);
 const fixed = (number, digits = 2) => (number === null ? "–" : number.toFixed(digits));
-const moment = (seconds) =>
-  seconds === null ? "–" : new Date(1e3 * seconds).toISOString().replace("T", " ").slice(0, 19);
+const moment = (seconds, from = 0, to = 19) =>
+  seconds === null ? "–" : new Date(1e3 * seconds).toISOString().replace("T", " ").slice(from, to);
 
 function ago(seconds) {
   if (seconds === null || Number.isNaN(seconds)) return "of unknown age";
   const hours = seconds / 3600;
   if (hours < 0) return "from the future";
   if (hours < 1) return `${Math.round(60 * hours)} min old`;
-  if (hours < 48) return `${Math.round(hours)} h old`;
-  return `${Math.round(hours / 24)} d old`;
+  return hours < 48 ? `${Math.round(hours)} h old` : `${Math.round(hours / 24)} d old`;
 }
 
 // What there is to say of a memory beyond its text: out of force, masked, pinned.
-function statusTags(memory) {
-  const { status, pinned } = memory;
-  return [
-    status === "active" ? null : el("span", { class: "tag tag-bad", text: status }),
-    pinned ? el("span", { class: "tag", text: "pinned" }) : null,
-  ];
-}
+const statusTags = ({ status, pinned }) => [
+  status !== "active" && el("span.tag.tag-bad", status),
+  pinned && el("span.tag", "pinned"),
+];
 
-function factList(pairs) {
-  const rows = pairs.map(([name, value]) =>
-    el("div", {}, el("dt", { text: name }), el("dd", {}, quoted(value)))
-  );
-  return el("dl", { class: "facts" }, ...rows);
-}
+const factList = (pairs) =>
+  el("dl.facts", pairs.map(([name, value]) => el("div", el("dt", name), el("dd", quoted(value)))));
 
 // A list and what is chosen of it: side by side, or one after the other where there is no room.
 function fillSplit(node, side, list, detail) {
-  const close = () => node.classList.remove("is-open");
-  const back = el("button", { type: "button", class: "back", text: "‹ Back to the list", on: { click: close } });
-  list.onOpen = (item) => {
-    if (!item.isGroup) node.classList.add("is-open");
-  };
-  replaced(node, side, el("div", { class: "pane" }, back, detail));
+  list.onOpen = (item) => item.isGroup || node.classList.add("is-open");
+  const back = button({ class: "back", click: () => node.classList.remove("is-open") }, "‹ Back to the list");
+  replaced(node, el("div.side", side, list.node), el("div.pane", back, detail));
 }
 
 // A long list of which only the visible rows exist.
 class LongList {
   constructor(label, rowHeight, makeRow, onSelect) {
-    Object.assign(this, { rowHeight, makeRow, onSelect, items: [], selected: -1, onOpen() {} });
-    this.canvas = el("div", { class: "long-canvas" });
-    this.node = el(
-      "div",
-      { class: "long", role: "listbox", tabindex: "0", "aria-label": label },
-      this.canvas
-    );
-    this.node.addEventListener("scroll", () => this.draw(), { passive: true });
-    this.node.addEventListener("keydown", (event) => this.onKey(event));
+    Object.assign(this, { label, rowHeight, makeRow, onSelect, items: [], selected: -1 });
+    this.canvas = el("div.long-canvas");
+    const listeners = { scroll: () => this.draw(), keydown: (event) => this.onKey(event) };
+    this.node = el("div.long", { role: "listbox", tabindex: "0", "aria-label": label }, listeners, this.canvas);
     new ResizeObserver(() => this.draw()).observe(this.node);
   }
 
-  show(items, selected = items.length ? 0 : -1) {
-    this.items = items;
-    this.selected = -1;
+  show(items, selected) {
+    Object.assign(this, { items, selected: -1 });
     this.canvas.style.height = `${items.length * this.rowHeight}px`;
     this.node.scrollTop = 0;
     this.select(selected);
@@ -129,9 +111,8 @@ class LongList {
   }
 
   move(by) {
-    const last = this.items.length - 1;
-    let place = Math.max(0, Math.min(last, this.selected + by));
     const step = Math.sign(by);
+    let place = Math.max(0, Math.min(this.items.length - 1, this.selected + by));
     while (this.items[place]?.isGroup && place + step >= 0) place += step;
     // Above the first row there is only its group.
     this.select(this.items[place]?.isGroup ? this.selected : place);
@@ -139,12 +120,11 @@ class LongList {
 
   onKey(event) {
     const page = Math.max(1, Math.floor(this.node.clientHeight / this.rowHeight) - 1);
-    const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page };
-    steps.Home = -this.items.length;
-    steps.End = this.items.length;
-    if (!Object.hasOwn(steps, event.key)) return;
+    const all = this.items.length;
+    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -all, End: all }[event.key];
+    if (by === undefined) return;
     event.preventDefault();
-    this.move(steps[event.key]);
+    this.move(by);
   }
 
   draw() {
@@ -153,12 +133,11 @@ class LongList {
     const rows = this.items.slice(first, first + count).map((item, i) => {
       const place = first + i;
       const row = this.makeRow(item);
+      row.id = `${this.label}-${place}`;
       row.classList.add("long-row");
       row.setAttribute("role", "option");
       row.setAttribute("aria-selected", String(place === this.selected));
-      row.id = `${this.node.getAttribute("aria-label").replace(/\W/g, "")}-${place}`;
-      row.style.top = `${place * this.rowHeight}px`;
-      row.style.height = `${this.rowHeight}px`;
+      Object.assign(row.style, { top: `${place * this.rowHeight}px`, height: `${this.rowHeight}px` });
       row.addEventListener("click", () => {
         this.select(place);
         this.onOpen(item);

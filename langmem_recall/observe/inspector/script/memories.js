@@ -2,46 +2,37 @@
 
 const MEMORY_ROW = 58;
 const LINKS = 30;
+const writtenAt = ({ memory }) => memory.written_at ?? 0;
+const ORDERS = {
+  recalled: ["Most recalled", (a, b) => b.recalled.length - a.recalled.length],
+  newest: ["Newest", (a, b) => writtenAt(b) - writtenAt(a)],
+  oldest: ["Oldest", (a, b) => writtenAt(a) - writtenAt(b)],
+  used: ["Most used", (a, b) => b.usage.uses - a.usage.uses],
+};
 
 class MemoriesView {
   constructor(traces, showTurn) {
     Object.assign(this, { traces, showTurn });
-    this.node = el("section", { class: "split", id: "memories" });
+    this.node = el("section.split#memories");
   }
 
   // Made when it is first looked at: it goes through every candidate of every turn.
   start() {
     const { traces } = this;
     this.entries = entriesOf(traces);
-    const latest = traces.memories.reduce((most, one) => Math.max(most, one.written_at ?? 0), 0);
-    this.now = traces.turns.at(-1)?.at ?? latest;
+    this.now = traces.turns.at(-1)?.at ?? this.entries.reduce((most, one) => Math.max(most, writtenAt(one)), 0);
     this.list = new LongList("Memories", MEMORY_ROW, (one) => this.row(one), (one) => this.show(one));
-    this.search = el("input", {
-      type: "search",
-      placeholder: "Search memories  ( / )",
-      "aria-label": "Search memories",
-      on: { input: () => this.filter() },
-    });
+    this.search = searchField("Search memories", "Search memories", () => this.filter());
     const chosen = (label, name) => {
       const values = [...new Set(this.entries.map((one) => one.memory[name]))].sort();
-      const options = [["", `All ${label}`], ...values.map((value) => [value, value])];
-      return select(label, options, () => this.filter());
+      return select(label, [["", `All ${label}`], ...values.map((value) => [value, value])], () => this.filter());
     };
-    this.kind = chosen("kinds", "kind");
-    this.source = chosen("sources", "source");
-    this.status = chosen("statuses", "status");
-    const orders = [
-      ["recalled", "Most recalled"],
-      ["newest", "Newest"],
-      ["oldest", "Oldest"],
-      ["used", "Most used"],
-    ];
-    this.order = select("Order", orders, () => this.filter());
-    this.count = el("p", { class: "quiet", "aria-live": "polite" });
-    this.detail = el("div", { class: "detail" });
-    const filters = el("div", { class: "filters" }, this.search, this.kind, this.source, this.status, this.order);
-    const side = el("div", { class: "side" }, filters, this.count, this.list.node);
-    fillSplit(this.node, side, this.list, this.detail);
+    this.wanted = { kind: chosen("kinds", "kind"), source: chosen("sources", "source"), status: chosen("statuses", "status") };
+    this.order = select("Order", Object.entries(ORDERS).map(([name, [words]]) => [name, words]), () => this.filter());
+    this.count = el("p.quiet", { "aria-live": "polite" });
+    this.detail = el("div.detail");
+    const filters = el("div.filters", this.search, Object.values(this.wanted), this.order);
+    fillSplit(this.node, [filters, this.count], this.list, this.detail);
     this.filter();
   }
 
@@ -56,48 +47,25 @@ class MemoriesView {
 
   filter(kept = null) {
     const words = this.search.value.toLowerCase();
-    const wanted = { kind: this.kind.value, source: this.source.value, status: this.status.value };
-    const found = this.entries.filter(({ memory, told }) => {
-      const isWanted = Object.entries(wanted).every(([name, value]) => !value || memory[name] === value);
-      return isWanted && told.includes(words);
-    });
-    const orders = {
-      recalled: (a, b) => b.recalled.length - a.recalled.length,
-      newest: (a, b) => (b.memory.written_at ?? 0) - (a.memory.written_at ?? 0),
-      oldest: (a, b) => (a.memory.written_at ?? 0) - (b.memory.written_at ?? 0),
-      used: (a, b) => b.usage.uses - a.usage.uses,
-    };
-    found.sort(orders[this.order.value || "recalled"]);
+    const wanted = Object.entries(this.wanted).filter(([, { value }]) => value);
+    const found = this.entries.filter(
+      ({ memory, told }) => told.includes(words) && wanted.every(([name, { value }]) => memory[name] === value)
+    );
+    found.sort(ORDERS[this.order.value][1]);
     this.count.textContent = plural(found.length, "memory", "memories");
-    const place = kept === null ? 0 : found.findIndex((one) => one.name === kept);
-    this.list.show(found, found.length ? Math.max(0, place) : -1);
+    this.list.show(found, Math.max(0, found.findIndex((one) => one.name === kept)));
     if (!found.length) replaced(this.detail);
   }
 
-  row(entry) {
-    const { memory, usage } = entry;
-    const facts = [
-      `recalled in ${plural(entry.recalled.length, "turn")}`,
-      plural(usage.uses, "use"),
-      ago(this.now - (memory.written_at ?? NaN)),
-      memory.kind,
-      memory.source,
-    ];
-    return el(
-      "div",
-      { class: "turn-row" },
-      quoted(memory.text ?? memory.key, "one-line"),
-      el(
-        "div",
-        { class: "turn-head" },
-        el("span", { class: "quiet one-line", text: facts.join(" · ") }),
-        ...statusTags(memory)
-      )
-    );
+  row({ memory, usage, recalled }) {
+    const age = ago(this.now - (memory.written_at ?? NaN));
+    const facts = [`recalled in ${plural(recalled.length, "turn")}`, plural(usage.uses, "use"), age, memory.kind, memory.source];
+    const head = el("div.turn-head", el("span.quiet.one-line", facts.join(" · ")), statusTags(memory));
+    return el("div.turn-row", quoted(memory.text ?? memory.key, "one-line"), head);
   }
 
   show(entry) {
-    const { memory, usage } = entry;
+    const { memory, usage, recalled, dropped } = entry;
     const facts = [
       ["key", memory.key],
       ["namespace", this.traces.namespace(memory.namespace)],
@@ -114,67 +82,47 @@ class MemoriesView {
       ["feedback", String(usage.merit)],
       ["speaker", memory.speaker],
       ["thread", memory.thread_id && `${memory.thread_id}, turn ${memory.turn ?? "–"}`],
-      ["tags", (memory.tags || []).join(", ")],
-      ["derived from", (memory.derived_from || []).join(", ")],
+      ["tags", memory.tags?.join(", ")],
+      ["derived from", memory.derived_from?.join(", ")],
     ].filter(([, value]) => value);
     replaced(
       this.detail,
-      el("h2", {}, quoted(memory.text ?? "(text not recorded)")),
-      el("p", { class: "chips" }, ...statusTags(memory).filter(Boolean)),
+      el("h2", quoted(memory.text ?? "(text not recorded)")),
+      el("p.chips", statusTags(memory)),
       factList(facts),
-      ...this.history(entry),
+      this.history(entry),
       el(
-        "div",
-        { class: "links" },
-        this.turnLinks(`Recalled in ${plural(entry.recalled.length, "turn")}`, entry.recalled),
-        this.turnLinks(`Candidate but not recalled in ${plural(entry.dropped.length, "turn")}`, entry.dropped)
+        "div.links",
+        this.turnLinks(`Recalled in ${plural(recalled.length, "turn")}`, recalled),
+        this.turnLinks(`Candidate but not recalled in ${plural(dropped.length, "turn")}`, dropped)
       )
     );
   }
 
   // What this memory took the place of, what took its place, and its earlier wordings.
-  history(entry) {
-    const { memory } = entry;
-    const isHere = (one) => one.memory.namespace === memory.namespace;
-    const older = (memory.supersedes || []).map(
-      (key) => this.entries.find((one) => isHere(one) && one.memory.key === key) || key
-    );
-    const newer = this.entries.filter(
-      (one) => isHere(one) && (one.memory.supersedes || []).includes(memory.key)
-    );
-    const line = (words, one) => {
-      const text = typeof one === "string" ? one : (one.memory.text ?? one.memory.key);
-      return el("li", {}, el("span", { class: "quiet", text: `${words} ` }), quoted(text));
-    };
+  history({ memory, versions }) {
+    const near = this.entries.filter((one) => one.memory.namespace === memory.namespace).map((one) => one.memory);
+    const line = (words, { text, key }) => el("li", el("span.quiet", `${words} `), quoted(text ?? key));
     const lines = [
-      ...newer.map((one) => line("superseded by", one)),
-      ...older.map((one) => line("supersedes", one)),
-      ...entry.versions
-        .filter((one) => one !== memory && one.text !== memory.text)
-        .map((one) => line("formerly", { memory: one })),
+      ...near.filter((one) => one.supersedes?.includes(memory.key)).map((one) => line("superseded by", one)),
+      ...(memory.supersedes || []).map((key) => line("supersedes", near.find((one) => one.key === key) || { key })),
+      ...versions.filter((one) => one.text !== memory.text).map((one) => line("formerly", one)),
     ];
-    return lines.length ? [el("h3", { text: "History" }), el("ul", {}, ...lines)] : [];
+    return lines.length > 0 && [el("h3", "History"), el("ul", lines)];
   }
 
   // The latest turns it was a candidate in, how relevant it was there and which gate it met.
   turnLinks(title, places) {
     const { traces } = this;
-    const shown = places.slice(-LINKS).reverse();
-    const links = shown.map((at) => {
+    const links = places.slice(-LINKS).reverse().map((at) => {
       const turn = traces.turns.findLast((one) => one.start <= at && one.count);
-      const link = el("button", { type: "button", class: "link", on: { click: () => this.showTurn(turn.number) } });
-      link.append(quoted(`${turn.number + 1}: ${turn.text || turn.parts.join(" | ")}`));
       const gate = traces.gateAt(at);
-      const why = [fixed(traces.columns.relevance.value(at)), gate && traces.words(gate)];
-      return el("li", {}, link, el("span", { class: "quiet", text: why.filter(Boolean).join(", ") }));
+      const why = [fixed(traces.columns.relevance.value(at)), gate && traces.words(gate)].filter(Boolean).join(", ");
+      const words = quoted(`${turn.number + 1}: ${turn.text || turn.parts.join(" | ")}`);
+      return el("li", button({ class: "link", click: () => this.showTurn(turn.number) }, words), el("span.quiet", why));
     });
-    const more = places.length - shown.length;
-    return el(
-      "div",
-      {},
-      el("h3", { text: title }),
-      el("ul", {}, ...links, more ? el("li", { class: "quiet", text: `and ${more} earlier` }) : null)
-    );
+    const more = places.length - links.length;
+    return el("div", el("h3", title), el("ul", links, more > 0 && el("li.quiet", `and ${more} earlier`)));
   }
 }
 
@@ -186,31 +134,27 @@ function entriesOf(traces) {
     const known = byNumber[memory.number];
     if (known) return known;
     const name = JSON.stringify([memory.namespace, memory.key]);
-    const entry = found.get(name) || { name, versions: [], recalled: [], dropped: [], last: null };
+    const entry = found.get(name) || { name, versions: [], recalled: [], dropped: [] };
     found.set(name, entry);
     entry.versions.push(memory);
     byNumber[memory.number] = entry;
     return entry;
   };
-  const { place } = traces.columns;
-  for (const turn of traces.turns) {
-    for (let at = turn.start; at < turn.start + turn.count; at += 1) {
-      const entry = entryOf(traces.memoryAt(at));
-      (place.whole(at) ? entry.recalled : entry.dropped).push(at);
-      entry.last = at;
-    }
+  for (let at = 0; at < traces.count; at += 1) {
+    const entry = entryOf(traces.memoryAt(at));
+    (traces.columns.place.whole(at) ? entry.recalled : entry.dropped).push(at);
+    entry.last = at;
   }
   for (const entry of found.values()) {
-    entry.memory = traces.memoryAt(entry.last);
-    entry.usage = traces.usage(entry.last);
+    Object.assign(entry, { memory: traces.memoryAt(entry.last), usage: traces.usage(entry.last) });
   }
-  for (const [number, usage] of traces.stored) {
-    const stored = traces.memories[number];
-    Object.assign(entryOf(stored), { memory: stored, usage: usageOf(traces.head.usages[usage]) });
+  for (const [number, usage] of traces.head.stored) {
+    const memory = traces.memories[number];
+    Object.assign(entryOf(memory), { memory, usage: usageOf(traces.head.usages[usage]) });
   }
   for (const entry of found.values()) {
     const { text, key, speaker, tags } = entry.memory;
-    entry.told = `${text ?? ""} ${key} ${speaker ?? ""} ${(tags || []).join(" ")}`.toLowerCase();
+    entry.told = [text, key, speaker, ...(tags || [])].join(" ").toLowerCase();
   }
   return [...found.values()];
 }

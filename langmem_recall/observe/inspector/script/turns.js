@@ -11,6 +11,7 @@ const OUTCOMES = [
   ["blind", "blind: empty with memories stored"],
   ["failed", "recall failed"],
 ];
+const NOTED = ["degraded", "compacted"];
 
 class TurnsView {
   constructor(traces) {
@@ -18,35 +19,17 @@ class TurnsView {
     this.folded = new Set();
     this.detail = new TurnDetail(traces);
     this.list = new LongList("Turns", TURN_ROW, (one) => this.row(one), (turn) => this.show(turn));
-    this.search = el("input", {
-      type: "search",
-      placeholder: "Search cues, memories, answers  ( / )",
-      "aria-label": "Search cues, memories and answers",
-      on: { input: () => this.filter() },
-    });
-    const outcomes = [
-      ["", "All turns"],
-      ...OUTCOMES.map(([name, words]) => [name, words.replace(/:.*/, "")]),
-      ["degraded", "degraded"],
-      ["compacted", "compacted"],
-    ];
-    this.outcome = select("Outcome", outcomes, () => this.filter());
-    const groups = [["", "By time"], ["thread", "By thread"], ["user", "By user"]];
-    this.group = select("Groups", groups, () => this.filter());
+    const filter = () => this.filter();
+    this.search = searchField("Search cues, memories and answers", "Search cues, memories, answers", filter);
+    const outcomes = OUTCOMES.map(([name, words]) => [name, words.replace(/:.*/, "")]);
+    this.outcome = select("Outcome", [["", "All turns"], ...outcomes, ...NOTED.map((name) => [name, name])], filter);
+    this.group = select("Groups", [["", "By time"], ["thread", "By thread"], ["user", "By user"]], filter);
     if (traces.turns.some((turn) => turn.thread !== null)) this.group.value = "thread";
     else if (new Set(traces.turns.map((turn) => traces.user(turn))).size > 1) this.group.value = "user";
-    this.strip = el("canvas", { class: "strip", height: STRIP, "aria-hidden": "true" });
-    this.strip.addEventListener("click", (event) => this.jump(event));
-    this.count = el("p", { class: "quiet", "aria-live": "polite" });
-    const side = el(
-      "div",
-      { class: "side" },
-      el("div", { class: "filters" }, this.search, this.outcome, this.group),
-      this.strip,
-      this.count,
-      this.list.node
-    );
-    this.node = el("section", { class: "split", id: "turns" });
+    this.strip = el("canvas.strip", { height: STRIP, "aria-hidden": "true", click: (event) => this.jump(event) });
+    this.count = el("p.quiet", { "aria-live": "polite" });
+    this.node = el("section.split#turns");
+    const side = [el("div.filters", this.search, this.outcome, this.group), this.strip, this.count];
     fillSplit(this.node, side, this.list, this.detail.node);
     new ResizeObserver(() => this.drawStrip()).observe(this.strip);
   }
@@ -67,12 +50,11 @@ class TurnsView {
     const { traces } = this;
     const wanted = this.outcome.value;
     const found = traces.search(this.search.value.trim().toLowerCase()).filter((turn) => {
-      if (wanted === "degraded" || wanted === "compacted") return turn[wanted].length > 0;
+      if (NOTED.includes(wanted)) return turn[wanted].length > 0;
       return !wanted || traces.outcome(turn) === wanted;
     });
     const all = plural(traces.turns.length, "turn");
-    const isAll = found.length === traces.turns.length;
-    this.count.textContent = isAll ? all : `${found.length.toLocaleString("en")} of ${all}`;
+    this.count.textContent = found.length === traces.turns.length ? all : `${thousands(found.length)} of ${all}`;
     this.items = this.grouped(found.toReversed());
     const place = this.items.findIndex((one) => one.number === number);
     this.list.show(this.items, place < 0 ? this.items.findIndex((one) => !one.isGroup) : place);
@@ -92,46 +74,33 @@ class TurnsView {
 
   row(turn) {
     if (turn.isGroup) return this.groupRow(turn);
-    const outcome = this.traces.outcome(turn);
-    return el(
-      "div",
-      { class: "turn-row" },
-      el(
-        "div",
-        { class: "turn-head" },
-        el("span", { class: "quiet", text: `${turn.number + 1} · ${moment(turn.at).slice(5, 16)}` }),
-        el("span", { class: `tag tag-${outcome}`, text: outcomeWords(this.traces, turn) }),
-        turn.degraded.length ? el("span", { class: "tag tag-bad", text: "degraded" }) : null
-      ),
-      quoted(turn.text || turn.parts.join(" | ") || "(no words)", "one-line")
-    );
+    const place = el("span.quiet", `${turn.number + 1} · ${moment(turn.at, 5, 16)}`);
+    const degraded = turn.degraded.length > 0 && el("span.tag.tag-bad", "degraded");
+    const head = el("div.turn-head", place, outcomeTag(this.traces, turn), degraded);
+    return el("div.turn-row", head, quoted(this.traces.title(turn), "one-line"));
   }
 
   groupRow({ name, turns }) {
-    const isFolded = this.folded.has(name);
-    const recalled = turns.filter((turn) => this.traces.outcome(turn) === "recalled").length;
-    const users = [...new Set(turns.map((turn) => this.traces.user(turn)))];
+    const { traces, folded } = this;
+    const isFolded = folded.has(name);
+    const recalled = turns.filter((turn) => traces.outcome(turn) === "recalled").length;
     const facts = [plural(turns.length, "turn"), `${recalled} with memories`];
-    if (this.group.value === "thread") facts.unshift(users.slice(0, 2).join(", "));
-    const fold = () => {
-      this.folded[isFolded ? "delete" : "add"](name);
+    if (this.group.value === "thread") facts.unshift([...new Set(turns.map((turn) => traces.user(turn)))].slice(0, 2).join(", "));
+    const click = () => {
+      folded[isFolded ? "delete" : "add"](name);
       const top = this.list.node.scrollTop;
       this.filter(this.current?.number);
       this.list.node.scrollTop = top;
     };
-    return el(
-      "div",
-      { class: "turn-row group-row", "aria-expanded": String(!isFolded), on: { click: fold } },
-      el("b", { class: "one-line" }, el("span", { text: isFolded ? "▸ " : "▾ " }), quoted(name)),
-      quoted(facts.join(" · "), "quiet one-line")
-    );
+    const title = el("b.one-line", el("span", isFolded ? "▸ " : "▾ "), quoted(name));
+    return el("div.turn-row.group-row", { "aria-expanded": String(!isFolded), click }, title, quoted(facts.join(" · "), "quiet one-line"));
   }
 
   show(turn) {
     this.current = turn;
     this.detail.show(turn);
     this.drawStrip();
-    if (this.onShow) this.onShow(turn);
+    this.onShow?.(turn);
   }
 
   // All turns at a glance, the oldest on the left: what came of them.
@@ -143,8 +112,7 @@ class TurnsView {
       this.shares = { width, traces, columns: slices(traces.turns, width).map((some) => outcomeShares(traces, some)) };
     }
     const scale = window.devicePixelRatio || 1;
-    strip.width = width * scale;
-    strip.height = STRIP * scale;
+    Object.assign(strip, { width: width * scale, height: STRIP * scale });
     const pen = strip.getContext("2d");
     pen.scale(scale, scale);
     const style = getComputedStyle(strip);
@@ -153,26 +121,23 @@ class TurnsView {
     OUTCOMES.forEach(([name], k) => {
       pen.fillStyle = style.getPropertyValue(`--${name}`);
       columns.forEach((shares, i) => {
-        const below = shares.slice(0, k).reduce((sum, share) => sum + share, 0);
+        const below = sumOf(shares.slice(0, k), (share) => share);
         pen.fillRect(i * step, STRIP * (1 - below - shares[k]), step - (step > 3 ? 1 : 0), STRIP * shares[k]);
       });
     });
-    if (this.current) {
-      pen.fillStyle = style.getPropertyValue("--ink");
-      pen.fillRect((width * (this.current.number + 0.5)) / traces.turns.length - 1, 0, 2, STRIP);
-    }
+    if (!this.current) return;
+    pen.fillStyle = style.getPropertyValue("--ink");
+    pen.fillRect((width * (this.current.number + 0.5)) / traces.turns.length - 1, 0, 2, STRIP);
   }
 
   jump(event) {
-    const share = event.offsetX / this.strip.clientWidth;
-    this.showTurn(Math.floor(share * this.traces.turns.length));
+    this.showTurn(Math.floor((event.offsetX / this.strip.clientWidth) * this.traces.turns.length));
   }
 
   showTurn(number) {
     const place = this.items.findIndex((one) => one.number === number);
     if (place < 0) {
-      this.search.value = "";
-      this.outcome.value = "";
+      this.search.value = this.outcome.value = "";
       this.folded.clear();
       this.filter(number);
     } else this.list.select(place);
@@ -180,17 +145,20 @@ class TurnsView {
   }
 }
 
-function outcomeWords(traces, turn) {
+function outcomeTag(traces, turn) {
   const outcome = traces.outcome(turn);
-  const chosen = traces.chosen(turn);
-  const memories = plural(chosen, "memory", "memories");
-  if (outcome === "tool") return chosen ? `tool: ${memories}` : "tool: nothing";
-  if (outcome === "recalled") return memories;
-  if (outcome === "prompt") return "in the prompt";
-  if (outcome !== "blind") return outcome === "failed" ? "failed" : "nothing stored";
-  if (!turn.count) return "no candidate";
+  const memories = plural(traces.chosen(turn), "memory", "memories");
   const gates = [...traces.gateCounts(turn).keys()];
-  return traces.words(["trigger", "floor", "composite"].find((one) => gates.includes(one)) || gates[0]);
+  const nearest = ["trigger", "floor", "composite"].find((one) => gates.includes(one)) || gates[0];
+  const words = {
+    recalled: memories,
+    prompt: "in the prompt",
+    tool: `tool: ${traces.chosen(turn) ? memories : "nothing"}`,
+    nothing: "nothing stored",
+    blind: turn.count ? traces.words(nearest) : "no candidate",
+    failed: "failed",
+  };
+  return el(`span.tag.tag-${outcome}`, words[outcome]);
 }
 
 // So many stretches of the turns, from the oldest to the latest.
@@ -200,11 +168,5 @@ function slices(turns, most) {
   return Array.from({ length: count }, (_, i) => turns.slice(from(i), from(i + 1)));
 }
 
-function outcomeShares(traces, turns) {
-  const counts = new Map();
-  for (const turn of turns) {
-    const outcome = traces.outcome(turn);
-    counts.set(outcome, (counts.get(outcome) || 0) + 1);
-  }
-  return OUTCOMES.map(([name]) => (counts.get(name) || 0) / turns.length);
-}
+const outcomeShares = (traces, turns) =>
+  OUTCOMES.map(([name]) => sumOf(turns, (turn) => traces.outcome(turn) === name) / turns.length);

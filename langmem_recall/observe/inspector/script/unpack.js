@@ -8,11 +8,6 @@ function bytesOf(base64) {
   return bytes;
 }
 
-async function unzipped(bytes) {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
-}
-
 // One number a candidate. The lowest bytes of all numbers come first, then the next higher ones;
 // they are put together when the column is first read.
 class Column {
@@ -24,8 +19,7 @@ class Column {
     const numbers = new Uint32Array(this.count);
     for (let plane = 0; plane < this.width; plane += 1) {
       const from = this.start + plane * this.count;
-      const shift = 8 * plane;
-      for (let i = 0; i < this.count; i += 1) numbers[i] |= this.bytes[from + i] << shift;
+      for (let i = 0; i < this.count; i += 1) numbers[i] |= this.bytes[from + i] << (8 * plane);
     }
     Object.defineProperty(this, "counted", { value: numbers });
     return numbers;
@@ -41,46 +35,36 @@ class Column {
   }
 }
 
-function named(fields, row) {
-  const record = {};
-  for (let i = 0; i < fields.length; i += 1) record[fields[i]] = row[i];
-  return record;
-}
-
 async function unpack(base64) {
-  const bytes = await unzipped(bytesOf(base64));
-  const view = new DataView(bytes.buffer);
-  const headEnd = 4 + view.getUint32(0, true);
-  const head = JSON.parse(new TextDecoder().decode(bytes.subarray(4, headEnd)));
-  const turns = head.turns.map((row) => named(head.turnFields, row));
+  const stream = new Blob([bytesOf(base64)]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  let start = 4 + new DataView(bytes.buffer).getUint32(0, true);
+  const head = JSON.parse(new TextDecoder().decode(bytes.subarray(4, start)));
+  const named = (fields) => (row, number) => {
+    const record = { number };
+    for (let i = 0; i < fields.length; i += 1) record[fields[i]] = row[i];
+    return record;
+  };
+  const turns = head.turns.map(named(head.turnFields));
   let count = 0;
-  turns.forEach((turn, i) => {
-    turn.number = i;
+  for (const turn of turns) {
     turn.start = count;
     count += turn.count;
-  });
+  }
   const columns = {};
-  let start = headEnd;
   for (const column of head.columns) {
     columns[column.name] = new Column(bytes, start, count, column);
     start += column.width * count;
   }
-  const memories = head.memories.map((row, i) =>
-    Object.assign(named(head.memoryFields, row), { number: i })
-  );
-  return new Traces(head, turns, memories, columns, count);
+  return new Traces({ head, turns, memories: head.memories.map(named(head.memoryFields)), columns, count });
 }
 
 class Traces {
-  constructor(head, turns, memories, columns, count) {
-    Object.assign(this, { head, turns, memories, columns, count });
-    this.unranked = new Set(head.unrankedGates);
-    this.gateWords = new Map(Object.entries(head.gateWords));
-    this.stored = new Map(head.stored);
-    this.feedback = new Map();
-    for (const [id, namespace, key, good] of head.feedback) {
-      this.feedback.set(JSON.stringify([id, namespace, key]), good);
-    }
+  constructor(held) {
+    Object.assign(this, held);
+    this.unranked = new Set(this.head.unrankedGates);
+    this.gateWords = new Map(Object.entries(this.head.gateWords));
+    this.feedback = new Map(this.head.feedback.map(([id, namespace, key, good]) => [JSON.stringify([id, namespace, key]), good]));
   }
 
   memoryAt(place) {
@@ -95,46 +79,34 @@ class Traces {
     return usageOf(this.head.usages[this.columns.usage.whole(place)]);
   }
 
-  // A candidate of a turn with all that was recorded of it.
-  candidate(turn, index) {
-    const place = turn.start + index;
-    const read = (name) => this.columns[name].value(place);
-    const memory = this.memoryAt(place);
-    const relevance = read("relevance");
-    const dense = read("dense");
-    const salience = Math.round(memory.salience * 1e6);
+  // The candidates of a turn with all that was recorded of them.
+  candidates(turn) {
+    return Array.from({ length: turn.count }, (_, index) => this.candidate(turn.start + index, index));
+  }
+
+  candidate(at, index) {
+    const read = (name) => this.columns[name].value(at);
+    const [relevance, dense, memory] = [read("relevance"), read("dense"), this.memoryAt(at)];
+    const names = ["place", "twin", "coverage", "bm25", "entity", "episode", "alone", "score"];
     return {
+      ...Object.fromEntries(names.map((name) => [name, read(name)])),
       index,
       memory,
-      usage: this.usage(place),
-      place: read("place"),
-      gate: this.gateAt(place),
+      dense,
+      usage: this.usage(at),
+      gate: this.gateAt(at),
       reason: this.head.reasons[read("reason")],
-      twin: read("twin"),
       denseRank: read("dense_rank") || null,
       lexicalRank: read("lexical_rank") || null,
-      dense,
-      coverage: read("coverage"),
-      bm25: read("bm25"),
-      entity: read("entity"),
-      episode: read("episode"),
-      alone: read("alone"),
-      score: read("score"),
       signals: {
         relevance,
         similarity: dense === null ? relevance : Math.min(Math.max(dense, 0), 1),
         recency: read("recency"),
-        importance: (salience + this.columns.importance_lift.whole(place)) / 1e6,
+        importance: (Math.round(memory.salience * 1e6) + this.columns.importance_lift.whole(at)) / 1e6,
         strength: read("strength"),
         trust: memory.trust,
       },
     };
-  }
-
-  candidates(turn) {
-    const found = [];
-    for (let i = 0; i < turn.count; i += 1) found.push(this.candidate(turn, i));
-    return found;
   }
 
   policy(turn) {
@@ -143,6 +115,18 @@ class Traces {
 
   namespace(number) {
     return this.head.namespaces[number].join("/") || "everywhere";
+  }
+
+  user(turn) {
+    return turn.namespaces.map((number) => this.namespace(number)).join(", ");
+  }
+
+  title(turn) {
+    return turn.text || turn.parts.join(" | ") || "(no words)";
+  }
+
+  words(gate) {
+    return this.gateWords.get(gate) || gate;
   }
 
   // How many candidates each gate dropped, in the order of the gates; chosen ones under "".
@@ -156,15 +140,13 @@ class Traces {
   }
 
   chosen(turn) {
-    if (turn.chosen === undefined) turn.chosen = this.gateCounts(turn).get("") || 0;
-    return turn.chosen;
+    return (turn.chosen ??= this.gateCounts(turn).get("") || 0);
   }
 
   // As the monitor counts them: what the prompt shows already, and what a model asked for by tool,
   // is neither injected nor missed.
   outcome(turn) {
-    if (turn.outcome === undefined) turn.outcome = this.findOutcome(turn);
-    return turn.outcome;
+    return (turn.outcome ??= this.findOutcome(turn));
   }
 
   findOutcome(turn) {
@@ -179,30 +161,18 @@ class Traces {
   search(words) {
     if (!words) return this.turns;
     const told = (one, ...texts) => (one.told ??= texts.join(" ").toLowerCase());
-    const named = this.memories.map((one) => told(one, one.text ?? "", one.key).includes(words));
-    const isNamed = (turn) => {
-      for (let at = turn.start; at < turn.start + turn.count; at += 1) {
+    const named = this.memories.map((one) => told(one, one.text, one.key).includes(words));
+    const isNamed = ({ start, count }) => {
+      for (let at = start; at < start + count; at += 1) {
         if (!named[this.columns.memory.whole(at)]) continue;
         if (this.columns.place.whole(at) || this.gateAt(at) === "visible") return true;
       }
       return false;
     };
-    return this.turns.filter(
-      (turn) =>
-        told(turn, turn.text, ...turn.parts, turn.answer ?? "").includes(words) || isNamed(turn)
-    );
-  }
-
-  user(turn) {
-    return turn.namespaces.map((number) => this.namespace(number)).join(", ");
-  }
-
-  words(gate) {
-    return this.gateWords.get(gate) || gate;
+    return this.turns.filter((turn) => told(turn, turn.text, ...turn.parts, turn.answer).includes(words) || isNamed(turn));
   }
 }
 
-function usageOf(row) {
-  const [uses, decayed, lastUsed, before, merit] = row;
+function usageOf([uses, decayed, lastUsed, before, merit]) {
   return { uses: uses || 0, decayed: decayed || 0, lastUsed, before, merit: merit || 0 };
 }

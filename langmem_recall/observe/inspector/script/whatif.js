@@ -21,30 +21,21 @@ function sixDigits(number) {
   return whole / 1e6;
 }
 
-function refreshedAt(usage, lru2) {
-  if (!lru2) return usage.lastUsed;
-  if (usage.lastUsed === null || usage.before === null) return null;
-  return usage.lastUsed - usage.before <= LRU2_SECONDS ? usage.lastUsed : null;
+// When a memory was last touched; an LRU-2 touch counts only soon after the one before it.
+function seenAt({ usage: { lastUsed, before }, memory }, knobs) {
+  const isTouch = lastUsed !== null && before !== null && lastUsed - before <= LRU2_SECONDS;
+  return (knobs.lru2 && !isTouch ? null : lastUsed) ?? memory.written_at ?? NaN;
 }
 
-function ageHours(candidate, at, knobs) {
-  const used = refreshedAt(candidate.usage, knobs.lru2);
-  const seen = used ?? candidate.memory.written_at;
-  return seen === null ? NaN : (at - seen) / 3600;
+const ageHours = (candidate, at, knobs) => (at - seenAt(candidate, knobs)) / 3600;
+
+function usesNow({ lastUsed, decayed }, at, knobs) {
+  const idle = lastUsed === null ? 0 : Math.max(at - lastUsed, 0) / 86400;
+  return decayed * knobs.count_fade_per_day ** idle;
 }
 
-function usesNow(usage, at, knobs) {
-  const idle = usage.lastUsed === null ? 0 : Math.max(at - usage.lastUsed, 0) / 86400;
-  return usage.decayed * knobs.count_fade_per_day ** idle;
-}
-
-function isLasting({ memory }, knobs) {
-  return memory.pinned || knobs.durable_kinds.includes(memory.kind);
-}
-
-function halved(age, halfLife) {
-  return Number.isNaN(age) ? NEUTRAL : 2 ** (-Math.max(age, 0) / halfLife);
-}
+const isLasting = ({ memory }, knobs) => memory.pinned || knobs.durable_kinds.includes(memory.kind);
+const halved = (age, halfLife) => (Number.isNaN(age) ? NEUTRAL : 2 ** (-Math.max(age, 0) / halfLife));
 
 function recencyOf(candidate, at, knobs) {
   if (isLasting(candidate, knobs)) return 1;
@@ -55,21 +46,12 @@ function recencyOf(candidate, at, knobs) {
 // What holds now was said last, not read last.
 function recencyOfWriting(candidate, at, knobs) {
   if (isLasting(candidate, knobs)) return 1;
+  const seen = seenAt(candidate, knobs);
   const written = candidate.memory.written_at ?? NaN;
-  const seen = refreshedAt(candidate.usage, knobs.lru2) ?? written;
   return halved((at - seen) / 3600 + (seen - written) / 3600, knobs.half_life_hours);
 }
 
-// Recorded signals; recency anew where the half-life is another than the recorded one.
-function signalsUnder(candidate, at, knobs, recorded) {
-  const isSame = recorded === null || recorded.half_life_hours === knobs.half_life_hours;
-  if (isSame) return candidate.signals;
-  return { ...candidate.signals, recency: recencyOf(candidate, at, knobs) };
-}
-
-function isWithin(candidate, temporal) {
-  const [, start, end] = temporal;
-  const written = candidate.memory.written_at;
+function isWithin({ memory: { written_at: written } }, [, start, end]) {
   if (written === null || (start === null && end === null)) return false;
   return (start === null || written >= start) && (end === null || written < end);
 }
@@ -83,34 +65,28 @@ function reciprocalRanks(candidates) {
   const channels = [0, 1, 2].filter((channel) => ranks.some((one) => one[channel] !== null));
   const best = channels.length / (RRF_K + 1);
   return ranks.map((one) => {
-    let sum = 0;
-    for (const channel of channels) if (one[channel] !== null) sum += 1 / (RRF_K + one[channel]);
-    return channels.length ? sum / best : 0;
+    const known = channels.filter((channel) => one[channel] !== null);
+    return channels.length ? sumOf(known, (channel) => 1 / (RRF_K + one[channel])) / best : 0;
   });
 }
 
 // Every blend gives the parts that a score is made of; the score is their sum in its own order.
 const BLENDS = {
   bounded(candidates, signals, knobs, turn) {
-    const bases =
-      knobs.ordering === "relevance"
-        ? signals.map((one) => one.relevance)
-        : reciprocalRanks(candidates);
+    const ranks = knobs.ordering === "relevance" ? null : reciprocalRanks(candidates);
     return candidates.map((candidate, i) => {
+      const base = ranks ? ranks[i] : signals[i].relevance;
       const weights = weightsOf(candidate, knobs);
-      const boosts = SIGNAL_NAMES.slice(1).map((name) => weights[name] * signals[i][name]);
-      if (turn.temporal !== null) boosts[0] = timedBoost(candidate, signals[i], weights, knobs, turn);
-      const lift = boosts[0] + boosts[1] + boosts[2] + boosts[3];
-      const parts = [["relevance", bases[i]]];
-      SIGNAL_NAMES.slice(1).forEach((name, k) => parts.push([name, bases[i] * boosts[k]]));
-      return { score: bases[i] * (1 + lift), parts };
+      const boosts = SIGNAL_NAMES.slice(1).map((name) => [name, weights[name] * signals[i][name]]);
+      if (turn.temporal !== null) boosts[0][1] = timedBoost(candidate, signals[i], weights, knobs, turn);
+      const parts = [["relevance", base], ...boosts.map(([name, boost]) => [name, base * boost])];
+      return { score: base * (1 + sumOf(boosts, ([, boost]) => boost)), parts };
     });
   },
   linear(candidates, signals, knobs) {
     return candidates.map((candidate, i) => {
       const weights = weightsOf(candidate, knobs);
-      const parts = SIGNAL_NAMES.map((name) => [name, weights[name] * signals[i][name]]);
-      return { score: parts.reduce((sum, [, part]) => sum + part, 0), parts };
+      return summed(SIGNAL_NAMES.map((name) => [name, weights[name] * signals[i][name]]));
     });
   },
   minmax(candidates, signals, knobs) {
@@ -126,13 +102,7 @@ const BLENDS = {
     return BLENDS.linear(candidates, stretched, knobs);
   },
   product(candidates, signals) {
-    return signals.map((one) => {
-      const boost = one.importance * one.recency;
-      return {
-        score: one.similarity + boost,
-        parts: [["similarity", one.similarity], ["importance", boost]],
-      };
-    });
+    return signals.map((one) => summed([["similarity", one.similarity], ["importance", one.importance * one.recency]]));
   },
   interpolated(candidates, signals, knobs, turn) {
     const w = knobs.interpolation;
@@ -144,13 +114,12 @@ const BLENDS = {
       const days = Math.max(age, 0) / 24;
       const decay = Number.isNaN(age) ? NEUTRAL : Math.exp(-days / (1 + uses[i]));
       const frequency = most > 0 ? Math.log1p(uses[i]) / most : 0;
-      const parts = [
+      return summed([
         ["relevance", (0.7 - 0.3 * w) * ranks[i]],
         ["recency", 0.4 * w * decay],
         ["importance", (0.2 - 0.1 * w) * signals[i].importance * decay],
         ["strength", 0.1 * frequency],
-      ];
-      return { score: parts.reduce((sum, [, part]) => sum + part, 0), parts };
+      ]);
     });
   },
   similarity(candidates, signals) {
@@ -161,17 +130,14 @@ const BLENDS = {
   },
 };
 
+const summed = (parts) => ({ score: sumOf(parts, ([, part]) => part), parts });
+const weightsOf = ({ memory: { kind } }, { tiers, weights }) => (Object.hasOwn(tiers, kind) ? tiers[kind] : weights);
+
 // Good outcomes are a part of their own; bad ones make all others smaller.
 function withFeedback({ score, parts }, candidate, knobs) {
   const merit = knobs.blend === "similarity" ? 1 : 1 + knobs.feedback_step * candidate.usage.merit;
   const shares = parts.map(([name, part]) => [name, part * Math.min(merit, 1)]);
   return { score: score * merit, parts: [...shares, ["feedback", score * Math.max(merit - 1, 0)]] };
-}
-
-function weightsOf(candidate, knobs) {
-  return Object.hasOwn(knobs.tiers, candidate.memory.kind)
-    ? knobs.tiers[candidate.memory.kind]
-    : knobs.weights;
 }
 
 function timedBoost(candidate, signals, weights, knobs, turn) {
@@ -185,69 +151,32 @@ function timedBoost(candidate, signals, weights, knobs, turn) {
 }
 
 // Whether a relevance is sure, or not far behind the best by their odds.
-function isNear(own, best) {
-  return own >= SURE || own * (1 - best) * MARGIN >= best * (1 - own);
-}
+const isNear = (own, best) => own >= SURE || own * (1 - best) * MARGIN >= best * (1 - own);
 
 // Trigger, floor, composite floor, already visible; pinned memories need not be relevant.
-function softRejection(one, best, knobs) {
-  const { relevance } = one.signals;
-  if (!one.candidate.memory.pinned) {
-    if (best < knobs.trigger) {
-      return ["trigger", `best relevance ${best.toFixed(2)} is below the trigger ${knobs.trigger}`];
-    }
-    if (relevance < knobs.floor) {
-      return ["floor", `relevance ${relevance.toFixed(2)} is below the floor ${knobs.floor}`];
-    }
-    if (knobs.trigger && one.candidate.alone && !isNear(relevance, best)) {
-      const [own, most] = [relevance.toFixed(2), best.toFixed(2)];
-      return ["floor", `relevance ${own} is far behind the best, ${most}`];
-    }
-    if (one.score < knobs.composite_floor) {
-      return ["composite", `score ${one.score.toFixed(2)} is below ${knobs.composite_floor}`];
-    }
+function softRejection({ candidate, signals: { relevance }, score }, best, knobs) {
+  const [own, most] = [relevance.toFixed(2), best.toFixed(2)];
+  if (!candidate.memory.pinned) {
+    if (best < knobs.trigger) return ["trigger", `best relevance ${most} is below the trigger ${knobs.trigger}`];
+    if (relevance < knobs.floor) return ["floor", `relevance ${own} is below the floor ${knobs.floor}`];
+    if (knobs.trigger && candidate.alone && !isNear(relevance, best)) return ["floor", `relevance ${own} is far behind the best, ${most}`];
+    if (score < knobs.composite_floor) return ["composite", `score ${score.toFixed(2)} is below ${knobs.composite_floor}`];
   }
-  return one.candidate.gate === "visible" ? ["visible", one.candidate.reason] : null;
+  return candidate.gate === "visible" ? ["visible", candidate.reason] : null;
 }
 
-// Two memories are alike where the trace says so: likeness as such is not recorded.
-function alikePairs(candidates) {
-  const pairs = new Set();
-  for (const { index, gate, twin } of candidates) {
-    if (gate === "duplicate" && twin >= 0) {
-      pairs.add(`${index} ${twin}`);
-      pairs.add(`${twin} ${index}`);
-    }
-  }
-  return pairs;
-}
-
-function withoutDuplicates(near, pairs) {
+// Without what is like a better one. Two memories are alike where the trace says so: likeness as such is not recorded.
+function withoutDuplicates(near, candidates, drop) {
+  const twins = candidates.filter(({ gate, twin }) => gate === "duplicate" && twin >= 0).map(({ index, twin }) => [index, twin]);
+  const isAlike = (a, b) => twins.some(([one, other]) => (one === a && other === b) || (one === b && other === a));
   const kept = [];
-  const dropped = [];
   for (const one of near) {
     const { index, memory } = one.candidate;
-    const twin = kept.find((other) => pairs.has(`${index} ${other.candidate.index}`));
-    if (twin === undefined || memory.pinned) kept.push(one);
-    else dropped.push([one, "duplicate", `like ${twin.candidate.memory.key}`]);
+    const twin = memory.pinned ? undefined : kept.find((other) => isAlike(index, other.candidate.index));
+    if (twin === undefined) kept.push(one);
+    else drop(one, "duplicate", `like ${twin.candidate.memory.key}`);
   }
-  return [kept, dropped];
-}
-
-// Lines that fit the budget, the best first: `agents.block.pack` on tokens that are estimated.
-function packed(lines, budget, lineTokens) {
-  const whole = lines.map((one) => one.candidate.memory.tokens);
-  const kept = new Set();
-  const shortened = new Set();
-  let left = budget;
-  whole.forEach((tokens, i) => {
-    const least = Math.min(tokens, lineTokens + LEAST_TEXT_TOKENS);
-    if (least > left) return;
-    kept.add(i);
-    if (tokens > left) shortened.add(i);
-    left -= tokens > left ? least : tokens;
-  });
-  return { kept, shortened };
+  return kept;
 }
 
 const NO_AUTHORITY = new Set(["external", "agent_inferred"]);
@@ -288,64 +217,56 @@ function limited(varied, knobs, drop) {
   });
 }
 
-function cut(varied, knobs) {
-  const isPinned = (one) => one.candidate.memory.pinned;
-  const ordered = [...varied.filter(isPinned), ...varied.filter((one) => !isPinned(one))];
-  const count = Math.max(knobs.top_k, varied.filter(isPinned).length);
-  return [ordered.slice(0, count), ordered.slice(count)];
-}
-
+// Candidates by their scores; recency anew where the half-life is another than the recorded one.
 function scored(turn, candidates, knobs, recorded) {
-  const signals = candidates.map((one) => signalsUnder(one, turn.judged_at, knobs, recorded));
+  const isSame = recorded === null || recorded.half_life_hours === knobs.half_life_hours;
+  const signals = candidates.map((one) =>
+    isSame ? one.signals : { ...one.signals, recency: recencyOf(one, turn.judged_at, knobs) }
+  );
   const blended = BLENDS[knobs.blend](candidates, signals, knobs, turn);
   const ranked = candidates
-    .map((candidate, i) => ({
-      candidate,
-      signals: signals[i],
-      ...withFeedback(blended[i], candidate, knobs),
-    }))
+    .map((candidate, i) => ({ candidate, signals: signals[i], ...withFeedback(blended[i], candidate, knobs) }))
     .sort((a, b) => b.score - a.score || b.signals.relevance - a.signals.relevance);
   return knobs.blend === "similarity" ? ranked : deferring(ranked);
 }
 
 // The outcome of every candidate under the knobs: a place, or a gate and a reason.
 function whatIf(traces, turn, candidates, knobs, budget) {
-  const recorded = traces.policy(turn).knobs;
+  const outcomes = new Map();
+  for (const candidate of candidates) {
+    const { index, gate, reason, signals } = candidate;
+    outcomes.set(index, { candidate, signals, score: 0, parts: [], gate, reason });
+  }
+  const drop = (one, gate, reason) => outcomes.set(one.candidate.index, { ...one, gate, reason });
   const admitted = candidates.filter((one) => !traces.unranked.has(one.gate));
-  const ranked = scored(turn, admitted, knobs, recorded);
+  const ranked = scored(turn, admitted, knobs, traces.policy(turn).knobs);
   const best = {};
   for (const { candidate, signals } of ranked) {
     best[candidate.alone] = Math.max(best[candidate.alone] || 0, signals.relevance);
   }
-  const outcomes = new Map();
-  const drop = (one, gate, reason) => outcomes.set(one.candidate.index, { ...one, gate, reason });
-  const passed = [];
-  for (const one of ranked) {
+  const passed = ranked.filter((one) => {
     const rejection = softRejection(one, best[one.candidate.alone], knobs);
     if (rejection) drop(one, ...rejection);
-    else passed.push(one);
-  }
-  const reach = DIVERSITY_REACH * knobs.top_k;
-  const [kept, duplicates] = withoutDuplicates(passed.slice(0, reach), alikePairs(candidates));
-  duplicates.forEach(([one, gate, reason]) => drop(one, gate, reason));
-  const varied = [...kept, ...passed.slice(reach)];
-  const [chosen, beyond] = cut(limited(varied, knobs, drop), knobs);
-  beyond.forEach((one) => drop(one, "top_k", `beyond the best ${knobs.top_k}`));
-  const fit = budget === null ? null : packed(chosen, budget, traces.head.lineTokens);
-  let place = 0;
-  chosen.forEach((one, i) => {
-    if (fit && !fit.kept.has(i)) {
-      drop(one, "budget", `no room in about ${budget} tokens`);
-    } else {
-      place += 1;
-      const isShortened = fit !== null && fit.shortened.has(i);
-      outcomes.set(one.candidate.index, { ...one, place, isShortened });
-    }
+    return !rejection;
   });
-  for (const one of candidates) {
-    if (!outcomes.has(one.index)) {
-      const { gate, reason, signals } = one;
-      outcomes.set(one.index, { candidate: one, signals, score: 0, parts: [], gate, reason });
+  const reach = DIVERSITY_REACH * knobs.top_k;
+  const kept = withoutDuplicates(passed.slice(0, reach), candidates, drop);
+  const varied = limited([...kept, ...passed.slice(reach)], knobs, drop);
+  const pinned = varied.filter((one) => one.candidate.memory.pinned);
+  const ordered = [...pinned, ...varied.filter((one) => !one.candidate.memory.pinned)];
+  const count = Math.max(knobs.top_k, pinned.length);
+  for (const one of ordered.slice(count)) drop(one, "top_k", `beyond the best ${knobs.top_k}`);
+  // Lines that fit the budget, the best first: `agents.block.pack` on tokens that are estimated.
+  let [left, place] = [budget ?? Infinity, 0];
+  for (const one of ordered.slice(0, count)) {
+    const { tokens } = one.candidate.memory;
+    const least = Math.min(tokens, traces.head.lineTokens + LEAST_TEXT_TOKENS);
+    if (least > left) drop(one, "budget", `no room in about ${budget} tokens`);
+    else {
+      const isShortened = tokens > left;
+      left -= isShortened ? least : tokens;
+      place += 1;
+      outcomes.set(one.candidate.index, { ...one, place, isShortened });
     }
   }
   return outcomes;
@@ -353,47 +274,37 @@ function whatIf(traces, turn, candidates, knobs, budget) {
 
 // What happened, with the parts that each recorded score was made of.
 function recordedOutcomes(traces, turn, candidates) {
-  const knobs = traces.policy(turn).knobs;
+  const { knobs } = traces.policy(turn);
   const admitted = candidates.filter((one) => !traces.unranked.has(one.gate));
-  const parts = new Map(
-    knobs === null
-      ? []
-      : scored(turn, admitted, knobs, knobs).map((one) => [one.candidate.index, one.parts])
-  );
+  const ranked = knobs === null ? [] : scored(turn, admitted, knobs, knobs);
+  const made = new Map(ranked.map(({ candidate, parts }) => [candidate.index, parts]));
   return new Map(
     candidates.map((candidate) => {
       const { index, signals, score, gate, reason, place } = candidate;
-      const made = parts.get(index) || [["relevance", signals.relevance]];
+      const parts = traces.unranked.has(gate) ? [] : made.get(index) || [["relevance", signals.relevance]];
       const told = place ? { place, isShortened: turn.compacted.includes(index) } : { gate, reason };
-      return [index, { candidate, signals, score, parts: traces.unranked.has(gate) ? [] : made, ...told }];
+      return [index, { candidate, signals, score, parts, ...told }];
     })
   );
 }
 
-// Whether a turn brings anything under the knobs; where no score is gated, relevance decides.
+// Whether a turn brings anything under the knobs: `whatIf` for all turns at once would take seconds.
 function isInjected(traces, turn, knobs) {
   if (knobs.composite_floor > 0) {
-    const outcomes = whatIf(traces, turn, traces.candidates(turn), knobs, null);
-    return [...outcomes.values()].some((outcome) => outcome.place);
+    return [...whatIf(traces, turn, traces.candidates(turn), knobs, null).values()].some((one) => one.place);
   }
-  const best = {};
-  const fit = {};
-  for (let place = turn.start; place < turn.start + turn.count; place += 1) {
-    const gate = traces.gateAt(place);
-    if (!traces.unranked.has(gate)) {
-      const relevance = traces.columns.relevance.value(place);
-      const alone = traces.columns.alone.whole(place);
-      best[alone] = Math.max(best[alone] || 0, relevance);
-      if (gate !== "visible") {
-        if (traces.memoryAt(place).pinned) return true;
-        fit[alone] = Math.max(fit[alone] || 0, relevance);
-      }
-    }
+  const [best, fit] = [{}, {}];
+  for (let at = turn.start; at < turn.start + turn.count; at += 1) {
+    const gate = traces.gateAt(at);
+    if (traces.unranked.has(gate)) continue;
+    const [relevance, alone] = [traces.columns.relevance.value(at), traces.columns.alone.whole(at)];
+    best[alone] = Math.max(best[alone] || 0, relevance);
+    if (gate === "visible") continue;
+    if (traces.memoryAt(at).pinned) return true;
+    fit[alone] = Math.max(fit[alone] || 0, relevance);
   }
-  return Object.keys(fit).some(
-    (alone) =>
-      fit[alone] >= knobs.floor &&
-      best[alone] >= knobs.trigger &&
-      (!knobs.trigger || alone === "0" || isNear(fit[alone], best[alone]))
-  );
+  return Object.entries(fit).some(([alone, own]) => {
+    const isClose = !knobs.trigger || alone === "0" || isNear(own, best[alone]);
+    return own >= knobs.floor && best[alone] >= knobs.trigger && isClose;
+  });
 }
