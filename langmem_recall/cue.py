@@ -460,6 +460,7 @@ _FUNCTION = STOP_WORDS | _words("function")
 _VAGUE_UNSPACED = re.compile(_LISTS["vague_unspaced"])
 _SECOND_QUESTION = re.compile(_LISTS["second_question"].replace("\n", ""), re.IGNORECASE)
 _LEANING = re.compile(rf"[\W_]*(?:{_LISTS['leaning'].replace(chr(10), '')})\b", re.IGNORECASE)
+_ABOUT_ALL = re.compile(_LISTS["about_all"], re.IGNORECASE | re.VERBOSE)
 _MOST_VAGUE_CHARS = 80
 _LONGEST_LEANING = 160
 _MOST_LEANING = 3
@@ -488,6 +489,11 @@ def leans(text: str) -> bool:
         return len(terms) <= _MOST_LEANING
     # "Since when?" leans; "Am I allergic?" is as short, and asks something new.
     return len(terms) <= 1 and _FIRST_PERSON.isdisjoint(words)
+
+
+def asks_for_all(words: str) -> bool:
+    """Whether words ask about the user or the work as a whole, as in "where were we?"."""
+    return _ABOUT_ALL.search(words[:1_000]) is not None
 
 
 def _terms(text: str) -> list[str]:

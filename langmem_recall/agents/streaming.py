@@ -11,13 +11,11 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk
 
+from langmem_recall.agents.turn import CITED
 from langmem_recall.rendering import cited, without_citations
 
 M = TypeVar("M")
 N = TypeVar("N", bound=BaseMessage)
-
-CITED = "langmem_recall_cited"
-"""Where a message tells what it cited before that was taken out; sent to no provider."""
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _FENCE = re.compile(r"[ \t]*(```+(?=[^`\n]*$)|~~~+)")
@@ -195,13 +193,6 @@ def without_handles(message: BaseMessage) -> BaseMessage:
     stripped = strip(content) if isinstance(content, str) else [strip(block) for block in content]
     message = message.model_copy(update={"content": stripped})
     return _citing(message, handles) if handles else message
-
-
-def handles_of(answer: BaseMessage) -> list[str]:
-    """What an answer cites, taken out of it or not."""
-    noted = answer.response_metadata.get(CITED)
-    known = [each for each in noted if isinstance(each, str)] if isinstance(noted, list) else []
-    return [*known, *cited(answer.text)]
 
 
 def _citing(message: N, handles: Sequence[str]) -> N:

@@ -18,9 +18,9 @@ from langgraph.config import get_config
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.store.base import BaseStore
 
+from langmem_recall.agents.block import SUMMARY_TAG
 from langmem_recall.agents.conversation import Conversation, messages_of
 from langmem_recall.agents.learning.extract import Extracted, Extractor, Observation, extractor_of
-from langmem_recall.agents.learning.profile import SUMMARY_TAG
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import check_names, off_loop, recall_store, store_call
 from langmem_recall.agents.placement import message_keys
