@@ -20,8 +20,7 @@ from langmem_recall.errors import InputError
 from langmem_recall.text.tokens import STOP_WORDS, word_lists
 from langmem_recall.types import Cue
 
-PART_CHARS = 250
-"""Longest part of a cue: a long one ruins dense search."""
+PART_CHARS = 250  # longest part of a cue: a long one ruins dense search
 BLOCK_NAME = "recalled_memories"
 """Name of the messages that carry our own blocks; they are no human's words."""
 
@@ -229,10 +228,8 @@ _FAILURE = re.compile(
 
 # --- Parts: each sentence that says something, the questions first ---
 
-MOST_PARTS = 4
-"""Most parts of the latest words: each costs a search."""
-_SHARED_CHARS = 120
-"""Short sentences next to each other share a part up to this length."""
+MOST_PARTS = 4  # most parts of the latest words: each costs a search
+_SHARED_CHARS = 120  # short sentences next to each other share a part up to this length
 
 
 def is_small_talk(text: str) -> bool:
@@ -401,8 +398,7 @@ def identifiers(text: str) -> list[str]:
 
 # Read with the module, not at first use: that would be a file opened on the event loop.
 _LISTS = word_lists("cue")
-_LONGEST_COURTESY = 160
-"""A sentence longer than this says something."""
+_LONGEST_COURTESY = 160  # a sentence longer than this says something
 _MOST_OPENERS = 5
 
 
@@ -463,8 +459,7 @@ _LEANING = re.compile(rf"[\W_]*(?:{_LISTS['leaning'].replace(chr(10), '')})\b", 
 _ABOUT_ALL = re.compile(_LISTS["about_all"], re.IGNORECASE | re.VERBOSE)
 _MOST_VAGUE_CHARS = 80
 _LONGEST_LEANING = 160
-_MOST_LEANING = 3
-"""Content words of a message that a pronoun still ties to the one before it."""
+_MOST_LEANING = 3  # content words of a message that a pronoun still ties to the one before it
 
 
 def is_vague(text: str) -> bool:

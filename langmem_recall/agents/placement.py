@@ -33,14 +33,11 @@ class Block(NamedTuple):
     """A rendered recall and the messages it belongs to, by their keys."""
 
     text: str
-    turn: str
-    """The human message that began its turn."""
+    turn: str  # the human message that began its turn
     after: str | None = None
     """The message it comes after, for a second block in a turn; None: the placement decides."""
-    unverified: tuple[str, ...] = ()
-    """Its unverified memories."""
-    tokens: int = 0
-    """How long its text is."""
+    unverified: tuple[str, ...] = ()  # its unverified memories
+    tokens: int = 0  # how long its text is
 
 
 def message_keys(messages: Sequence[BaseMessage]) -> list[str]:

@@ -41,8 +41,7 @@ from langmem_recall.types import Answer, Cue, Memory, MemoryId, Recall, Trace, V
 
 logger = logging.getLogger(__name__)
 
-EVENT = "recall"
-"""The type of the stream event and the name of the callback event."""
+EVENT = "recall"  # the type of the stream event and the name of the callback event
 MOST_BLOCKS = 2_000  # kept so that a turn shows the same bytes in each of its model calls
 PROBE_S = 0.25  # that a turn waits at most for a store that has failed repeatedly
 MOST_COMPARED, MOST_OF_A_TEXT = 100_000, 20_000

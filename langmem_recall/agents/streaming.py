@@ -19,10 +19,8 @@ N = TypeVar("N", bound=BaseMessage)
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _FENCE = re.compile(r"[ \t]*(```+(?=[^`\n]*$)|~~~+)")
-_FENCING = re.compile(r"[ \t]*(?:```|~~~|`{0,2}$|~{0,2}$)")
-"""A line that may begin a fenced block."""
-_BEGINNING = re.compile(r"[ \t]*\(?$")
-"""What may stand before a citation."""
+_FENCING = re.compile(r"[ \t]*(?:```|~~~|`{0,2}$|~{0,2}$)")  # a line that may begin a fenced block
+_BEGINNING = re.compile(r"[ \t]*\(?$")  # what may stand before a citation
 _CITING = re.compile(r"[ \t]*\(?\[[\[\]()m\d,;&and \t]*$")
 """What may yet become one, or a gap beside one: no other character is in a group of them."""
 
@@ -35,10 +33,8 @@ class CitationFilter:
     """
 
     def __init__(self) -> None:
-        self._open = ""
-        """From the beginning of the latest line that is not in a fenced block."""
-        self._given = 0
-        """How much of it was given out, without citations."""
+        self._open = ""  # from the beginning of the latest line that is not in a fenced block
+        self._given = 0  # how much of it was given out, without citations
         self._fence: str | None = None
         self.handles: list[str] = []
 

@@ -16,8 +16,7 @@ from langmem_recall.types import Memory
 
 SHORT_WORDS = 6
 """In a text of more words one of them moves the likeness less, so more likeness is needed."""
-READ_CHARS = 10_000
-"""Texts are compared by their beginnings."""
+READ_CHARS = 10_000  # texts are compared by their beginnings
 
 _WORD = re.compile(r"\w+(?:[.,:'\u2019-]\w+)*")
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
@@ -106,18 +105,15 @@ def _beginnings(words: Iterable[str]) -> set[str]:
 
 USER, PLACE, BE, HAVE, USE = "user", "~", "be", "have", "use"
 """The words that others are read as: who speaks, any preposition, and three verbs."""
-MOST_FACTS = 40
-"""Clauses of a text that are compared."""
-MOST_WORDS = 40
-"""Words of a clause that is a statement."""
+MOST_FACTS = 40  # clauses of a text that are compared
+MOST_WORDS = 40  # words of a clause that is a statement
 _TITLE = re.compile(r"\b(?:Mrs?|Ms|Dr|Prof|St|Hr|Fr)\.\s")
 _CLAUSE = re.compile(r"(?<!\d)[,;](?!\d)|[,;](?!\d)|\s[\u2013\u2014-]+\s")
 
 
 class _Fact(NamedTuple):
     words: tuple[str, ...]
-    verb: int
-    """Place of the verb that gives what stands before it one value; -1: it has none."""
+    verb: int  # place of the verb that gives what stands before it one value; -1: it has none
     is_negated: bool
 
 

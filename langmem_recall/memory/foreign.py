@@ -17,18 +17,14 @@ from typing import NamedTuple
 
 from langmem_recall.text.tokens import word_lists
 
-LONGEST = 20_000
-"""Characters of a message that are looked at; what lies beyond carries nothing."""
+LONGEST = 20_000  # characters of a message that are looked at; what lies beyond carries nothing
 LAST = 300
 """Characters of a block, or at the end of a too long message, that may be a request about it."""
-QUOTED_WORDS = 4
-"""Quotations of as many words are somebody's; shorter ones are names and titles."""
-AFTERTHOUGHT = 3
-"""Words after "says" that may still tell who says it, and not what."""
+QUOTED_WORDS = 4  # quotations of as many words are somebody's; shorter ones are names and titles
+AFTERTHOUGHT = 3  # words after "says" that may still tell who says it, and not what
 MOST_TO_TAKE_BACK = 10
 """Words of a sentence that takes back what was said; a longer one only begins like it."""
-JOINER = "\u2423"
-"""Stands between the words of a quotation, which counts as one word."""
+JOINER = "\u2423"  # stands between the words of a quotation, which counts as one word
 
 _GAP = f" {JOINER}outside{JOINER} "
 """What takes the place of text from outside, so that its two sides do not become one statement."""
@@ -65,32 +61,24 @@ _CLAUSE_END = re.compile(
 class Parts(NamedTuple):
     """A human message, taken apart."""
 
-    own: str
-    """What the user says."""
-    foreign: tuple[str, ...]
-    """What the user shows, quotes, reports or supposes."""
+    own: str  # what the user says
+    foreign: tuple[str, ...]  # what the user shows, quotes, reports or supposes
 
 
 class _Sentence(NamedTuple):
     text: str
     folded: str
-    line: int
-    """Number of the first sentence in its line."""
-    after_gap: bool
-    """Whether a blank line stands before it."""
-    asks: bool
-    """Whether it asks about, or shows, a text that stands beside it."""
+    line: int  # number of the first sentence in its line
+    after_gap: bool  # whether a blank line stands before it
+    asks: bool  # whether it asks about, or shows, a text that stands beside it
 
 
 class _Mark(NamedTuple):
     """The first sign that what comes is somebody else's."""
 
-    place: int
-    """The sentence it stands in."""
-    before: str = ""
-    """What that sentence says before it, and is still the user's."""
-    after: str = ""
-    """What that sentence says after it."""
+    place: int  # the sentence it stands in
+    before: str = ""  # what that sentence says before it, and is still the user's
+    after: str = ""  # what that sentence says after it
     is_clear: bool = False
     """Whether it shows a text to begin, so that no sign in this text is about what was before."""
 

@@ -22,8 +22,7 @@ from langmem_recall.text.tokens import word_lists
 
 LONGEST_STATEMENT = 60
 """Words of a sentence that is one statement; a longer one is told again by no other."""
-MOST_LEFT_OUT = 5
-"""Words of weight in one phrase that a note may leave out."""
+MOST_LEFT_OUT = 5  # words of weight in one phrase that a note may leave out
 MOST_CLAUSES = 8
 MOST_TAKEN_APART = 200
 """Sentences that have all words of a note and are read clause by clause, which takes a while."""
@@ -46,8 +45,7 @@ _PREFERRED_TO = frozenset({"to", "a", "al", "à", "au", "aux", "ao", "als"})
 _PLURAL_WE = re.compile(r"\w{2,}(?:amos|emos|imos|iamo)$")
 _BRITISH = re.compile(r"(?<=\w{2})our(?=s?$)")
 _FIRST_PERSON = ("o", "é", "í", "ei", "i")
-WEIGHT = frozenset({"word", "person", "turn"})
-"""Roles of words that must be in both."""
+WEIGHT = frozenset({"word", "person", "turn"})  # roles of words that must be in both
 SUBJECTS = frozenset({"subject", "group", "first", "user"})
 OPENERS = frozenset({"place", "contrast", "not", "subject", "group"})
 """Roles of words that a phrase begins with."""
@@ -59,14 +57,11 @@ class Word(NamedTuple):
 
     text: str
     role: str
-    senses: frozenset[str]
-    """Rows of words that it is in."""
-    is_fixed: bool
-    """A name, a number or an identifier, which has no other form."""
+    senses: frozenset[str]  # rows of words that it is in
+    is_fixed: bool  # a name, a number or an identifier, which has no other form
     is_against: bool
     """Whether what it stands for is held against what is meant: "from Berlin", "not cats"."""
-    phrase: int
-    """Number of the phrase that it is in."""
+    phrase: int  # number of the phrase that it is in
 
 
 class _Statement(NamedTuple):
@@ -74,19 +69,14 @@ class _Statement(NamedTuple):
     weighty: tuple[Word, ...]
     """What must be told, hedges of the whole sentence included: they make a guess of any clause."""
     is_directive: bool
-    is_cut: bool
-    """Whether other clauses of its sentence stand before it."""
-    drops_subjects: bool
-    """Whether its language tells by the verb alone who is meant."""
+    is_cut: bool  # whether other clauses of its sentence stand before it
+    drops_subjects: bool  # whether its language tells by the verb alone who is meant
 
 
 class _Lexicon(NamedTuple):
-    roles: Mapping[str, Mapping[str, frozenset[str]]]
-    """For each language the roles of its words."""
-    senses: Mapping[str, frozenset[str]]
-    """For each word of any language the rows it is in."""
-    languages: Mapping[str, frozenset[str]]
-    """For each word the languages it is of."""
+    roles: Mapping[str, Mapping[str, frozenset[str]]]  # for each language the roles of its words
+    senses: Mapping[str, frozenset[str]]  # for each word of any language the rows it is in
+    languages: Mapping[str, frozenset[str]]  # for each word the languages it is of
     numbers: Mapping[str, str]
     phrases: re.Pattern[str]
     replacing: frozenset[str]

@@ -22,8 +22,7 @@ from langmem_recall.types import (
 )
 
 SECONDS_PER_DAY = 86_400.0
-MOST_MERIT = 5
-"""Outcomes count up to this many net steps either way."""
+MOST_MERIT = 5  # outcomes count up to this many net steps either way
 
 
 def faded(count: float, seconds: float, fade_per_day: float) -> float:
@@ -114,11 +113,9 @@ Action = Literal["expire", "decay", "merge", "remove", "propose", "cold", "purge
 STEPS: tuple[Step, ...] = get_args(Step)
 REMOVALS: tuple[Action, ...] = ("expire", "merge", "remove", "purge")
 """Actions after which a memory is gone."""
-LEAST_CONFIDENCE = 0.3
-"""An unconfirmed inference below it is removed, unless it is in use."""
+LEAST_CONFIDENCE = 0.3  # an unconfirmed inference below it is removed, unless it is in use
 USERS_WORDS = "the user's own words stay until a person forgets them"
-CONTRADICTED = 0.5
-"""What a contradiction leaves of a confidence."""
+CONTRADICTED = 0.5  # what a contradiction leaves of a confidence
 MOST_BY_REPETITION = 0.75
 """Confidence that independent inferences of the same may reach: no more than a doubt less."""
 

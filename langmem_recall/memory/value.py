@@ -38,32 +38,21 @@ TEXT_FIELDS = ("content", "text", "memory", "data")
 LONGEST_WHOLE, WINDOW, MOST_WINDOWS = 1_500, 400, 64
 """Characters of a text that is embedded as it is, of a piece of a longer one, and how many pieces:
 a memory of 4 kB has about ten vectors more, which is what it costs."""
-LARGEST = 1e18
-"""A number beyond it was never meant as one."""
-LONGEST_TEXT = 100_000
-"""Characters a memory may have unless the store says otherwise."""
-LONGEST_LABEL = 1_000
-"""Characters of a key, a name, a tag or a thread."""
-MOST_LABELS = 100
-"""Entities, tags and the like that one memory may carry."""
-MOST_PHRASINGS = 6
-"""Phrasings of how a memory will be asked for: with more, any cue would find it."""
+LARGEST = 1e18  # a number beyond it was never meant as one
+LONGEST_TEXT = 100_000  # characters a memory may have unless the store says otherwise
+LONGEST_LABEL = 1_000  # characters of a key, a name, a tag or a thread
+MOST_LABELS = 100  # entities, tags and the like that one memory may carry
+MOST_PHRASINGS = 6  # phrasings of how a memory will be asked for: with more, any cue would find it
 LONGEST_PHRASING = 120
-INDEXED = "indexed"
-"""Field with a memory's text and phrasings, for stores that embed by field."""
-MOST_ENTITIES = 16
-"""Entities that are taken from a text when none are given."""
+INDEXED = "indexed"  # field with a memory's text and phrasings, for stores that embed by field
+MOST_ENTITIES = 16  # entities that are taken from a text when none are given
 LONGEST_ENTITY = 64
-ENTITY_REACH = 10_000
-"""Characters of a text that are looked through for entities."""
+ENTITY_REACH = 10_000  # characters of a text that are looked through for entities
 DEEPEST = 100
 """Levels that a value may be nested: far from where any store or Python itself gives up."""
-MOST_PARTS = 1_000_000
-"""Texts, numbers, lists and mappings that a value may have in it."""
-MOST_READ = 50_000
-"""Parts of a value without a text field that its text is made of."""
-LARGEST_WHOLE = 10**1_000
-"""Whole numbers beyond it are not written and read alike everywhere."""
+MOST_PARTS = 1_000_000  # texts, numbers, lists and mappings that a value may have in it
+MOST_READ = 50_000  # parts of a value without a text field that its text is made of
+LARGEST_WHOLE = 10**1_000  # whole numbers beyond it are not written and read alike everywhere
 
 SOURCES: tuple[Source, ...] = get_args(Source)
 
@@ -553,5 +542,4 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "status": partial(_choice, STATUSES, "active"),
     "superseded_at": _time,
 }
-MEMORY_FIELDS = ("content", *_READERS)
-"""The flat JSON of a memory in the store."""
+MEMORY_FIELDS = ("content", *_READERS)  # the flat JSON of a memory in the store

@@ -16,12 +16,9 @@ MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 )
-NAMED_REACH = 2_000
-"""Characters of a memory in which times are looked for."""
-CLAUSE_REACH = 300
-"""Characters before and after a time that say what it has to do with the cue."""
-MOST_DATES = 12
-"""Parts that a question for a time alone becomes."""
+NAMED_REACH = 2_000  # characters of a memory in which times are looked for
+CLAUSE_REACH = 300  # characters before and after a time that say what it has to do with the cue
+MOST_DATES = 12  # parts that a question for a time alone becomes
 
 # Read with the module, not at first use: that would be a file opened on the event loop.
 _TABLES = word_lists("text/temporal")
@@ -41,13 +38,11 @@ Span = tuple[datetime, datetime]
 class _Language(NamedTuple):
     """How one language says when, compiled."""
 
-    windows: tuple[tuple[str, re.Pattern[str]], ...]
-    """A kind and a pattern, most specific first."""
+    windows: tuple[tuple[str, re.Pattern[str]], ...]  # a kind and a pattern, most specific first
     words: dict[str, dict[str, int | str]]
     """What the words of months, days, numbers, units, parts and back mean."""
     marks: dict[str, re.Pattern[str]]
-    asking: frozenset[str]
-    """Words of a question that say nothing of what it is about."""
+    asking: frozenset[str]  # words of a question that say nothing of what it is about
 
 
 class _Said(NamedTuple):
@@ -56,16 +51,11 @@ class _Said(NamedTuple):
     start: datetime
     end: datetime
     language: _Language
-    text: str
-    """The text in lower case, in one line."""
-    place: tuple[int, int]
-    """Where the time stands in it."""
-    before: str
-    """What stands before it, without accents."""
-    is_past: bool
-    """Whether it can only be past."""
-    is_date: bool
-    """Whether it is a date, which memories have among their words."""
+    text: str  # the text in lower case, in one line
+    place: tuple[int, int]  # where the time stands in it
+    before: str  # what stands before it, without accents
+    is_past: bool  # whether it can only be past
+    is_date: bool  # whether it is a date, which memories have among their words
 
 
 def read_temporal(text: str, now: datetime) -> Temporal | None:

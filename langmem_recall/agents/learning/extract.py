@@ -18,8 +18,7 @@ from langmem_recall.flows.effects import Call
 from langmem_recall.memory.value import text_of
 from langmem_recall.models import named_chat_model
 
-MOST_CHARS = 48_000
-"""Characters of a session that a model reads at a time, the latest first."""
+MOST_CHARS = 48_000  # characters of a session that a model reads at a time, the latest first
 MOST_OF_A_MESSAGE = 8_000
 INSTRUCTIONS = """\
 You note what is worth knowing in later conversations. The user message holds JSON, one object a

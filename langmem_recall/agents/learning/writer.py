@@ -39,12 +39,10 @@ logger = logging.getLogger(__name__)
 
 MOST_PARTS, LONGEST_PART = 12, 250
 """Messages of the user, and characters of one, that known memories are looked up by."""
-MOST_KNOWN = 12
-"""Known memories that are shown beside a session."""
+MOST_KNOWN = 12  # known memories that are shown beside a session
 MOST_THREADS = 10_000
 """Threads of which a process remembers how far they were read; the store knows of all."""
-MOST_AT_ONCE = 4
-"""Sessions that are learned from at the same time."""
+MOST_AT_ONCE = 4  # sessions that are learned from at the same time
 SUMMARY, GUESS = "session_summary", "speculative_inference"
 MEMORY_KINDS = {"task_completion_strategy": "procedural", SUMMARY: "episodic"}
 
@@ -98,8 +96,7 @@ class _Task:
     thread_id: str | None
     records: Sequence[RecallRecord] = ()
     trusted: frozenset[str] = frozenset()
-    since: str | None = None
-    """Key of the last message that was learned from, where that is known."""
+    since: str | None = None  # key of the last message that was learned from, where that is known
     timer: threading.Timer | None = None
     is_cancelled: bool = False
     keys: list[str] = field(init=False)
