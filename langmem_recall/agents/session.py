@@ -64,10 +64,8 @@ class Session:
         self._renders_itself = options.count is count_tokens and options.renderer is render_block
         # By what is done with which store and namespaces.
         self._breakers: OrderedDict[tuple[Any, ...], Breaker] = OrderedDict()
-        # By record and turn: a past block is checked once a turn.
-        self._blocks: OrderedDict[tuple[str, str], Block] = OrderedDict()
-        # As each was last shown, for turns in which it cannot be checked.
-        self._last_blocks: OrderedDict[str, Block] = OrderedDict()
+        # By namespaces and record: the turn of its last check, the handles it had then, the block.
+        self._blocks: OrderedDict[tuple[Any, str], tuple[str, list[str], Block]] = OrderedDict()
         self._unsaved_records: OrderedDict[Place, list[RecallRecord]] = OrderedDict()
         self._timed_out_turns: OrderedDict[Place, Breaker] = OrderedDict()
         # By turn and cue: what came too late for its recall.
@@ -82,13 +80,14 @@ class Session:
         call: ModelCall = yield off_loop(ModelCall, *given, self._unsaved_records)
         new, recall = list[RecallRecord](), None
         try:
-            cue = as_cue(
-                (yield self._timed(self.options.cue is build_cue, self.options.cue, state))
-            )
+            build = self.options.cue
+            cue = as_cue((yield self._timed(build is build_cue, build, state)))
             policy = self.options.policy.fingerprint if self.options.policy else ""
             cue_digest = turns.fingerprint(cue, call.namespaces, policy)
             is_known = self._is_known(call, cue_digest)
-            unread = [old for old in call.shown if (old["id"], call.turn) not in self._blocks]
+            checked = [self._blocks.get(call.key(old), ("",))[0] for old in call.shown]
+            pairs = zip(call.shown, checked, strict=True)
+            unread = [old for old, turn in pairs if turn != call.turn]
             if unread or not is_known:
                 recall = yield from self._read(call, None if is_known else cue, unread)
             if recall is not None:
@@ -101,28 +100,23 @@ class Session:
             new = [lines.record_of(call, "", None, lines.Draft([], {}, {}, recall))]
         if call.damaged:
             self._warn(f"Entries of `recalls` that cannot be read: {call.damaged}")
-        blocks = []
-        for record in (*call.shown, *new):
-            last = self._last_blocks.get(record["id"])
-            block = self._blocks.get((record["id"], call.turn), last)
-            if block is not None and block.text:
-                _put(self._last_blocks, record["id"], block)
-                blocks.append(block)
+        known = [self._blocks.get(call.key(record)) for record in (*call.shown, *new)]
+        shown = [entry[2] for entry in known if entry is not None and entry[2].text]
         if recall is not None:
             trace = replace(
                 recall.trace,
                 thread_id=call.thread_id,
                 turn=call.turn,
-                tokens=sum(block.tokens for block in blocks),
+                tokens=sum(block.tokens for block in shown),
                 budget_tokens=call.budget,
                 gave_way=call.gave_way,
             )
             yield from self._report(call, replace(recall, trace=trace), new[0])
-        placed = yield off_loop(place, messages, blocks, self.options.placement)
-        unverified = [name for block in blocks for name in block.unverified]
-        results = (shown for message in messages for shown in turns.artifact_of(message))
-        doubtful = (shown for shown in results if not shown["verified"])
-        unverified += [f"{shown['key']} ({shown['source']})" for shown in doubtful]
+        placed = yield off_loop(place, messages, shown, self.options.placement)
+        unverified = [name for block in shown for name in block.unverified]
+        results = (each for message in messages for each in turns.artifact_of(message))
+        doubtful = (each for each in results if not each["verified"])
+        unverified += [f"{each['key']} ({each['source']})" for each in doubtful]
         saved = {record["id"] for record in call.saved}
         return PreparedCall(
             placed,
@@ -267,8 +261,8 @@ class Session:
         if unread and found is not None:
             again = partial(self._rerender, call, found)
             blocks = yield self._timed(self._renders_itself, lambda: [*map(again, unread)])
-            for record, block in zip(unread, blocks, strict=True):
-                _put(self._blocks, (record["id"], call.turn), block)
+            for record, checked in zip(unread, blocks, strict=True):
+                _put(self._blocks, call.key(record), (call.turn, *checked))
         if fault is not None:
             raise fault
         return recall
@@ -292,16 +286,16 @@ class Session:
 
     def _rerender(
         self, call: ModelCall, found: Mapping[MemoryId, Memory | None], record: RecallRecord
-    ) -> Block:
+    ) -> tuple[list[str], Block]:
         """A block of an earlier call, without what has changed since or is gone."""
-        shown_then = memories_in([record])
-        pairs = ((shown, found[shown_id(shown)]) for shown in shown_then)
+        pairs = ((shown, found[shown_id(shown)]) for shown in memories_in([record]))
         standing = [(old, now) for old, now in pairs if now and turns.is_unchanged(old, now)]
-        first = self._blocks.get((record["id"], record["turn"]))
-        if first is not None and len(standing) == len(shown_then):
-            return first
-        entries = [lines.line_again(memory, shown) for shown, memory in standing]
-        return self._render(call, record, entries, [memory for _, memory in standing])
+        handles = [shown["handle"] for shown, _ in standing]
+        _, before, block = self._blocks.get(call.key(record), ("", [], None))
+        if block is None or before != handles:
+            entries = [lines.line_again(memory, shown) for shown, memory in standing]
+            block = self._render(call, record, entries, [memory for _, memory in standing])
+        return handles, block
 
     # --- showing -----------------------------------------------------------------------------
 
@@ -360,7 +354,8 @@ class Session:
             return self._render(call, record, [*profile, *entries], memories)
 
         block: Block = yield self._timed(self._renders_itself, render)
-        _put(self._blocks, (record["id"], call.turn), block)
+        handles = [shown["handle"] for shown in memories_in([record])]
+        _put(self._blocks, call.key(record), (call.turn, handles, block))
         record["degraded"], record["gone"] = list(degraded), [old["id"] for old in gone]
         record["block_tokens"] = block.tokens + lines.MESSAGE_TOKENS if block.text else 0
         began = tuple(entry.memory.id for entry in profile)

@@ -191,6 +191,10 @@ class ModelCall:
         """A turn of this thread."""
         return id(self.store.inner), self.thread_id, turn
 
+    def key(self, record: RecallRecord) -> tuple[Any, str]:
+        """What a record's block is kept under: whatever a state says, no other tenant finds it."""
+        return self.namespaces, record["id"]
+
 
 class PreparedCall(NamedTuple):
     """The messages a model is given, and what is new about them."""
