@@ -31,6 +31,14 @@ _MOST_CHARS = 25_000
 _FIELDS = ("messages", "goal", "active_subtask", "open_loops", "todos", "task", "task_tag")
 
 
+# Read with the module, not at first use: that would be a file opened on the event loop.
+_LISTS = word_lists("cue")
+
+
+def _pattern(name: str, flags: int = 0) -> re.Pattern[str]:
+    return re.compile(_LISTS["patterns"][name].replace("\n", ""), flags)
+
+
 class CueState(TypedDict, total=False):
     """Fields a state may have for `build_cue`: `class MyState(AgentState, CueState)`."""
 
@@ -214,16 +222,7 @@ _FOLLOW_UP = "follow-up to the previous words"
 _MOST_REFERRED = 2
 _ASKING_WORDS = 4
 _MEMORY_TOOLS = ("recall", "remember", "correct", "forget")
-_FAILURE = re.compile(
-    r"^[^\w\"\n]{0,9}(?:errors?|fatal|failure)\b[\])]?[:=]|^\W{0,9}traceback \(|"
-    r"^\W{0,9}(?:unhandled |uncaught )?exception\b|^[\w.]{0,80}(?:error|exception|failure) ?[:(]|"
-    r"^(?!.{0,80}\b(?:0|no|not|never) failed\b)[^\n.]{0,80}\bfailed\b|"
-    r"\"error\": ?(?! |null|false|\"\"|\[\]|\{\})|"
-    r"\b(?:http(?:/[\d.]{1,3})?|status(?:[ _]?code)?)[\"' :=]{1,4}[45]\d\d\b|"
-    r"\b(?:exit(?:ed)?(?: with)?|return)[ _](?:code|status)[\"' :=]{1,4}-?(?!0\b)\d",
-    re.MULTILINE | re.IGNORECASE,
-)
-"""How tools say in their text that they failed, where no status does."""
+_FAILURE = _pattern("failure", re.MULTILINE | re.IGNORECASE)
 
 
 # --- Parts: each sentence that says something, the questions first ---
@@ -284,22 +283,9 @@ def _questions_of(sentence: str) -> list[str]:
 
 # --- Shortening: the question is kept, what was pasted goes first ---
 
-_FENCED = re.compile(
-    r"^[ \t]*(```(?=[^`\n]*$)|~~~).*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
-)
-_PASTED_LINE = re.compile(
-    r"^(?:[ \t]*(?:>|\$ |at \S+\(|File \"|Traceback |\[?\d{4}-\d\d-\d\d[T ]\d|\[?\d\d:\d\d:\d\d|"
-    r"\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b|"
-    # Tables, diffs, fields of JSON.
-    r"\|.*\||@@ |diff --git |\+{1,3}[ \w]|--- |-.*[=(]|\"[\w-]+\" ?:)|\t| {4}).*$|^.*[;{}]$",
-    re.MULTILINE,
-)
-# A line that goes on in small letters was wrapped. Dr. Moss, J. Smith and the 3. Mai are no ends.
-_SENTENCE_END = re.compile(
-    r"\n(?![a-z])|(?<=[.!?…])(?<!\b[A-Z]\.)(?<!\b[DM][rs]\.)(?<!\bMrs\.)(?<!\bSt\.)(?<!\b[Nn]o\.)"
-    r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bz\.B\.)(?<!\bvs\.)(?<!\b\d\.)(?<!\b\d\d\.)\s+|"
-    r"(?<=:)\s+(?=[^.!?\n]{9,200}\?)|(?<=[\u3002\uff01\uff1f\u061f])"
-)
+_FENCED = _pattern("fenced", re.MULTILINE | re.DOTALL)
+_PASTED_LINE = _pattern("pasted_line", re.MULTILINE)
+_SENTENCE_END = _pattern("sentence_end")
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _SENTENCE_CHARS = 160
 
@@ -357,29 +343,7 @@ def _ends(text: str, chars: int = _READ_CHARS) -> str:
 # --- Identifiers: what a search finds literally ---
 
 _PER_SORT = 2
-_FILE_KINDS = (
-    "py|ipynb|js|mjs|ts|tsx|jsx|java|kt|go|rs|rb|php|c|h|cc|cpp|hpp|cs|swift|sh|sql|json|ya?ml|"
-    "toml|ini|cfg|conf|md|txt|log|csv|html|css|xml|lock|env|db"
-)
-_SORTS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"\b(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Warning|Timeout|Failure)\b",
-        r"\b(?:[a-z_]\w{0,40}\.){1,6}[A-Z]\w{0,20}[a-z]\w{0,40}\b",
-        r"\b[A-Z]{1,8}-?\d{2,7}\b",
-        r"\b[A-Z][A-Z0-9]{0,30}(?:_[A-Z0-9]{1,30}){1,6}\b|\bE(?!RRORS?\b|XCEPTION\b)[A-Z]{4,20}\b",
-        r"(?i:\b(?:http|status|status code|errno|sqlstate|exit code|exit status|error code|code)"
-        r"[ :=]{1,3}(?=[a-z]{0,4}\d)[0-9a-z]{2,6}\b)|\b0x[0-9A-Fa-f]{8}\b",
-        r"(?<![\w&#])#\d{1,7}\b",
-        r"(?<=['\"`])[A-Za-z_][\w.@:-]{2,60}(?=['\"`])",
-        r"\b[A-Za-z][\w.-]{0,40} ?(?:[=<>~!]=|<|>) ?v?\d[\w.]{0,20}|\bv\d+(?:\.\d+){1,4}\b|"
-        r"(?<![\w.])\d+(?:\.\d+){2,3}(?:[-+]?[a-z]\w{0,12})?\b|"
-        r"(?i:\b(?:version|python|node|release) \d+(?:\.\d+){1,3}\b)",
-        r"(?<![\w./\\:-])(?:[A-Za-z]:|~|\.{1,2})?(?:[/\\][\w.@+-]{1,60}){2,12}|"
-        rf"(?<![\w./\\-])(?:[\w.@+-]{{1,60}}[/\\]){{0,10}}[\w@+-]{{1,60}}\.(?:{_FILE_KINDS})\b",
-    )
-)
-"""Exceptions, types, codes and tickets, constants, statuses, issues, names, versions, paths."""
+_SORTS = [re.compile(sort.replace("\n", "")) for sort in _LISTS["patterns"]["identifiers"]]
 
 
 def identifiers(text: str) -> list[str]:
@@ -396,8 +360,6 @@ def identifiers(text: str) -> list[str]:
 
 # --- Courtesies: words that ask for nothing ---
 
-# Read with the module, not at first use: that would be a file opened on the event loop.
-_LISTS = word_lists("cue")
 _LONGEST_COURTESY = 160  # a sentence longer than this says something
 _MOST_OPENERS = 5
 
