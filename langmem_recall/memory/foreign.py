@@ -34,28 +34,12 @@ SENTENCE_END = re.compile(r"(?<=[.!?…;\u3002])\s+")
 _FENCE = re.compile(r"```.*(?:```|\Z)|^[ \t]*~~~.*(?:^[ \t]*~~~|\Z)", re.DOTALL | re.MULTILINE)
 _QUOTE_LINE = re.compile(r"^[ \t]*(?:>|&gt;|\| )[^\n]*", re.MULTILINE)
 _INDENTED = re.compile(r"^(?:\t| {4})[ \t]*(?![-*•+\d\s])[^\n]*", re.MULTILINE)
-_TAG = re.compile(
-    r"<(?P<shut>/?)[a-z][\w:-]{0,40}(?:\s[^<>]{0,400})?(?P<alone>/?)>|<!--|-->"
-    r"|\[(?P<shut_2>/?)(?:quote|code|document|page|email|mail|text|article|begin|start|end)\b"
-    r"[^\]\n]{0,80}\]",
-    re.IGNORECASE,
-)
-_QUOTED = re.compile(
-    r"(?<!\w)\"(?=\S)([^\"]{1,2000})\"|[“”„‟]([^“”„‟]{1,2000})[“”‟]|«([^«»]{1,2000})»"
-    r"|»([^«»]{1,2000})«|\u2039([^\u2039\u203a]{1,2000})\u203a|\u203a([^\u2039\u203a]{1,2000})\u2039|「([^「」]{1,2000})」"
-    r"|『([^『』]{1,2000})』|``([^`\n]{1,400})''|`([^`\n]{1,400})`"
-    r"|(?<![\w'])'(?!(?:cause|em|til|tis|twas|n|bout|round)\b|\d0s)(?=[^\s'])"
-    r"((?:[^'\n]|(?<=\w)'(?=\w)){1,400})(?<=\S)'(?![\w'])"
-)
 # Scripts without spaces have a word in every other letter or so.
 _WORDS = re.compile("[\u3040-\u9fff]{2}|[^\\s\u3040-\u9fff]+")
 _OPEN_QUOTE = re.compile(r"(?:^|\s)[\"“„«「『](?=\w)")
 # A line that goes on in small letters was wrapped, unless it begins with "i".
 _WRAPPED = re.compile(r"^(?!i\b)[a-zß-ÿ]")
 _FULL_STOP = re.compile(r"[.!?…\u3002]\W*$")
-_CLAUSE_END = re.compile(
-    r"[,;\u2013\u2014(]| - |\b(?:and|but|because|while|und|aber|et|mais|y|pero|e|ma|mas)\b"
-)
 
 
 class Parts(NamedTuple):
@@ -111,7 +95,9 @@ def parts_of(text: str, *attached: str) -> Parts:
 
 def join_quotations(text: str) -> str:
     """A text with each of its quotations as one word."""
-    return _QUOTED.sub(lambda quote: JOINER.join(quote[quote.lastindex or 0].split()), text)
+    return pattern("quoted").sub(
+        lambda quote: JOINER.join(quote[quote.lastindex or 0].split()), text
+    )
 
 
 # --- From text to sentences ---
@@ -126,17 +112,17 @@ def _without_blocks(text: str) -> tuple[str, list[str]]:
         return _GAP
 
     text = _FENCE.sub(gap, text)
-    tags = list(_TAG.finditer(text))
+    tags = list(pattern("tag").finditer(text))
     shuts = [tag for tag in tags if tag["shut"] or tag["shut_2"] or tag.group() == "-->"]
     # In `list<int>` nothing is opened.
     opens = [tag for tag in tags if shuts or not text[max(0, tag.start() - 1)].isalnum()]
     if opens:
         # From the first tag to the last: a page would have closed the user's tag by itself.
         start, stop = opens[0].start(), opens[-1].end() if shuts else len(text)
-        removed.append(_TAG.sub("\n", text[start:stop]))
+        removed.append(pattern("tag").sub("\n", text[start:stop]))
         text = f"{text[:start]}{_GAP}{text[stop:]}"
     text = _INDENTED.sub(gap, _QUOTE_LINE.sub(gap, text))
-    quotations = (quote[quote.lastindex or 0] for quote in _QUOTED.finditer(text))
+    quotations = (quote[quote.lastindex or 0] for quote in pattern("quoted").finditer(text))
     removed += [each for each in quotations if len(_WORDS.findall(each)) >= QUOTED_WORDS]
     return join_quotations(text), removed
 
@@ -232,7 +218,7 @@ def _heads_a_text(sentences: Sequence[_Sentence], place: int) -> bool:
 
 def _clauses_before(sentence: str, place: int) -> str:
     """The clauses before the one at a place."""
-    ends = [end.start() for end in _CLAUSE_END.finditer(sentence, 0, place)]
+    ends = [end.start() for end in pattern("clause_end").finditer(sentence, 0, place)]
     return sentence[: ends[-1]] if ends else ""
 
 
