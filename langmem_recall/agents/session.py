@@ -46,6 +46,7 @@ MOST_BLOCKS = 2_000  # kept so that a turn shows the same bytes in each of its m
 PROBE_S = 0.25  # that a turn waits at most for a store that has failed repeatedly
 MOST_COMPARED, MOST_OF_A_TEXT = 100_000, 20_000
 """Characters of a conversation, and of one text in it, that memories are compared with."""
+ASKED_PROFILE = Profile()  # what a cue about everything gets where no option says otherwise
 MOST_LISTED = 500  # memories of a namespace that a profile is chosen from, the latest first
 
 
@@ -279,7 +280,7 @@ class Session:
         for namespace in call.namespaces:
             found = yield store_call(call.store, "search", namespace, limit=MOST_LISTED)
             listed += map(memory_of, found)
-        most = (self.options.profile or Profile()).most
+        most = (self.options.profile or ASKED_PROFILE).most
         in_view = {*map(shown_id, memories_in(call.shown)), *(one.id for one in recall.memories)}
         rest = [memory for memory in listed if memory.id not in in_view]
         return lines.profile_of(rest, recall.trace.at, most)
@@ -307,7 +308,7 @@ class Session:
         numbers = [int(shown["handle"][1:]) for shown in memories_in(call.records)]
         numbers += handles_shown(call.messages)
         first, said = max(numbers, default=0) + 1, latest(human_words(call.messages))
-        share = (options.profile or Profile()).share
+        share = (options.profile or ASKED_PROFILE).share
         cost = lines.line_cost(options.count, recall.trace.at, len(call.namespaces) > 1)
         profile = lines.draft_profile(call.profile, first, int(call.budget * share), cost)
         first, taken_by_profile = first + len(profile), sum(map(cost, profile))
