@@ -361,7 +361,6 @@ def identifiers(text: str) -> list[str]:
 # --- Courtesies: words that ask for nothing ---
 
 _LONGEST_COURTESY = 160  # a sentence longer than this says something
-_MOST_OPENERS = 5
 
 
 def _words(name: str) -> frozenset[str]:
@@ -375,7 +374,7 @@ def _any_line(text: str) -> str:
 _COURTESY = re.compile(rf"(?<!\S)(?:{_any_line(_LISTS['courtesies'].casefold())})(?!\S)")
 _FILLER = _words("fillers")
 _OPENERS = _any_line(_LISTS["openers"]).replace("@", _LISTS["tell_me"])
-_OPENER = re.compile(rf"[¿¡]?(?:{_OPENERS})(?!\S)\s*", re.IGNORECASE)
+_OPENING = re.compile(rf"\A(?:[¿¡]?(?:{_OPENERS})(?!\S)\s*){{1,5}}", re.IGNORECASE)
 _CLOSER = re.compile(_LISTS["closers"], re.IGNORECASE)
 # Marks of Arabic, of Indic scripts and of Thai stand inside their words.
 _WORD = re.compile(r"[^\W_][\w'\u2019\u0610-\u061a\u064b-\u065f\u0900-\u0dff\u0e00-\u0eff-]*")
@@ -398,13 +397,7 @@ def is_courtesy(sentence: str) -> bool:
 
 def without_courtesy(sentence: str) -> str:
     """A sentence without its polite opening and closing; as it stands if nothing else is left."""
-    rest = sentence.replace("\u2019", "'")
-    for _ in range(_MOST_OPENERS):
-        opener = _OPENER.match(rest)
-        if not opener:
-            break
-        rest = rest[opener.end() :]
-    rest = _CLOSER.sub("", rest).strip()
+    rest = _CLOSER.sub("", _OPENING.sub("", sentence.replace("\u2019", "'"), count=1)).strip()
     return rest if len(read_words(rest)) > 1 else sentence
 
 
@@ -430,8 +423,13 @@ def is_vague(text: str) -> bool:
 
 
 def says_nothing(text: str) -> bool:
-    """Whether a message has no content words of its own."""
-    return len(text) <= _MOST_VAGUE_CHARS and not _content(text)
+    """Whether a message has no words that mean something by themselves."""
+
+    def is_vague(word: str) -> bool:
+        is_choice = word.isdecimal() and len(word) <= 2
+        return word in _VAGUE or is_choice or _VAGUE_UNSPACED.fullmatch(word) is not None
+
+    return len(text) <= _MOST_VAGUE_CHARS and all(map(is_vague, read_words(text)))
 
 
 def leans(text: str) -> bool:
@@ -456,15 +454,3 @@ def asks_for_all(words: str) -> bool:
 def _terms(text: str) -> list[str]:
     """The words that neither hold a sentence together nor refer to something else."""
     return [word for word in read_words(text) if word not in _FUNCTION and word not in _REFERRING]
-
-
-def _content(text: str) -> list[str]:
-    """The words that mean something by themselves."""
-    return [
-        word
-        for word in read_words(text)
-        if word not in _VAGUE
-        # The number of a choice.
-        and not (word.isdecimal() and len(word) <= 2)
-        and not _VAGUE_UNSPACED.fullmatch(word)
-    ]
