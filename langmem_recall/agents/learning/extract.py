@@ -141,10 +141,23 @@ def _speaker(message: BaseMessage) -> str:
 def _foreign_call(extractor: Any, messages: Sequence[BaseMessage]) -> Call:
     """Another extractor's texts as observations without a quote: content tells who said them."""
 
+    def observation(found: Any) -> Observation:
+        content = getattr(found, "content", found)
+        if isinstance(content, BaseModel):
+            content = content.model_dump(mode="json")
+        return Observation(
+            text=text_of({"content": content}),
+            observation="user_stated_preference",
+            quote="",
+            confidence=1.0,
+            asked_as=[],
+            corrects="",
+        )
+
     def read(found: Any) -> Extracted:
         if isinstance(found, Notes):
             return Extracted(found)
-        notes = [_observation(each) for each in found or ()]
+        notes = [it if isinstance(it, Observation) else observation(it) for it in found or ()]
         return Extracted(Notes(observations=notes, summary=""))
 
     def call() -> Extracted:
@@ -158,19 +171,3 @@ def _foreign_call(extractor: Any, messages: Sequence[BaseMessage]) -> Call:
         return call()
 
     return Call(call, acall)
-
-
-def _observation(found: Any) -> Observation:
-    if isinstance(found, Observation):
-        return found
-    content = getattr(found, "content", found)
-    if isinstance(content, BaseModel):
-        content = content.model_dump(mode="json")
-    return Observation(
-        text=text_of({"content": content}),
-        observation="user_stated_preference",
-        quote="",
-        confidence=1.0,
-        asked_as=[],
-        corrects="",
-    )
