@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from langmem_recall import types
 
 if TYPE_CHECKING:
-    from langmem_recall.agents.learning.profile import Profile as Profile
     from langmem_recall.agents.learning.writer import MemoryWriter as MemoryWriter
     from langmem_recall.agents.learning.writer import learn as learn
     from langmem_recall.agents.middleware import RecallMiddleware as RecallMiddleware
     from langmem_recall.agents.node import recall_node as recall_node
+    from langmem_recall.agents.options import Profile as Profile
     from langmem_recall.agents.tools import memory_tools as memory_tools
     from langmem_recall.agents.turn import RecallState as RecallState
     from langmem_recall.cue import build_cue as build_cue
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {
-    "agents.learning.profile": "Profile",
     "agents.learning.writer": "MemoryWriter learn",
     "agents.middleware": "RecallMiddleware",
     "agents.node": "recall_node",
+    "agents.options": "Profile",
     "agents.tools": "memory_tools",
     "agents.turn": "RecallState",
     "cue": "build_cue",

@@ -20,8 +20,7 @@ from langmem_recall.errors import InputError
 from langmem_recall.text.tokens import STOP_WORDS, word_lists
 from langmem_recall.types import Cue
 
-PART_CHARS = 250
-"""Longest part of a cue: a long one ruins dense search."""
+PART_CHARS = 250  # longest part of a cue: a long one ruins dense search
 BLOCK_NAME = "recalled_memories"
 """Name of the messages that carry our own blocks; they are no human's words."""
 
@@ -30,6 +29,14 @@ _READ_CHARS = 4000
 # What was pasted is found and left out before that, in as much as a moment is enough for.
 _MOST_CHARS = 25_000
 _FIELDS = ("messages", "goal", "active_subtask", "open_loops", "todos", "task", "task_tag")
+
+
+# Read with the module, not at first use: that would be a file opened on the event loop.
+_LISTS = word_lists("cue")
+
+
+def _pattern(name: str, flags: int = 0) -> re.Pattern[str]:
+    return re.compile(_LISTS["patterns"][name].replace("\n", ""), flags)
 
 
 class CueState(TypedDict, total=False):
@@ -215,24 +222,13 @@ _FOLLOW_UP = "follow-up to the previous words"
 _MOST_REFERRED = 2
 _ASKING_WORDS = 4
 _MEMORY_TOOLS = ("recall", "remember", "correct", "forget")
-_FAILURE = re.compile(
-    r"^[^\w\"\n]{0,9}(?:errors?|fatal|failure)\b[\])]?[:=]|^\W{0,9}traceback \(|"
-    r"^\W{0,9}(?:unhandled |uncaught )?exception\b|^[\w.]{0,80}(?:error|exception|failure) ?[:(]|"
-    r"^(?!.{0,80}\b(?:0|no|not|never) failed\b)[^\n.]{0,80}\bfailed\b|"
-    r"\"error\": ?(?! |null|false|\"\"|\[\]|\{\})|"
-    r"\b(?:http(?:/[\d.]{1,3})?|status(?:[ _]?code)?)[\"' :=]{1,4}[45]\d\d\b|"
-    r"\b(?:exit(?:ed)?(?: with)?|return)[ _](?:code|status)[\"' :=]{1,4}-?(?!0\b)\d",
-    re.MULTILINE | re.IGNORECASE,
-)
-"""How tools say in their text that they failed, where no status does."""
+_FAILURE = _pattern("failure", re.MULTILINE | re.IGNORECASE)
 
 
 # --- Parts: each sentence that says something, the questions first ---
 
-MOST_PARTS = 4
-"""Most parts of the latest words: each costs a search."""
-_SHARED_CHARS = 120
-"""Short sentences next to each other share a part up to this length."""
+MOST_PARTS = 4  # most parts of the latest words: each costs a search
+_SHARED_CHARS = 120  # short sentences next to each other share a part up to this length
 
 
 def is_small_talk(text: str) -> bool:
@@ -287,22 +283,9 @@ def _questions_of(sentence: str) -> list[str]:
 
 # --- Shortening: the question is kept, what was pasted goes first ---
 
-_FENCED = re.compile(
-    r"^[ \t]*(```(?=[^`\n]*$)|~~~).*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
-)
-_PASTED_LINE = re.compile(
-    r"^(?:[ \t]*(?:>|\$ |at \S+\(|File \"|Traceback |\[?\d{4}-\d\d-\d\d[T ]\d|\[?\d\d:\d\d:\d\d|"
-    r"\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b|"
-    # Tables, diffs, fields of JSON.
-    r"\|.*\||@@ |diff --git |\+{1,3}[ \w]|--- |-.*[=(]|\"[\w-]+\" ?:)|\t| {4}).*$|^.*[;{}]$",
-    re.MULTILINE,
-)
-# A line that goes on in small letters was wrapped. Dr. Moss, J. Smith and the 3. Mai are no ends.
-_SENTENCE_END = re.compile(
-    r"\n(?![a-z])|(?<=[.!?…])(?<!\b[A-Z]\.)(?<!\b[DM][rs]\.)(?<!\bMrs\.)(?<!\bSt\.)(?<!\b[Nn]o\.)"
-    r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bz\.B\.)(?<!\bvs\.)(?<!\b\d\.)(?<!\b\d\d\.)\s+|"
-    r"(?<=:)\s+(?=[^.!?\n]{9,200}\?)|(?<=[\u3002\uff01\uff1f\u061f])"
-)
+_FENCED = _pattern("fenced", re.MULTILINE | re.DOTALL)
+_PASTED_LINE = _pattern("pasted_line", re.MULTILINE)
+_SENTENCE_END = _pattern("sentence_end")
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _SENTENCE_CHARS = 160
 
@@ -360,29 +343,7 @@ def _ends(text: str, chars: int = _READ_CHARS) -> str:
 # --- Identifiers: what a search finds literally ---
 
 _PER_SORT = 2
-_FILE_KINDS = (
-    "py|ipynb|js|mjs|ts|tsx|jsx|java|kt|go|rs|rb|php|c|h|cc|cpp|hpp|cs|swift|sh|sql|json|ya?ml|"
-    "toml|ini|cfg|conf|md|txt|log|csv|html|css|xml|lock|env|db"
-)
-_SORTS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"\b(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Warning|Timeout|Failure)\b",
-        r"\b(?:[a-z_]\w{0,40}\.){1,6}[A-Z]\w{0,20}[a-z]\w{0,40}\b",
-        r"\b[A-Z]{1,8}-?\d{2,7}\b",
-        r"\b[A-Z][A-Z0-9]{0,30}(?:_[A-Z0-9]{1,30}){1,6}\b|\bE(?!RRORS?\b|XCEPTION\b)[A-Z]{4,20}\b",
-        r"(?i:\b(?:http|status|status code|errno|sqlstate|exit code|exit status|error code|code)"
-        r"[ :=]{1,3}(?=[a-z]{0,4}\d)[0-9a-z]{2,6}\b)|\b0x[0-9A-Fa-f]{8}\b",
-        r"(?<![\w&#])#\d{1,7}\b",
-        r"(?<=['\"`])[A-Za-z_][\w.@:-]{2,60}(?=['\"`])",
-        r"\b[A-Za-z][\w.-]{0,40} ?(?:[=<>~!]=|<|>) ?v?\d[\w.]{0,20}|\bv\d+(?:\.\d+){1,4}\b|"
-        r"(?<![\w.])\d+(?:\.\d+){2,3}(?:[-+]?[a-z]\w{0,12})?\b|"
-        r"(?i:\b(?:version|python|node|release) \d+(?:\.\d+){1,3}\b)",
-        r"(?<![\w./\\:-])(?:[A-Za-z]:|~|\.{1,2})?(?:[/\\][\w.@+-]{1,60}){2,12}|"
-        rf"(?<![\w./\\-])(?:[\w.@+-]{{1,60}}[/\\]){{0,10}}[\w@+-]{{1,60}}\.(?:{_FILE_KINDS})\b",
-    )
-)
-"""Exceptions, types, codes and tickets, constants, statuses, issues, names, versions, paths."""
+_SORTS = [re.compile(sort.replace("\n", "")) for sort in _LISTS["patterns"]["identifiers"]]
 
 
 def identifiers(text: str) -> list[str]:
@@ -399,11 +360,7 @@ def identifiers(text: str) -> list[str]:
 
 # --- Courtesies: words that ask for nothing ---
 
-# Read with the module, not at first use: that would be a file opened on the event loop.
-_LISTS = word_lists("cue")
-_LONGEST_COURTESY = 160
-"""A sentence longer than this says something."""
-_MOST_OPENERS = 5
+_LONGEST_COURTESY = 160  # a sentence longer than this says something
 
 
 def _words(name: str) -> frozenset[str]:
@@ -417,7 +374,7 @@ def _any_line(text: str) -> str:
 _COURTESY = re.compile(rf"(?<!\S)(?:{_any_line(_LISTS['courtesies'].casefold())})(?!\S)")
 _FILLER = _words("fillers")
 _OPENERS = _any_line(_LISTS["openers"]).replace("@", _LISTS["tell_me"])
-_OPENER = re.compile(rf"[¿¡]?(?:{_OPENERS})(?!\S)\s*", re.IGNORECASE)
+_OPENING = re.compile(rf"\A(?:[¿¡]?(?:{_OPENERS})(?!\S)\s*){{1,5}}", re.IGNORECASE)
 _CLOSER = re.compile(_LISTS["closers"], re.IGNORECASE)
 # Marks of Arabic, of Indic scripts and of Thai stand inside their words.
 _WORD = re.compile(r"[^\W_][\w'\u2019\u0610-\u061a\u064b-\u065f\u0900-\u0dff\u0e00-\u0eff-]*")
@@ -440,13 +397,7 @@ def is_courtesy(sentence: str) -> bool:
 
 def without_courtesy(sentence: str) -> str:
     """A sentence without its polite opening and closing; as it stands if nothing else is left."""
-    rest = sentence.replace("\u2019", "'")
-    for _ in range(_MOST_OPENERS):
-        opener = _OPENER.match(rest)
-        if not opener:
-            break
-        rest = rest[opener.end() :]
-    rest = _CLOSER.sub("", rest).strip()
+    rest = _CLOSER.sub("", _OPENING.sub("", sentence.replace("\u2019", "'"), count=1)).strip()
     return rest if len(read_words(rest)) > 1 else sentence
 
 
@@ -460,10 +411,10 @@ _FUNCTION = STOP_WORDS | _words("function")
 _VAGUE_UNSPACED = re.compile(_LISTS["vague_unspaced"])
 _SECOND_QUESTION = re.compile(_LISTS["second_question"].replace("\n", ""), re.IGNORECASE)
 _LEANING = re.compile(rf"[\W_]*(?:{_LISTS['leaning'].replace(chr(10), '')})\b", re.IGNORECASE)
+_ABOUT_ALL = re.compile(_LISTS["about_all"], re.IGNORECASE | re.VERBOSE)
 _MOST_VAGUE_CHARS = 80
 _LONGEST_LEANING = 160
-_MOST_LEANING = 3
-"""Content words of a message that a pronoun still ties to the one before it."""
+_MOST_LEANING = 3  # content words of a message that a pronoun still ties to the one before it
 
 
 def is_vague(text: str) -> bool:
@@ -472,8 +423,13 @@ def is_vague(text: str) -> bool:
 
 
 def says_nothing(text: str) -> bool:
-    """Whether a message has no content words of its own."""
-    return len(text) <= _MOST_VAGUE_CHARS and not _content(text)
+    """Whether a message has no words that mean something by themselves."""
+
+    def is_vague(word: str) -> bool:
+        is_choice = word.isdecimal() and len(word) <= 2
+        return word in _VAGUE or is_choice or _VAGUE_UNSPACED.fullmatch(word) is not None
+
+    return len(text) <= _MOST_VAGUE_CHARS and all(map(is_vague, read_words(text)))
 
 
 def leans(text: str) -> bool:
@@ -490,18 +446,11 @@ def leans(text: str) -> bool:
     return len(terms) <= 1 and _FIRST_PERSON.isdisjoint(words)
 
 
+def asks_for_all(words: str) -> bool:
+    """Whether words ask about the user or the work as a whole, as in "where were we?"."""
+    return _ABOUT_ALL.search(words[:1_000]) is not None
+
+
 def _terms(text: str) -> list[str]:
     """The words that neither hold a sentence together nor refer to something else."""
     return [word for word in read_words(text) if word not in _FUNCTION and word not in _REFERRING]
-
-
-def _content(text: str) -> list[str]:
-    """The words that mean something by themselves."""
-    return [
-        word
-        for word in read_words(text)
-        if word not in _VAGUE
-        # The number of a choice.
-        and not (word.isdecimal() and len(word) <= 2)
-        and not _VAGUE_UNSPACED.fullmatch(word)
-    ]

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
+from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -20,8 +21,6 @@ Blend = Literal["bounded", "linear", "minmax", "product", "interpolated", "simil
 Ordering = Literal["relevance", "rrf"]
 
 HOURS_PER_DAY = 24.0
-GENERATIVE_AGENTS_HALF_LIFE_HOURS = math.log(0.5) / math.log(0.995)
-"""0.995 per hour, said as a half-life: 138.28 hours."""
 _LARGEST = 1e300
 
 
@@ -233,130 +232,71 @@ class RecallPolicy:
     @classmethod
     def default(cls, **changes: Any) -> RecallPolicy:
         """Relevance with small bounded boosts: for most agents."""
-        return cls().replace(**changes)
+        return _preset("default", changes)
 
     @classmethod
     def weighted(cls, **changes: Any) -> RecallPolicy:
         """0.6 similarity + 0.25 recency (7 days) + 0.15 salience; a floor on that sum."""
-        return cls(
-            name="weighted",
-            blend="linear",
-            weights=Weights(similarity=0.6, recency=0.25, importance=0.15),
-            half_life_hours=7 * HOURS_PER_DAY,
-            use_boost=0.0,
-            strip_names=False,
-            pool=30,
-            top_k=5,
-            trigger=0.0,
-            floor=0.0,
-            composite_floor=0.35,
-        ).replace(**changes)
+        return _preset("weighted", changes)
 
     @classmethod
     def generative_agents(cls, **changes: Any) -> RecallPolicy:
         """Min-maxed recency, importance and similarity in equal parts (Park et al., 2023)."""
-        return cls(
-            name="generative_agents",
-            blend="minmax",
-            weights=Weights(similarity=1.0, recency=1.0, importance=1.0),
-            half_life_hours=GENERATIVE_AGENTS_HALF_LIFE_HOURS,
-            use_boost=0.0,
-            strip_names=False,
-        ).replace(**changes)
+        return _preset("generative_agents", changes)
 
     @classmethod
     def normalized(cls, **changes: Any) -> RecallPolicy:
         """The same with a half-life of 14 days, importance lifted by use, pool 20, top 5."""
-        return cls.generative_agents(
-            name="normalized",
-            half_life_hours=14 * HOURS_PER_DAY,
-            use_boost=0.05,
-            pool=20,
-            top_k=5,
-        ).replace(**changes)
+        return _preset("normalized", changes)
 
     @classmethod
     def assistant(cls, **changes: Any) -> RecallPolicy:
         """A personal assistant: the present counts most."""
-        weights = Weights(recency=1.5, importance=1.0, similarity=1.0)
-        return _workload("assistant", 7, weights).replace(**changes)
+        return _preset("assistant", changes)
 
     @classmethod
     def support(cls, **changes: Any) -> RecallPolicy:
         """Customer support: what matters counts most."""
-        weights = Weights(recency=1.0, importance=1.5, similarity=1.0)
-        return _workload("support", 30, weights).replace(**changes)
+        return _preset("support", changes)
 
     @classmethod
     def coding(cls, **changes: Any) -> RecallPolicy:
         """A coding agent: what resembles the task counts most."""
-        weights = Weights(recency=0.5, importance=1.0, similarity=1.5)
-        return _workload("coding", 90, weights).replace(**changes)
+        return _preset("coding", changes)
 
     @classmethod
     def planning(cls, **changes: Any) -> RecallPolicy:
         """Long-running plans: only memories of the cue's task, equal weights."""
-        preset = cls.generative_agents(name="planning", task_filter=True, use_boost=0.05)
-        return preset.replace(**changes)
+        return _preset("planning", changes)
 
     @classmethod
     def product(cls, **changes: Any) -> RecallPolicy:
         """Similarity + importance x recency."""
-        preset = cls(name="product", blend="product", use_boost=0.0, strip_names=False)
-        return preset.replace(**changes)
+        return _preset("product", changes)
 
     @classmethod
     def interpolated(cls, w: float = 0.3, **changes: Any) -> RecallPolicy:
         """Reciprocal ranks against recency and use, `w` of the way from the first to the second."""
-        return cls(
-            name="interpolated",
-            blend="interpolated",
-            interpolation=w,
-            use_boost=0.0,
-            strip_names=False,
-            pool=50,
-            top_k=20,
-        ).replace(**changes)
+        return _preset("interpolated", {"interpolation": w, **changes})
 
     @classmethod
     def adaptive(cls, **changes: Any) -> RecallPolicy:
         """The default with a balance of recency and use that each namespace finds for itself."""
-        return cls(
-            name="adaptive",
-            adapts=True,
-            weights=Weights(recency=0.25, importance=0.3, strength=0.25, trust=0.06),
-            half_life_hours=7 * HOURS_PER_DAY,
-            use_boost=0.0,
-        ).replace(**changes)
+        return _preset("adaptive", changes)
 
     @classmethod
     def similarity(cls, **changes: Any) -> RecallPolicy:
         """The inner store's order and scores, no gates."""
-        return cls(
-            name="similarity",
-            blend="similarity",
-            strip_names=False,
-            rescues=0,
-            trigger=0.0,
-            floor=0.0,
-            duplicate_similarity=2.0,
-        ).replace(**changes)
+        return _preset("similarity", changes)
 
 
-PRESETS = (
-    *("default", "weighted", "generative_agents", "normalized", "assistant", "support"),
-    *("coding", "planning", "product", "interpolated", "adaptive", "similarity"),
-)
+_PRESETS = tomllib.loads(files(__package__).joinpath("policy.toml").read_text("utf-8"))
+PRESETS = tuple(_PRESETS)
 """Names of the class methods that make a published policy."""
 
 
-def _workload(name: str, half_life_days: float, weights: Weights) -> RecallPolicy:
-    return RecallPolicy.generative_agents(
-        name=name,
-        half_life_hours=half_life_days * HOURS_PER_DAY,
-        weights=weights,
-        use_boost=0.05,
-    )
+def _preset(name: str, changes: Mapping[str, Any]) -> RecallPolicy:
+    return RecallPolicy.from_dict({"name": name, **_PRESETS[name]}).replace(**changes)
 
 
 def _check_choice(what: str, value: Any, allowed: tuple[str, ...]) -> None:

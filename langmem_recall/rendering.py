@@ -33,17 +33,12 @@ LABEL_WORDS = (
 )
 """What else a label says about a memory: no name may say it in its place."""
 STALE_AFTER = timedelta(days=7)
-STALE_CONFIDENCE = 0.8
-"""A fact held with less confidence than this grows stale."""
-SHORT_TURN = 12
-"""Longest name of a turn, or of a memory, that is no mere id."""
-MOST_NAMED = 3
-"""Memories that a label names as those another one is derived from."""
-WORD_CHARS = 80
-"""Longest speaker, turn, namespace or note in a label."""
+STALE_CONFIDENCE = 0.8  # a fact held with less confidence than this grows stale
+SHORT_TURN = 12  # longest name of a turn, or of a memory, that is no mere id
+MOST_NAMED = 3  # memories that a label names as those another one is derived from
+WORD_CHARS = 80  # longest speaker, turn, namespace or note in a label
 
-MOST_NESTED = 6
-"""Types within types that are still read as code."""
+MOST_NESTED = 6  # types within types that are still read as code
 
 # Made anew by every process, so that the writer of a memory cannot know it.
 _SECRET = secrets.token_bytes(32)
@@ -55,12 +50,9 @@ class Entry(NamedTuple):
     """One line of a block."""
 
     memory: Memory
-    handle: str
-    """What an answer cites: `m1`."""
-    text: str | None = None
-    """A shortened text; None for the memory's own."""
-    notes: tuple[str, ...] = ()
-    """More words for the label: "older value, see m1", "shortened"."""
+    handle: str  # what an answer cites: `m1`
+    text: str | None = None  # a shortened text; None for the memory's own
+    notes: tuple[str, ...] = ()  # more words for the label: "older value, see m1", "shortened"
 
 
 def render(

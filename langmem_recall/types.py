@@ -13,11 +13,9 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 R = TypeVar("R", bound=tuple[Any, ...])
 
 Namespace = tuple[str, ...]
-MemoryId = tuple[Namespace, str]
-"""A namespace and a key: what names one memory in a store."""
+MemoryId = tuple[Namespace, str]  # a namespace and a key: what names one memory in a store
 
-SIDECAR_ROOT = "langmem_recall"
-"""Root label of everything we keep in a store that is not a memory."""
+SIDECAR_ROOT = "langmem_recall"  # root label of everything we keep in a store that is not a memory
 
 Kind = Literal["semantic", "episodic", "procedural", "reflection"]
 Source = Literal[
@@ -166,8 +164,7 @@ class GuardEvent(NamedTuple):
     namespace: Namespace
     key: str
     source: Source
-    action: str
-    """allow, mask, quarantine or reject."""
+    action: str  # allow, mask, quarantine or reject
     rules: tuple[str, ...] = ()
     withheld_chars: int = 0
     has_failed: bool = False
@@ -256,10 +253,8 @@ class Cue:
 class View:
     """What the model can see already, so that nothing is shown to it twice."""
 
-    texts: tuple[str, ...] = ()
-    """The words of the conversation, message by message."""
-    ids: frozenset[MemoryId] = frozenset()
-    """Memories in blocks that stay in view."""
+    texts: tuple[str, ...] = ()  # the words of the conversation, message by message
+    ids: frozenset[MemoryId] = frozenset()  # memories in blocks that stay in view
     thread_id: str | None = None
     turns: frozenset[str] = frozenset()
     """Turns of this thread that are in view: what was noted in one of them is no news."""
@@ -268,16 +263,11 @@ class View:
 class Usage(NamedTuple):
     """What reads have left behind about one memory: stored beside it, never in it."""
 
-    uses: int = 0
-    """Uses counted so far, exact."""
-    decayed: float = 0.0
-    """Uses as of `last_used`, each fading with time."""
-    last_used: float | None = None
-    """Epoch seconds of the latest use."""
-    before: float | None = None
-    """Epoch seconds of the use before the latest one."""
-    merit: int = 0
-    """Good outcomes less bad ones, from -5 to 5."""
+    uses: int = 0  # uses counted so far, exact
+    decayed: float = 0.0  # uses as of `last_used`, each fading with time
+    last_used: float | None = None  # epoch seconds of the latest use
+    before: float | None = None  # epoch seconds of the use before the latest one
+    merit: int = 0  # good outcomes less bad ones, from -5 to 5
 
 
 class UsageDelta(NamedTuple):
@@ -286,10 +276,8 @@ class UsageDelta(NamedTuple):
     uses: int
     last: float | None = None
     """Epoch seconds of the latest of them; None where there are only outcomes."""
-    before: float | None = None
-    """Epoch seconds of the one before it, where there are several."""
-    merit: int = 0
-    """Good outcomes less bad ones."""
+    before: float | None = None  # epoch seconds of the one before it, where there are several
+    merit: int = 0  # good outcomes less bad ones
 
 
 class Evidence(NamedTuple):
@@ -319,12 +307,9 @@ class Candidate(NamedTuple):
     usage: Usage = Usage()
     dense_rank: int | None = None
     lexical_rank: int | None = None
-    similarity: float | None = None
-    """Cosine of the literal cue, or None where it was not measured."""
-    standing: str | None = None
-    """Why other memories put this one out of force, or None."""
-    blockers: tuple[MemoryId, ...] = ()
-    """The memories that do so."""
+    similarity: float | None = None  # cosine of the literal cue, or None where it was not measured
+    standing: str | None = None  # why other memories put this one out of force, or None
+    blockers: tuple[MemoryId, ...] = ()  # the memories that do so
     found_as: str | None = None
     """The phrasing by whose words a chosen memory was found, where its text lacks them."""
 
@@ -395,8 +380,7 @@ class Drop(NamedTuple):
     scored: Scored
     gate: str
     reason: str
-    twin: MemoryId | None = None
-    """The chosen memory that a near-duplicate repeats."""
+    twin: MemoryId | None = None  # the chosen memory that a near-duplicate repeats
 
     @property
     def memory(self) -> Memory:
@@ -448,11 +432,9 @@ class Answer(NamedTuple):
 
     text: str
     thread_id: str | None
-    turn: str
-    """As in the traces of the turn's recalls."""
+    turn: str  # as in the traces of the turn's recalls
     namespaces: tuple[Namespace, ...]
-    memories: tuple[MemoryId, ...]
-    """What it had been shown, and may have repeated."""
+    memories: tuple[MemoryId, ...]  # what it had been shown, and may have repeated
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from typing_extensions import Unpack
 
 from langmem_recall.agents.conversation import messages_of
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.options import Options, RecallOptions, check_names
+from langmem_recall.agents.options import RecallOptions, check_names, options_of
 from langmem_recall.agents.session import Session
 from langmem_recall.agents.streaming import with_clean_stream, without_handles
 from langmem_recall.agents.tools import memory_tools
@@ -80,7 +80,8 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         **options: Unpack[RecallOptions],
     ) -> None:
         super().__init__()
-        self._session = Session(namespace, Options(**options))
+        own = ("namespace", "tools", "trusted_tools", "gate_tools", "feedback", "keep_citations")
+        self._session = Session(namespace, options_of("RecallMiddleware", options, *own))
         self._gate_tools = check_names("gate_tools", gate_tools, '("send_mail", "pay")')
         self._feedback = feedback
         self._keep_citations = keep_citations

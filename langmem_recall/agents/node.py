@@ -11,7 +11,7 @@ from langgraph.runtime import get_runtime
 from typing_extensions import Unpack
 
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.options import Options, RecallOptions
+from langmem_recall.agents.options import RecallOptions, options_of
 from langmem_recall.agents.session import Session
 from langmem_recall.agents.turn import PreparedCall
 from langmem_recall.flows.effects import CALLS, Call, arun, run
@@ -73,4 +73,4 @@ def recall_node(
     Returns:
         The node; `node.messages(state)` is what the model should be given.
     """
-    return RecallNode(Session(namespace, Options(**options)))
+    return RecallNode(Session(namespace, options_of("recall_node", options, "namespace")))

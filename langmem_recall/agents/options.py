@@ -11,8 +11,9 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from difflib import get_close_matches
 from functools import cache, partial
 from typing import Any, Literal, TypedDict, cast, get_args
 
@@ -20,11 +21,10 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages.utils import count_tokens_approximately
 from langgraph.store.base import BaseStore
 
-from langmem_recall.agents.learning.profile import Profile
 from langmem_recall.agents.placement import Placement
 from langmem_recall.cue import build_cue
 from langmem_recall.deadline import Deadline
-from langmem_recall.errors import ConfigurationError, StoreError
+from langmem_recall.errors import ConfigurationError, StoreError, check_whole
 from langmem_recall.flows.effects import Call
 from langmem_recall.models import named_chat_model
 from langmem_recall.policy import RecallPolicy
@@ -40,8 +40,7 @@ OnError = Literal["skip", "raise"]
 
 DEFAULT_TOKENS = 2_000
 DEFAULT_SHARE = 0.20
-MOST_SHARE = 0.25
-"""Of the model's context window; beyond it memories crowd out the conversation."""
+MOST_SHARE = 0.25  # of the context window; beyond it memories crowd out the conversation
 _ALPHABETS = re.compile("[\x80-\u052f\u1e00-\u1fff]+")
 _BEYOND_BASIC = re.compile("[\U00010000-\U0010ffff]+")
 
@@ -80,6 +79,26 @@ def budget_tokens(budget: int | float | None, window: int | None) -> int:
         f"(0, {MOST_SHARE}], got {budget!r}. Use None for the default: {DEFAULT_TOKENS} tokens, "
         f"at most {DEFAULT_SHARE:.0%} of the window."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A small profile in the first turn of a thread.
+
+    Args:
+        share: Of the budget for memory, what the profile may use.
+        most: Memories that it has at most.
+    """
+
+    share: float = 0.25
+    most: int = 12
+
+    def __post_init__(self) -> None:
+        if type(self.share) not in (int, float) or not 0 < self.share <= 1:
+            raise ConfigurationError(
+                f"Profile.share must be a number in (0, 1], got {self.share!r:.80}."
+            )
+        check_whole("Profile.most", self.most, 1, ConfigurationError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,32 +151,25 @@ class Options:
     name: str = ""
 
     def __post_init__(self) -> None:
-        for name, allowed in (("placement", Placement), ("on_error", OnError)):
-            if getattr(self, name) not in get_args(allowed):
-                raise ConfigurationError(
-                    f"{name} must be one of {', '.join(get_args(allowed))}, "
-                    f"got {getattr(self, name)!r}."
-                )
-        if self.policy is not None and not isinstance(self.policy, RecallPolicy):
-            raise ConfigurationError(
-                f"policy must be a RecallPolicy, got {self.policy!r:.80}. "
-                "Use RecallPolicy.default() or load one with RecallPolicy.load(path)."
-            )
-        if self.profile is not None and not isinstance(self.profile, Profile):
-            raise ConfigurationError(
-                f"profile must be a Profile, got {self.profile!r:.80}. Write Profile(share=0.25)."
-            )
-        if not callable(self.cue):
-            raise ConfigurationError(
-                f"cue must be a function of the state, got {self.cue!r:.80}. Use build_cue."
-            )
+        def check(name: str, is_right: bool, what: str) -> None:
+            if not is_right:
+                raise ConfigurationError(f"{name} must be {what}, got {getattr(self, name)!r:.80}.")
+
+        placements, reactions = get_args(Placement), get_args(OnError)
+        check("placement", self.placement in placements, f"one of {', '.join(placements)}")
+        check("on_error", self.on_error in reactions, f"one of {', '.join(reactions)}")
+        is_policy = isinstance(self.policy, RecallPolicy | None)
+        check("policy", is_policy, "a RecallPolicy, as RecallPolicy.default()")
+        is_profile = isinstance(self.profile, Profile | None)
+        check("profile", is_profile, "a Profile, as Profile(share=0.25)")
+        check("cue", callable(self.cue), "a function of the state, as build_cue")
         budget_tokens(self.budget, None)
         if isinstance(self.summarizer, str):
             object.__setattr__(self, "summarizer", named_chat_model(self.summarizer))
 
 
 class RecallOptions(TypedDict, total=False):
-    """Each is explained in `Options`."""
+    """`Options` for type checkers, which know no other way to name them."""
 
     store: BaseStore | None
     policy: RecallPolicy | None
@@ -178,6 +190,18 @@ class RecallOptions(TypedDict, total=False):
     name: str
 
 
+def options_of(owner: str, given: RecallOptions, *own: str) -> Options:
+    """The options that an owner was given beside arguments of its own."""
+    known = [*own, *(option.name for option in fields(Options))]
+    if unknown := [name for name in given if name not in known]:
+        nearest = get_close_matches(unknown[0], known, 1, cutoff=0.0)[0]
+        raise ConfigurationError(
+            f"{owner} has no argument {unknown[0]!r}; the nearest is {nearest!r}. "
+            f"It takes {', '.join(known)}."
+        )
+    return Options(**given)
+
+
 def check_names(option: str, names: Collection[str], example: str) -> tuple[str, ...]:
     """Names of tools, of which a bare text is none."""
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
@@ -189,6 +213,9 @@ def check_names(option: str, names: Collection[str], example: str) -> tuple[str,
 
 # --- The store of a run, wrapped once for as long as it lives ---
 
+_wrappers: dict[int, RecallStore] = {}  # by identity: stores that are equal stay two
+_lock = threading.RLock()
+
 
 def recall_store(given: BaseStore | None, runtime_store: BaseStore | None) -> RecallStore:
     """The store that was given, else the run's own, as a `RecallStore`.
@@ -196,34 +223,27 @@ def recall_store(given: BaseStore | None, runtime_store: BaseStore | None) -> Re
     Any other store is wrapped, with the same index, usage and caches for it in every run.
     """
     store = runtime_store if given is None else given
+    if isinstance(store, RecallStore):
+        return store
     if store is None:
         raise ConfigurationError(
             "Recall has no store. Compile the graph with store=..., or pass store=... to the "
             "middleware, node or tools."
         )
-    if isinstance(store, RecallStore):
-        return store
     if not isinstance(store, BaseStore):
         raise ConfigurationError(
             f"The store must be a LangGraph BaseStore, got {type(store).__name__}. "
             "Pass RecallStore(...), LocalStore(...) or any other BaseStore."
         )
-
     with _lock:
-        inside = _wrappers.get(id(store))
-        if inside is None:
-            inside = _wrappers[id(store)] = RecallStore(cast(BaseStore, _WeakStore(store)))
+        if id(store) not in _wrappers:
+            _wrappers[id(store)] = RecallStore(cast(BaseStore, _WeakStore(store)))
             weakref.finalize(store, _wrappers.pop, id(store), None).atexit = False
-    # What is inside refers to the store weakly, so that the cache keeps no store alive; what is
-    # handed out refers to it strongly, so that a store lives while it is used.
-    wrapper = copy.copy(inside)
+        # What is inside refers to the store weakly, so that the cache keeps no store alive; what
+        # is handed out refers to it strongly, so that a store lives while it is used.
+        wrapper = copy.copy(_wrappers[id(store)])
     wrapper._inner = store
     return wrapper
-
-
-_wrappers: dict[int, RecallStore] = {}
-"""One wrapper for each living store, by identity: equal stores stay two."""
-_lock = threading.RLock()
 
 
 class _WeakStore:
@@ -233,10 +253,8 @@ class _WeakStore:
 
     def __init__(self, store: BaseStore) -> None:
         object.__setattr__(self, "_store", weakref.ref(store))
-        try:
-            object.__setattr__(self, "_hash", hash(store))
-        except TypeError:
-            object.__setattr__(self, "_hash", id(store))
+        is_hashable = type(store).__hash__ is not None
+        object.__setattr__(self, "_hash", hash(store) if is_hashable else id(store))
 
     def __getattribute__(self, name: str) -> Any:
         store = object.__getattribute__(self, "_store")()
@@ -256,11 +274,11 @@ class _WeakStore:
 
 
 def store_call(
-    store: RecallStore, method: str, *args: Any, limit: Deadline | None = None, **fields: Any
+    store: RecallStore, method: str, *args: Any, within: Deadline | None = None, **fields: Any
 ) -> Call:
     """A call of a store's method, which in a loop is its async form."""
     sync_form, async_form = getattr(store, method), getattr(store, f"a{method}")
-    return Call(partial(sync_form, *args, **fields), partial(async_form, *args, **fields), limit)
+    return Call(partial(sync_form, *args, **fields), partial(async_form, *args, **fields), within)
 
 
 def off_loop(function: Callable[..., Any], *args: Any) -> Call:

@@ -20,7 +20,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langmem_recall.cue import BLOCK_NAME
+from langmem_recall.cue import BLOCK_NAME, texts_of
 
 Placement = Literal["before_turn", "end", "start", "in_turn"]
 
@@ -33,14 +33,11 @@ class Block(NamedTuple):
     """A rendered recall and the messages it belongs to, by their keys."""
 
     text: str
-    turn: str
-    """The human message that began its turn."""
+    turn: str  # the human message that began its turn
     after: str | None = None
     """The message it comes after, for a second block in a turn; None: the placement decides."""
-    unverified: tuple[str, ...] = ()
-    """Its unverified memories."""
-    tokens: int = 0
-    """How long its text is."""
+    unverified: tuple[str, ...] = ()  # its unverified memories
+    tokens: int = 0  # how long its text is
 
 
 def message_keys(messages: Sequence[BaseMessage]) -> list[str]:
@@ -101,16 +98,10 @@ def handles_shown(messages: Sequence[BaseMessage]) -> list[int]:
     found = list[int]()
     for message in messages:
         if isinstance(message, HumanMessage):
-            own: Any = message.content
-            texts = [own] if isinstance(own, str) else [_text(part) for part in own]
             is_block = message.name == BLOCK_NAME
-            blocks = [text for text in texts if is_block or text.startswith(_OPENING)]
+            blocks = [text for text in texts_of(message) if is_block or text.startswith(_OPENING)]
             found += [int(number) for text in blocks for number in _HANDLES.findall(text)]
     return found
-
-
-def _text(part: Any) -> str:
-    return str(part.get("text", "")) if isinstance(part, dict) else str(part)
 
 
 def last_tool_result(messages: Sequence[BaseMessage], turn_index: int) -> str | None:

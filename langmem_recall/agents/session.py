@@ -16,48 +16,22 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.runtime import Runtime
 from langsmith.run_helpers import get_current_run_tree
 
-from langmem_recall.agents.block import (
-    MESSAGE_TOKENS,
-    Draft,
-    draft,
-    draft_profile,
-    line_again,
-    line_cost,
-    record_of,
-    summary_call,
-    with_homes,
-    with_summary,
-)
-from langmem_recall.agents.learning.profile import (
-    MOST_LISTED,
-    Profile,
-    asks_for_all,
-    profile_of,
-)
+from langmem_recall.agents import block as lines
+from langmem_recall.agents import turn as turns
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.options import Options, count_tokens, off_loop, store_call
+from langmem_recall.agents.options import Options, Profile, count_tokens, off_loop, store_call
 from langmem_recall.agents.placement import Block, handles_shown, last_tool_result, place
-from langmem_recall.agents.streaming import handles_of
 from langmem_recall.agents.turn import (
     ModelCall,
     Place,
     PreparedCall,
     RecallRecord,
-    artifact_of,
-    fingerprint,
-    is_unchanged,
     memories_in,
     shown_id,
-    shown_within,
 )
-from langmem_recall.cue import as_cue, build_cue, human_words, latest_human, words_of
+from langmem_recall.cue import as_cue, asks_for_all, build_cue, human_words, latest_human, words_of
 from langmem_recall.deadline import Breaker, Crowded, Deadline, Pending, TooLate, limited
-from langmem_recall.errors import (
-    ConfigurationError,
-    MissingExtraError,
-    PolicyError,
-    described,
-)
+from langmem_recall.errors import ConfigurationError, MissingExtraError, PolicyError, described
 from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.effects import CALLS, Call, arun, run
 from langmem_recall.observe.show import recall_id
@@ -67,16 +41,13 @@ from langmem_recall.types import Answer, Cue, Memory, MemoryId, Recall, Trace, V
 
 logger = logging.getLogger(__name__)
 
-EVENT = "recall"
-"""The type of the stream event and the name of the callback event."""
-MOST_BLOCKS = 2_000
-"""Blocks kept in memory so that a turn shows the same bytes in each of its model calls."""
-
-PROBE_S = 0.25
-"""Seconds that a turn waits at most for a store that has failed repeatedly."""
-
+EVENT = "recall"  # the type of the stream event and the name of the callback event
+MOST_BLOCKS = 2_000  # kept so that a turn shows the same bytes in each of its model calls
+PROBE_S = 0.25  # that a turn waits at most for a store that has failed repeatedly
 MOST_COMPARED, MOST_OF_A_TEXT = 100_000, 20_000
 """Characters of a conversation, and of one text in it, that memories are compared with."""
+ASKED_PROFILE = Profile()  # what a cue about everything gets where no option says otherwise
+MOST_LISTED = 500  # memories of a namespace that a profile is chosen from, the latest first
 
 
 class Session:
@@ -87,46 +58,37 @@ class Session:
         self.options = options
         self._deadline = Deadline(options.deadline, options.first_load, options.queue)
         # What is tried after a rest has a moment: it may hang as before.
-        is_limited = self._deadline.seconds < math.inf
-        probe_s = min(self._deadline.seconds, PROBE_S) if is_limited else None
+        seconds = self._deadline.seconds
+        probe_s = None if seconds == math.inf else min(seconds, PROBE_S)
         self._probe_deadline = Deadline(probe_s, options.first_load, 0.0)
         self._summarizer_deadline = Deadline(options.summarizer_limit, options.summarizer_limit)
         self._renders_itself = options.count is count_tokens and options.renderer is render_block
+        # By what is done with which store and namespaces.
         self._breakers: OrderedDict[tuple[Any, ...], Breaker] = OrderedDict()
-        """By what is done with which store and namespaces."""
-        self._blocks: OrderedDict[tuple[str, str], Block] = OrderedDict()
-        """By record and turn: a past block is checked once a turn."""
-        self._last_blocks: OrderedDict[str, Block] = OrderedDict()
-        """As each was last shown, for turns in which it cannot be checked."""
+        # By namespaces and record: the turn of its last check, the handles it had then, the block.
+        self._blocks: OrderedDict[tuple[Any, str], tuple[str, list[str], Block]] = OrderedDict()
         self._unsaved_records: OrderedDict[Place, list[RecallRecord]] = OrderedDict()
         self._timed_out_turns: OrderedDict[Place, Breaker] = OrderedDict()
+        # By turn and cue: what came too late for its recall.
         self._expected: OrderedDict[tuple[Place, str], list[Pending]] = OrderedDict()
-        """By turn and cue: what came too late for its recall."""
         self._warnings: OrderedDict[str, None] = OrderedDict()
 
     def plan(
         self, state: Any, messages: Sequence[BaseMessage], runtime: Runtime[Any], model: Any = None
     ) -> Generator[Call, Any, PreparedCall]:
         """Recall if the cue is new to the turn, and put the blocks among the messages."""
-        call: ModelCall = yield off_loop(
-            ModelCall,
-            state,
-            messages,
-            runtime,
-            model,
-            self.template,
-            self.options,
-            self._unsaved_records,
-        )
-        new: list[RecallRecord] = []
-        recall: Recall | None = None
+        given = (state, messages, runtime, model, self.template, self.options)
+        call: ModelCall = yield off_loop(ModelCall, *given, self._unsaved_records)
+        new, recall = list[RecallRecord](), None
         try:
-            cue = yield self._timed(self.options.cue is build_cue, self.options.cue, state)
-            cue = as_cue(cue)
+            build = self.options.cue
+            cue = as_cue((yield self._timed(build is build_cue, build, state)))
             policy = self.options.policy.fingerprint if self.options.policy else ""
-            cue_digest = fingerprint(cue, call.namespaces, policy)
+            cue_digest = turns.fingerprint(cue, call.namespaces, policy)
             is_known = self._is_known(call, cue_digest)
-            unread = [old for old in call.shown if (old["id"], call.turn) not in self._blocks]
+            checked = [self._blocks.get(call.key(old), ("",))[0] for old in call.shown]
+            pairs = zip(call.shown, checked, strict=True)
+            unread = [old for old, turn in pairs if turn != call.turn]
             if unread or not is_known:
                 recall = yield from self._read(call, None if is_known else cue, unread)
             if recall is not None:
@@ -136,33 +98,26 @@ class Session:
             raise
         except Exception as fault:
             recall = self._failed(fault, call)
-            new = [record_of(call, "", None, Draft([], {}, {}, recall))]
+            new = [lines.record_of(call, "", None, lines.Draft([], {}, {}, recall))]
         if call.damaged:
             self._warn(f"Entries of `recalls` that cannot be read: {call.damaged}")
-        blocks = []
-        for record in (*call.shown, *new):
-            last = self._last_blocks.get(record["id"])
-            block = self._blocks.get((record["id"], call.turn), last)
-            if block is not None and block.text:
-                _put(self._last_blocks, record["id"], block)
-                blocks.append(block)
+        known = [self._blocks.get(call.key(record)) for record in (*call.shown, *new)]
+        shown = [entry[2] for entry in known if entry is not None and entry[2].text]
         if recall is not None:
-            tokens, gave_way = sum(block.tokens for block in blocks), call.gave_way
             trace = replace(
                 recall.trace,
                 thread_id=call.thread_id,
                 turn=call.turn,
-                tokens=tokens,
+                tokens=sum(block.tokens for block in shown),
                 budget_tokens=call.budget,
-                gave_way=gave_way,
+                gave_way=call.gave_way,
             )
             yield from self._report(call, replace(recall, trace=trace), new[0])
-        placed = yield off_loop(place, messages, blocks, self.options.placement)
-        unverified = [name for block in blocks for name in block.unverified]
-        results = [shown for message in messages for shown in artifact_of(message)]
-        unverified += [
-            f"{shown['key']} ({shown['source']})" for shown in results if not shown["verified"]
-        ]
+        placed = yield off_loop(place, messages, shown, self.options.placement)
+        unverified = [name for block in shown for name in block.unverified]
+        results = (each for message in messages for each in turns.artifact_of(message))
+        doubtful = (each for each in results if not each["verified"])
+        unverified += [f"{each['key']} ({each['source']})" for each in doubtful]
         saved = {record["id"] for record in call.saved}
         return PreparedCall(
             placed,
@@ -197,16 +152,10 @@ class Session:
         try:
             call.write(event)
             if run_tree := get_current_run_tree():
-                run_tree.add_metadata(
-                    {
-                        "recall_trace": event["trace"],
-                        "recall_reason": record["reason"],
-                        "recall_memories": len(keys),
-                        "recall_keys": ", ".join(keys),
-                        "recall_tokens": record["tokens"],
-                        "recall_degraded": "; ".join(record["degraded"]),
-                    }
-                )
+                told = {name: event[name] for name in ("trace", "reason", "tokens")}
+                told |= {"memories": len(keys), "keys": ", ".join(keys)}
+                told["degraded"] = "; ".join(record["degraded"])
+                run_tree.add_metadata({f"recall_{name}": each for name, each in told.items()})
             yield Call(
                 partial(dispatch_custom_event, EVENT, event, config=call.config),
                 partial(adispatch_custom_event, EVENT, event, config=call.config),
@@ -224,18 +173,18 @@ class Session:
             if feedback:
                 for namespace, key in cited_memories(answers, prepared.handles):
                     call.store.feedback(namespace, key)
-            is_over = not any(answer.tool_calls for answer in answers)
-            writing = self._breaker("writing", id(call.store.inner))
-            text = "\n".join(answer.text for answer in answers if answer.text)
-            if is_over and text:
+            if any(answer.tool_calls for answer in answers):
+                return
+            if text := "\n".join(answer.text for answer in answers if answer.text):
                 shown = tuple(map(shown_id, memories_in(prepared.handles)))
                 answer = Answer(text, call.thread_id, call.turn, tuple(call.namespaces), shown)
                 call.store.record_answer(answer)
+            writing = self._breaker("writing", id(call.store.inner))
             # Not to a store that has just failed: it tries again later by itself.
-            if not is_over or prepared.has_failed or not writing.allows():
+            if prepared.has_failed or not writing.allows():
                 return
             try:
-                yield store_call(call.store, "flush", limit=self._deadline)
+                yield store_call(call.store, "flush", within=self._deadline)
             except Exception as fault:
                 _note_fault(writing, fault)
                 raise
@@ -271,30 +220,31 @@ class Session:
         limit = self._deadline if reading.state == "closed" else self._probe_deadline
         memories = memories_in(unread)
         ids = [*map(shown_id, memories)]
-        found: list[Memory | None] | None = None
+        found: dict[MemoryId, Memory | None] | None = None
 
         def fetch() -> Generator[Call, Any, Recall | None]:
             nonlocal found
             current = (yield store_call(call.store, "memories", ids)) if ids else []
             call.secret = call.secret or (yield store_call(call.store, "secret"))
             # From here on past blocks can be shown, even if the recall is late.
-            found, recall = current, None
-            if cue is not None:
-                # What the model sees before this turn's block: messages, and blocks that stand.
-                before = max(call.index, 0)
-                pairs = zip(memories, current, strict=True)
-                changed = {shown_id(pair[0]) for pair in pairs if not is_unchanged(*pair)}
-                view = View(
-                    texts=latest([*map(words_of, call.messages[:before])]),
-                    ids=frozenset(map(shown_id, memories_in(call.shown))) - changed,
-                    thread_id=call.thread_id,
-                    turns=frozenset(call.keys[:before]),
-                )
-                knobs: Any = {"policy": self.options.policy, "view": view, "record": False}
-                recall = yield store_call(call.store, "recall", call.namespaces, cue, **knobs)
-                progress = limited()
-                call.late = progress.late if progress else []
-                call.profile = yield from self._profile(call, cue, recall)
+            found = dict(zip(ids, current, strict=True))
+            if cue is None:
+                return None
+            # What the model sees before this turn's block: messages, and blocks that stand.
+            before = max(call.index, 0)
+            pairs = zip(memories, current, strict=True)
+            changed = {shown_id(pair[0]) for pair in pairs if not turns.is_unchanged(*pair)}
+            view = View(
+                texts=latest([*map(words_of, call.messages[:before])]),
+                ids=frozenset(map(shown_id, memories_in(call.shown))) - changed,
+                thread_id=call.thread_id,
+                turns=frozenset(call.keys[:before]),
+            )
+            knobs: Any = {"policy": self.options.policy, "view": view, "record": False}
+            recall: Recall = yield store_call(call.store, "recall", call.namespaces, cue, **knobs)
+            progress = limited()
+            call.late = progress.late if progress else []
+            call.profile = yield from self._profile(call, cue, recall)
             return recall
 
         fault, recall = None, None
@@ -310,13 +260,10 @@ class Session:
                 timed_out.failed()
                 _put(self._timed_out_turns, here, timed_out)
         if unread and found is not None:
-            current = dict(zip(ids, found, strict=True))
-            blocks = yield self._timed(
-                self._renders_itself,
-                lambda: [self._rerender(call, record, current) for record in unread],
-            )
-            for record, block in zip(unread, blocks, strict=True):
-                _put(self._blocks, (record["id"], call.turn), block)
+            again = partial(self._rerender, call, found)
+            blocks = yield self._timed(self._renders_itself, lambda: [*map(again, unread)])
+            for record, checked in zip(unread, blocks, strict=True):
+                _put(self._blocks, call.key(record), (call.turn, *checked))
         if fault is not None:
             raise fault
         return recall
@@ -331,29 +278,25 @@ class Session:
             return []
         listed = list[Memory]()
         for namespace in call.namespaces:
-            read = partial(call.store.search, namespace, limit=MOST_LISTED)
-            found = yield Call(read, partial(call.store.asearch, namespace, limit=MOST_LISTED))
+            found = yield store_call(call.store, "search", namespace, limit=MOST_LISTED)
             listed += map(memory_of, found)
-        most = (self.options.profile or Profile()).most
+        most = (self.options.profile or ASKED_PROFILE).most
         in_view = {*map(shown_id, memories_in(call.shown)), *(one.id for one in recall.memories)}
         rest = [memory for memory in listed if memory.id not in in_view]
-        return profile_of(rest, recall.trace.at, most)
+        return lines.profile_of(rest, recall.trace.at, most)
 
     def _rerender(
-        self, call: ModelCall, record: RecallRecord, found: Mapping[MemoryId, Memory | None]
-    ) -> Block:
+        self, call: ModelCall, found: Mapping[MemoryId, Memory | None], record: RecallRecord
+    ) -> tuple[list[str], Block]:
         """A block of an earlier call, without what has changed since or is gone."""
-        shown_then = memories_in([record])
-        standing = [
-            (shown, memory)
-            for shown in shown_then
-            if (memory := found[shown_id(shown)]) is not None and is_unchanged(shown, memory)
-        ]
-        first = self._blocks.get((record["id"], record["turn"]))
-        if first is not None and len(standing) == len(shown_then):
-            return first
-        entries = [line_again(memory, shown) for shown, memory in standing]
-        return self._render(call, record, entries, [memory for _, memory in standing])
+        pairs = ((shown, found[shown_id(shown)]) for shown in memories_in([record]))
+        standing = [(old, now) for old, now in pairs if now and turns.is_unchanged(old, now)]
+        handles = [shown["handle"] for shown, _ in standing]
+        _, before, block = self._blocks.get(call.key(record), ("", [], None))
+        if block is None or before != handles:
+            entries = [lines.line_again(memory, shown) for shown, memory in standing]
+            block = self._render(call, record, entries, [memory for _, memory in standing])
+        return handles, block
 
     # --- showing -----------------------------------------------------------------------------
 
@@ -365,22 +308,21 @@ class Session:
         numbers = [int(shown["handle"][1:]) for shown in memories_in(call.records)]
         numbers += handles_shown(call.messages)
         first, said = max(numbers, default=0) + 1, latest(human_words(call.messages))
-        share = (options.profile or Profile()).share
-        cost = line_cost(options.count, recall.trace.at, len(call.namespaces) > 1)
-        profile = draft_profile(call.profile, first, int(call.budget * share), cost)
+        share = (options.profile or ASKED_PROFILE).share
+        cost = lines.line_cost(options.count, recall.trace.at, len(call.namespaces) > 1)
+        profile = lines.draft_profile(call.profile, first, int(call.budget * share), cost)
         first, taken_by_profile = first + len(profile), sum(map(cost, profile))
 
         def drafting(recall: Recall, shown: Sequence[RecallRecord]) -> Call:
             taken = sum(record["block_tokens"] for record in shown)
             room = call.budget - taken - taken_by_profile
-            return self._timed(
-                self._renders_itself, draft, recall, first, room, options.count, said
-            )
+            given = (recall, first, room, options.count, said)
+            return self._timed(self._renders_itself, lines.draft, *given)
 
         _put(self._expected, (call.at(call.turn), cue_digest), call.late)
         own = [record for record in call.shown if record["turn"] == call.turn]
-        drafted: Draft = yield drafting(recall, own)
-        stay = shown_within(call.shown, drafted.tokens, call.budget, call.turn)
+        drafted: lines.Draft = yield drafting(recall, own)
+        stay = turns.shown_within(call.shown, drafted.tokens, call.budget, call.turn)
         gone = [record for record in call.shown if record not in stay]
         call.shown = stay
         call.gave_way += len(gone)
@@ -396,15 +338,13 @@ class Session:
                 late = (f"memories of past blocks were not recalled again ({described(fault)})",)
         after = last_tool_result(call.messages, call.index)
         drafted = drafted._replace(profile=tuple(profile))
-        record, trace = record_of(call, cue_digest, after, drafted), drafted.recall.trace
+        record, trace = lines.record_of(call, cue_digest, after, drafted), drafted.recall.trace
         entries, degraded = drafted.entries, trace.degraded + late
         if drafted.rooms and options.summarizer is not None:
             try:
-                model, count, limit = options.summarizer, options.count, self._summarizer_deadline
-                summarizing: Call = yield self._timed(
-                    self._renders_itself, summary_call, drafted, model, count, limit
-                )
-                entries = with_summary(drafted, (yield summarizing))
+                given = (drafted, options.summarizer, options.count, self._summarizer_deadline)
+                summarizing = yield self._timed(self._renders_itself, lines.summary_call, *given)
+                entries = lines.with_summary(drafted, (yield summarizing))
             except Exception as fault:
                 degraded += (f"summarizer failed ({described(fault)}); sentences were picked",)
         if call.damaged:
@@ -415,15 +355,12 @@ class Session:
             return self._render(call, record, [*profile, *entries], memories)
 
         block: Block = yield self._timed(self._renders_itself, render)
-        _put(self._blocks, (record["id"], call.turn), block)
+        handles = [shown["handle"] for shown in memories_in([record])]
+        _put(self._blocks, call.key(record), (call.turn, handles, block))
         record["degraded"], record["gone"] = list(degraded), [old["id"] for old in gone]
-        record["block_tokens"] = block.tokens + MESSAGE_TOKENS if block.text else 0
-        trace = replace(
-            trace,
-            degraded=degraded,
-            block=block.text,
-            profile=tuple(entry.memory.id for entry in profile),
-        )
+        record["block_tokens"] = block.tokens + lines.MESSAGE_TOKENS if block.text else 0
+        began = tuple(entry.memory.id for entry in profile)
+        trace = replace(trace, degraded=degraded, block=block.text, profile=began)
         if call.thread_id is not None or (call.index >= 0 and call.messages[call.index].id):
             here = call.at(call.turn)
             _put(self._unsaved_records, here, [*self._unsaved_records.get(here, ()), record])
@@ -440,8 +377,8 @@ class Session:
         turn, text = record["turn"], ""
         if entries:
             nonce = make_nonce(call.secret or b"", call.thread_id or "", turn, record["id"])
-            lines = with_homes(entries, len(call.namespaces) > 1)
-            text = self.options.renderer(lines, nonce, datetime.fromisoformat(record["at"]))
+            shown = lines.with_homes(entries, len(call.namespaces) > 1)
+            text = self.options.renderer(shown, nonce, datetime.fromisoformat(record["at"]))
         doubtful = (memory for memory in memories if memory.needs_verification)
         unverified = tuple(f"{memory.key} ({memory.source})" for memory in doubtful)
         return Block(text, turn, record["after"], unverified, self.options.count(text))
@@ -493,5 +430,5 @@ def _put(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
 def cited_memories(answers: Sequence[AIMessage], records: Sequence[RecallRecord]) -> list[MemoryId]:
     """The memories that the answers cite, each once; a handle that was never shown is none."""
     shown = {memory["handle"]: shown_id(memory) for memory in memories_in(records)}
-    handles = [handle for answer in answers for handle in handles_of(answer)]
+    handles = [handle for answer in answers for handle in turns.handles_of(answer)]
     return list(dict.fromkeys(shown[handle] for handle in handles if handle in shown))

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk
 
+from langmem_recall.agents.turn import CITED
 from langmem_recall.rendering import cited, without_citations
 
 M = TypeVar("M")
-N = TypeVar("N", bound=BaseMessage)
-
-CITED = "langmem_recall_cited"
-"""Where a message tells what it cited before that was taken out; sent to no provider."""
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _FENCE = re.compile(r"[ \t]*(```+(?=[^`\n]*$)|~~~+)")
-_FENCING = re.compile(r"[ \t]*(?:```|~~~|`{0,2}$|~{0,2}$)")
-"""A line that may begin a fenced block."""
-_BEGINNING = re.compile(r"[ \t]*\(?$")
-"""What may stand before a citation."""
+_FENCING = re.compile(r"[ \t]*(?:```|~~~|`{0,2}$|~{0,2}$)")  # a line that may begin a fenced block
+_BEGINNING = re.compile(r"[ \t]*\(?$")  # what may stand before a citation
 _CITING = re.compile(r"[ \t]*\(?\[[\[\]()m\d,;&and \t]*$")
 """What may yet become one, or a gap beside one: no other character is in a group of them."""
 
@@ -37,10 +33,8 @@ class CitationFilter:
     """
 
     def __init__(self) -> None:
-        self._open = ""
-        """From the beginning of the latest line that is not in a fenced block."""
-        self._given = 0
-        """How much of it was given out, without citations."""
+        self._open = ""  # from the beginning of the latest line that is not in a fenced block
+        self._given = 0  # how much of it was given out, without citations
         self._fence: str | None = None
         self.handles: list[str] = []
 
@@ -108,23 +102,19 @@ def with_clean_stream(model: M) -> M:
 
 
 def _clean(stream: Any, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
-    cleaner, latest = _ChunkCleaner(), None
+    cleaner = _ChunkCleaner()
     for chunk in stream(*args, **kwargs):
-        if latest is not None:
-            yield latest
-        latest = cleaner.feed(chunk)
-    if latest is not None:
-        yield cleaner.finish(latest)
+        yield cleaner.feed(chunk)
+    for chunk in cleaner.finish():
+        yield chunk
 
 
 async def _aclean(stream: Any, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
-    cleaner, latest = _ChunkCleaner(), None
+    cleaner = _ChunkCleaner()
     async for chunk in stream(*args, **kwargs):
-        if latest is not None:
-            yield latest
-        latest = cleaner.feed(chunk)
-    if latest is not None:
-        yield cleaner.finish(latest)
+        yield cleaner.feed(chunk)
+    for chunk in cleaner.finish():
+        yield chunk
 
 
 _CLEANING: dict[str, Any] = {"_stream": _clean, "_astream": _aclean}
@@ -135,77 +125,53 @@ class _ChunkCleaner:
     """The chunks of one answer; each of its blocks of text is read apart."""
 
     def __init__(self) -> None:
-        self._filters: dict[Any, CitationFilter] = {}
+        self._filters: defaultdict[Any, CitationFilter] = defaultdict(CitationFilter)
 
     def feed(self, chunk: ChatGenerationChunk) -> ChatGenerationChunk:
         """The chunk with what can be said after it."""
+        content = _cleaned(chunk.message.content, lambda text, at: self._filters[at].feed(text))
+        message = chunk.message.model_copy(update={"content": content})
+        return ChatGenerationChunk(message=message, generation_info=chunk.generation_info)
 
-        def feed(text: str, block: Any) -> str:
-            return self._filters.setdefault(block, CitationFilter()).feed(text)
-
-        content = chunk.message.content
-        if isinstance(content, str):
-            return _with_content(chunk, feed(content, None)) if content else chunk
-        blocks: list[Any] = []
-        for block in content:
-            if isinstance(block, dict) and isinstance(block.get("text"), str):
-                block = {**block, "text": feed(block["text"], block.get("index", 0))}
-            blocks.append(block)
-        return _with_content(chunk, blocks)
-
-    def finish(self, chunk: ChatGenerationChunk) -> ChatGenerationChunk:
-        """The last chunk, with what was waiting, and the handles of all that was cited."""
-        rests = {block: rest.finish() for block, rest in self._filters.items()}
+    def finish(self) -> list[ChatGenerationChunk]:
+        """One more chunk, with what was waiting and the handles of all that was cited, if any."""
+        rests = {block: each.finish() for block, each in self._filters.items()}
         handles = [handle for each in self._filters.values() for handle in each.handles]
-        if handles:
-            chunk = ChatGenerationChunk(
-                message=_citing(chunk.message, handles), generation_info=chunk.generation_info
-            )
-        content: Any = chunk.message.content
-        if isinstance(content, str) and set(rests) <= {None}:
-            return _with_content(chunk, content + rests.get(None, ""))
-        blocks = [content] if isinstance(content, str) and content else [*content]
-        blocks += [
-            {"type": "text", "text": rest, "index": block} for block, rest in rests.items() if rest
-        ]
-        return _with_content(chunk, blocks)
+        if not handles and not any(rests.values()):
+            return []
+        content: Any = rests.pop(None, "")
+        blocks = [{"type": "text", "text": it, "index": at} for at, it in rests.items() if it]
+        if blocks:
+            content = [content, *blocks] if content else blocks
+        metadata = {CITED: list(dict.fromkeys(handles))} if handles else {}
+        message = AIMessageChunk(content=content, response_metadata=metadata)
+        return [ChatGenerationChunk(message=message)]
 
 
-def _with_content(chunk: ChatGenerationChunk, content: Any) -> ChatGenerationChunk:
-    message = chunk.message.model_copy(update={"content": content})
-    return ChatGenerationChunk(message=message, generation_info=chunk.generation_info)
-
-
-# --- whole answers ---
+def _cleaned(content: Any, clean: Callable[[str, Any], str]) -> Any:
+    """A message's content with its texts cleaned, each with the number of its block or None."""
+    if isinstance(content, str):
+        return clean(content, None)
+    blocks = []
+    for block in content:
+        if isinstance(block, str):
+            block = clean(block, None)
+        elif isinstance(block, dict) and isinstance(block.get("text"), str):
+            block = {**block, "text": clean(block["text"], block.get("index", 0))}
+        blocks.append(block)
+    return blocks
 
 
 def without_handles(message: BaseMessage) -> BaseMessage:
     """An answer without its citations, which are noted beside it; other messages as they are."""
     if not isinstance(message, AIMessage):
         return message
-
-    def strip(block: Any) -> Any:
-        if isinstance(block, str):
-            return without_citations(block)
-        if isinstance(block, dict) and isinstance(block.get("text"), str):
-            return {**block, "text": without_citations(block["text"])}
-        return block
-
-    handles, content = cited(message.text), message.content
-    stripped = strip(content) if isinstance(content, str) else [strip(block) for block in content]
-    message = message.model_copy(update={"content": stripped})
-    return _citing(message, handles) if handles else message
-
-
-def handles_of(answer: BaseMessage) -> list[str]:
-    """What an answer cites, taken out of it or not."""
-    noted = answer.response_metadata.get(CITED)
-    known = [each for each in noted if isinstance(each, str)] if isinstance(noted, list) else []
-    return [*known, *cited(answer.text)]
-
-
-def _citing(message: N, handles: Sequence[str]) -> N:
-    noted = message.response_metadata.get(CITED)
-    known = [*(noted if isinstance(noted, list) else ()), *handles]
-    metadata = {**message.response_metadata, CITED: list(dict.fromkeys(known))}
-    return message.model_copy(update={"response_metadata": metadata})
+    update: dict[str, Any] = {
+        "content": _cleaned(message.content, lambda it, _: without_citations(it))
+    }
+    if handles := cited(message.text):
+        noted = message.response_metadata.get(CITED)
+        known = [*(noted if isinstance(noted, list) else ()), *handles]
+        metadata = {**message.response_metadata, CITED: list(dict.fromkeys(known))}
+        update["response_metadata"] = metadata
+    return message.model_copy(update=update)

@@ -19,16 +19,18 @@ from langmem_recall.agents.options import Options, budget_tokens, context_window
 from langmem_recall.agents.placement import message_keys
 from langmem_recall.cue import CueState, latest_human
 from langmem_recall.deadline import Pending
+from langmem_recall.rendering import cited
 from langmem_recall.types import Cue, Memory, MemoryId, Namespace
 
+# The notes that a label may have.
 DENIED = "the user has said otherwise in this conversation which wins"
 CONTRADICTED = "older than {} which may contradict it"
-"""The notes that a label may have."""
 PROFILE = "part of the profile"
 _NOTE = f"^(?:{PROFILE}|{DENIED}|{CONTRADICTED.format('m[1-9][0-9]*')})$"
-
-MOST_RECORDS = 200
-"""Records a state keeps; older ones belong to turns that no model sees any more."""
+CITED = "langmem_recall_cited"
+"""Where a message tells what it cited before that was taken out; sent to no provider."""
+MOST_RECORDS = 200  # in a state; older ones belong to turns that no model sees any more
+KEPT_SHARE = 0.5  # of the budget, what is left in use when past blocks give way
 
 
 class ShownMemory(TypedDict):
@@ -40,43 +42,31 @@ class ShownMemory(TypedDict):
     source: str
     score: float
     relevance: float
-    digest: str
-    """Tells whether the text is still the one that was shown."""
+    digest: str  # of its text, which may be another by now
     notes: list[Annotated[str, Field(pattern=_NOTE)]]
-    """More words of its label."""
+    # Which places of its text a shortened line shows; none for a whole one.
     spans: list[Annotated[list[int], Field(min_length=2, max_length=2)]]
-    """Which places of its text a shortened line shows; none for a whole one."""
-    verified: bool
-    """Whether a trusted source or a person vouches for it."""
+    verified: bool  # whether a trusted source or a person vouches for it
 
 
 class RecallRecord(TypedDict):
     """One recall of a turn."""
 
     id: str
-    turn: str
-    """Key of the human message that began the turn."""
-    cue: str
-    """Fingerprint of the cue; empty for a recall that failed and is to be tried again."""
-    after: str | None
-    """Key of the message its block comes after; None: where the placement puts it."""
+    turn: str  # key of the human message that began it
+    cue: str  # its fingerprint; empty for a recall that failed and is to be tried again
+    after: str | None  # key of the message its block comes after; None: as the placement says
     at: Annotated[str, AfterValidator(lambda time: datetime.fromisoformat(time) and time)]
     memories: list[ShownMemory]
-    dropped: dict[str, int]
-    """How many candidates each gate dropped."""
+    dropped: dict[str, int]  # how many candidates each gate dropped
     reason: str
-    tokens: int
-    """Tokens of all memory in the call that it was made for: its block and those of the past."""
+    tokens: int  # of all memory in the call that it was made for: its block and past ones
     budget: int
     degraded: list[str]
-    block_tokens: int
-    """Tokens of its own block, with the message around it."""
-    profile: list[ShownMemory]
-    """Memories that the turn began with, whatever its cue: no part of what was recalled."""
-    by: str
-    """Name of the middleware or node that made it, where it has one."""
-    gone: list[str]
-    """Ids of records whose blocks gave way to this one's."""
+    block_tokens: int  # of its own block, with the message around it
+    profile: list[ShownMemory]  # what the turn began with whatever its cue: not recalled
+    by: str  # name of the middleware or node that made it, where it has one
+    gone: list[str]  # ids of records whose blocks gave way to this one's
 
 
 _RECORD: TypeAdapter[RecallRecord] = TypeAdapter(RecallRecord)
@@ -115,10 +105,6 @@ def _name(entry: Any) -> str:
     return name if isinstance(name, str) else f"{name!r:.40}"
 
 
-KEPT_SHARE = 0.5
-"""Of the budget, what is left in use when past blocks give way."""
-
-
 def shown_within(
     records: Sequence[RecallRecord], more: int, budget: int, turn: str
 ) -> list[RecallRecord]:
@@ -147,8 +133,7 @@ def thread_of(config: Mapping[str, Any]) -> str | None:
     return None if thread_id is None else str(thread_id)
 
 
-Place = tuple[int, str | None, str]
-"""A turn of a thread over a store."""
+Place = tuple[int, str | None, str]  # a turn of a thread over a store
 
 
 class ModelCall:
@@ -164,69 +149,61 @@ class ModelCall:
         options: Options,
         unsaved: Mapping[Place, Sequence[RecallRecord]],
     ) -> None:
-        self.messages = messages
-        self.late: list[Pending] = []
-        """What came too late for the recall of this call."""
-        self.budget = budget_tokens(options.budget, context_window(model))
-        self.config = get_config()
+        self.messages, self.keys = messages, message_keys(messages)
+        self.name, self.config = options.name, get_config()
         self.write = runtime.stream_writer
+        self.budget = budget_tokens(options.budget, context_window(model))
         self.namespaces = template.resolve(runtime.context, self.config)
-        secret = options.secret
-        self.secret = secret.encode() if isinstance(secret, str) else secret
-        """What nonces are drawn from; where none was given, known once the store was read."""
         self.store = recall_store(options.store, runtime.store)
         self.thread_id = thread_of(self.config)
+        # What nonces are drawn from; where none was given, known once the store was read.
+        secret = options.secret
+        self.secret = secret.encode() if isinstance(secret, str) else secret
         self.saved, self.damaged = read_records(state)
-        self.keys = message_keys(messages)
         human = latest_human(messages)
         # Summarised away in mid-turn, the human's message still began this turn.
         lost = self.saved[-1]["turn"] if self.saved else "no human message"
         self.turn = lost if human is None else self.keys[human]
-        """Key of the human message that began the turn."""
         self.index = -1 if human is None else human
-        """Index of that message; -1 when no human has spoken."""
         # Those made moments ago are not in the state yet.
         recent = (unsaved.get(self.at(key), ()) for key in (*self.keys, self.turn))
         places = (None, *self.keys)
-        self.name = options.name
         new = [record for records in recent for record in records if record["after"] in places]
         self.records = add_records(self.saved, new)
-        own = [record for record in self.records if record["by"] == options.name]
-        self.readable = [record for record in own if self._is_within(record)]
+
+        def is_within(record: RecallRecord) -> bool:
+            homes = [tuple(shown["namespace"]) for shown in memories_in([record])]
+            return all(any(home[: len(ns)] == ns for ns in self.namespaces) for home in homes)
+
+        # Ours, and only what was shown at or below the namespaces of this run.
+        own = (record for record in self.records if record["by"] == options.name)
+        self.readable = [record for record in own if is_within(record)]
         turns = {self.turn, *(self.keys if options.replay else ())}
         gone = {name for record in self.readable for name in record["gone"]}
-        in_view = [record for record in self.readable if record["turn"] in turns]
-        in_view = [record for record in in_view if record["id"] not in gone]
+        in_view = [old for old in self.readable if old["turn"] in turns and old["id"] not in gone]
         # A model with a smaller window than the one before it sees fewer of them.
         self.shown = shown_within(in_view, 0, self.budget, self.turn)
-        """Those whose blocks the model sees."""
-        self.profile: list[Memory] = []
-        """Memories that the turn begins with, whatever its cue."""
         self.gave_way = len(in_view) - len(self.shown)
-        """How many blocks this call's budget has no room for."""
+        self.profile: list[Memory] = []  # what the turn begins with, whatever its cue
+        self.late: list[Pending] = []  # what came too late for the recall of this call
 
     def at(self, turn: str) -> Place:
         """A turn of this thread."""
         return id(self.store.inner), self.thread_id, turn
 
-    def _is_within(self, record: RecallRecord) -> bool:
-        """Whether all that was shown lies at or below the namespaces of this run."""
-        homes = [tuple(shown["namespace"]) for shown in memories_in([record])]
-        return all(any(home[: len(space)] == space for space in self.namespaces) for home in homes)
+    def key(self, record: RecallRecord) -> tuple[Any, str]:
+        """What a record's block is kept under: whatever a state says, no other tenant finds it."""
+        return self.namespaces, record["id"]
 
 
 class PreparedCall(NamedTuple):
     """The messages a model is given, and what is new about them."""
 
     messages: list[BaseMessage]
-    update: list[RecallRecord]
-    """Records of the blocks in the messages that the state does not have yet."""
-    handles: list[RecallRecord]
-    """All records that an answer may cite."""
-    unverified: list[str]
-    """Unverified memories in the blocks and tool results of these messages."""
+    update: list[RecallRecord]  # of the blocks in the messages, what the state does not have yet
+    handles: list[RecallRecord]  # all that an answer may cite
+    unverified: list[str]  # memories in the blocks and tool results of these messages
     call: ModelCall
-    """What they were made from."""
     has_failed: bool
 
 
@@ -253,9 +230,7 @@ def shown_id(shown: ShownMemory) -> MemoryId:
 
 def is_unchanged(shown: ShownMemory, memory: Memory | None) -> bool:
     """Whether a memory that was shown still says the same and is in force."""
-    if memory is None or not memory.in_force:
-        return False
-    return digest(memory.text) == shown["digest"]
+    return memory is not None and memory.in_force and digest(memory.text) == shown["digest"]
 
 
 def artifact(memories: Sequence[Memory]) -> list[dict[str, Any]]:
@@ -274,6 +249,13 @@ def artifact(memories: Sequence[Memory]) -> list[dict[str, Any]]:
 def artifact_of(message: BaseMessage) -> list[dict[str, Any]]:
     """What a message of the `recall` tool carries of the memories it shows."""
     found = getattr(message, "artifact", None)
-    entries = found if isinstance(found, list) else []
     needed = {"namespace", "key", "source", "verified"}
+    entries = found if isinstance(found, list) else []
     return [entry for entry in entries if isinstance(entry, dict) and needed <= entry.keys()]
+
+
+def handles_of(answer: BaseMessage) -> list[str]:
+    """What an answer cites, taken out of it or not."""
+    noted = answer.response_metadata.get(CITED)
+    known = [each for each in noted if isinstance(each, str)] if isinstance(noted, list) else []
+    return [*known, *cited(answer.text)]

@@ -15,12 +15,10 @@ from langmem_recall.memory.foreign import LONGEST, Parts
 from langmem_recall.memory.restating import Note, plain
 from langmem_recall.types import Source
 
-MOST = 100_000
-"""Characters of a thread that are taken apart, the latest messages first."""
+MOST = 100_000  # characters of a thread that are taken apart, the latest messages first
 MOST_OUTPUT = 400_000
 """The same of what tools and memories said: what is missed here would be trusted too much."""
-MOST_SENTENCES = 20
-"""Sentences of a text that is one memory; a longer one is no statement."""
+MOST_SENTENCES = 20  # sentences of a text that is one memory; a longer one is no statement
 
 _FOREIGN = re.compile(r"```.*?(?:```|\Z)|^[ \t]*>[^\n]*", re.DOTALL | re.MULTILINE)
 _IDEOGRAPHIC = re.compile("[\u3001\u3002]")

@@ -16,8 +16,7 @@ from langmem_recall.types import Memory
 
 SHORT_WORDS = 6
 """In a text of more words one of them moves the likeness less, so more likeness is needed."""
-READ_CHARS = 10_000
-"""Texts are compared by their beginnings."""
+READ_CHARS = 10_000  # texts are compared by their beginnings
 
 _WORD = re.compile(r"\w+(?:[.,:'\u2019-]\w+)*")
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
@@ -25,8 +24,9 @@ _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
 
 @cache
 def _lexicon(name: str) -> frozenset[str]:
-    """The words of conflicts.toml under a name."""
-    return frozenset(word_lists("memory/conflicts")[name].split())
+    """The words of conflicts.toml under a name; of verbs, those by which a thing has one value."""
+    words = word_lists("memory/conflicts")[name]
+    return frozenset(words.split() if isinstance(words, str) else words)
 
 
 def same_particulars(one: str, other: str) -> bool:
@@ -106,18 +106,15 @@ def _beginnings(words: Iterable[str]) -> set[str]:
 
 USER, PLACE, BE, HAVE, USE = "user", "~", "be", "have", "use"
 """The words that others are read as: who speaks, any preposition, and three verbs."""
-MOST_FACTS = 40
-"""Clauses of a text that are compared."""
-MOST_WORDS = 40
-"""Words of a clause that is a statement."""
+MOST_FACTS = 40  # clauses of a text that are compared
+MOST_WORDS = 40  # words of a clause that is a statement
 _TITLE = re.compile(r"\b(?:Mrs?|Ms|Dr|Prof|St|Hr|Fr)\.\s")
 _CLAUSE = re.compile(r"(?<!\d)[,;](?!\d)|[,;](?!\d)|\s[\u2013\u2014-]+\s")
 
 
 class _Fact(NamedTuple):
     words: tuple[str, ...]
-    verb: int
-    """Place of the verb that gives what stands before it one value; -1: it has none."""
+    verb: int  # place of the verb that gives what stands before it one value; -1: it has none
     is_negated: bool
 
 
@@ -160,14 +157,9 @@ def _fact(clause: str) -> _Fact | None:
             words.append(word.text if word.is_fixed else (tokens(word.text) or [word.text])[0])
     if not 1 < len(words) <= MOST_WORDS:
         return None
-    singles = (place for place, word in enumerate(words) if word in _singles() and place)
+    singles = (place for place, word in enumerate(words) if word in _lexicon("verbs") and place)
     # Two denials affirm.
     return _Fact(tuple(words), next(singles, -1), count % 2 == 1)
-
-
-@cache
-def _singles() -> frozenset[str]:
-    return frozenset(word_lists("memory/conflicts")["verbs"])
 
 
 @cache
@@ -175,11 +167,6 @@ def _verbs() -> dict[str, str]:
     """Forms of verbs by which a thing has one value at a time, and the verb of each."""
     verbs = word_lists("memory/conflicts")["verbs"]
     return {form: verb for verb, forms in verbs.items() for form in forms.split()}
-
-
-@cache
-def _many() -> frozenset[str]:
-    return frozenset(tokens(word_lists("memory/conflicts")["many"]))
 
 
 def _clash(ours: Sequence[_Fact], theirs: Sequence[_Fact]) -> bool:
@@ -210,7 +197,8 @@ def _differ(one: _Fact, other: _Fact) -> bool:
         return are_numbers
     if verb == USE:
         return matched[-1][0] == "equal"
-    if not _many().isdisjoint(one.words[one.verb + 1 : start]):
+    many = tokens(word_lists("memory/conflicts")["many"])
+    if not set(many).isdisjoint(one.words[one.verb + 1 : start]):
         return False
     # A person is many things, of one age and in one place.
     is_in_place = one.words[one.verb + 1 : start] == (PLACE,)

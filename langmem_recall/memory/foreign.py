@@ -17,18 +17,14 @@ from typing import NamedTuple
 
 from langmem_recall.text.tokens import word_lists
 
-LONGEST = 20_000
-"""Characters of a message that are looked at; what lies beyond carries nothing."""
+LONGEST = 20_000  # characters of a message that are looked at; what lies beyond carries nothing
 LAST = 300
 """Characters of a block, or at the end of a too long message, that may be a request about it."""
-QUOTED_WORDS = 4
-"""Quotations of as many words are somebody's; shorter ones are names and titles."""
-AFTERTHOUGHT = 3
-"""Words after "says" that may still tell who says it, and not what."""
+QUOTED_WORDS = 4  # quotations of as many words are somebody's; shorter ones are names and titles
+AFTERTHOUGHT = 3  # words after "says" that may still tell who says it, and not what
 MOST_TO_TAKE_BACK = 10
 """Words of a sentence that takes back what was said; a longer one only begins like it."""
-JOINER = "\u2423"
-"""Stands between the words of a quotation, which counts as one word."""
+JOINER = "\u2423"  # stands between the words of a quotation, which counts as one word
 
 _GAP = f" {JOINER}outside{JOINER} "
 """What takes the place of text from outside, so that its two sides do not become one statement."""
@@ -38,59 +34,35 @@ SENTENCE_END = re.compile(r"(?<=[.!?…;\u3002])\s+")
 _FENCE = re.compile(r"```.*(?:```|\Z)|^[ \t]*~~~.*(?:^[ \t]*~~~|\Z)", re.DOTALL | re.MULTILINE)
 _QUOTE_LINE = re.compile(r"^[ \t]*(?:>|&gt;|\| )[^\n]*", re.MULTILINE)
 _INDENTED = re.compile(r"^(?:\t| {4})[ \t]*(?![-*•+\d\s])[^\n]*", re.MULTILINE)
-_TAG = re.compile(
-    r"<(?P<shut>/?)[a-z][\w:-]{0,40}(?:\s[^<>]{0,400})?(?P<alone>/?)>|<!--|-->"
-    r"|\[(?P<shut_2>/?)(?:quote|code|document|page|email|mail|text|article|begin|start|end)\b"
-    r"[^\]\n]{0,80}\]",
-    re.IGNORECASE,
-)
-_QUOTED = re.compile(
-    r"(?<!\w)\"(?=\S)([^\"]{1,2000})\"|[“”„‟]([^“”„‟]{1,2000})[“”‟]|«([^«»]{1,2000})»"
-    r"|»([^«»]{1,2000})«|\u2039([^\u2039\u203a]{1,2000})\u203a|\u203a([^\u2039\u203a]{1,2000})\u2039|「([^「」]{1,2000})」"
-    r"|『([^『』]{1,2000})』|``([^`\n]{1,400})''|`([^`\n]{1,400})`"
-    r"|(?<![\w'])'(?!(?:cause|em|til|tis|twas|n|bout|round)\b|\d0s)(?=[^\s'])"
-    r"((?:[^'\n]|(?<=\w)'(?=\w)){1,400})(?<=\S)'(?![\w'])"
-)
 # Scripts without spaces have a word in every other letter or so.
 _WORDS = re.compile("[\u3040-\u9fff]{2}|[^\\s\u3040-\u9fff]+")
 _OPEN_QUOTE = re.compile(r"(?:^|\s)[\"“„«「『](?=\w)")
 # A line that goes on in small letters was wrapped, unless it begins with "i".
 _WRAPPED = re.compile(r"^(?!i\b)[a-zß-ÿ]")
 _FULL_STOP = re.compile(r"[.!?…\u3002]\W*$")
-_CLAUSE_END = re.compile(
-    r"[,;\u2013\u2014(]| - |\b(?:and|but|because|while|und|aber|et|mais|y|pero|e|ma|mas)\b"
-)
 
 
 class Parts(NamedTuple):
     """A human message, taken apart."""
 
-    own: str
-    """What the user says."""
-    foreign: tuple[str, ...]
-    """What the user shows, quotes, reports or supposes."""
+    own: str  # what the user says
+    foreign: tuple[str, ...]  # what the user shows, quotes, reports or supposes
 
 
 class _Sentence(NamedTuple):
     text: str
     folded: str
-    line: int
-    """Number of the first sentence in its line."""
-    after_gap: bool
-    """Whether a blank line stands before it."""
-    asks: bool
-    """Whether it asks about, or shows, a text that stands beside it."""
+    line: int  # number of the first sentence in its line
+    after_gap: bool  # whether a blank line stands before it
+    asks: bool  # whether it asks about, or shows, a text that stands beside it
 
 
 class _Mark(NamedTuple):
     """The first sign that what comes is somebody else's."""
 
-    place: int
-    """The sentence it stands in."""
-    before: str = ""
-    """What that sentence says before it, and is still the user's."""
-    after: str = ""
-    """What that sentence says after it."""
+    place: int  # the sentence it stands in
+    before: str = ""  # what that sentence says before it, and is still the user's
+    after: str = ""  # what that sentence says after it
     is_clear: bool = False
     """Whether it shows a text to begin, so that no sign in this text is about what was before."""
 
@@ -123,7 +95,9 @@ def parts_of(text: str, *attached: str) -> Parts:
 
 def join_quotations(text: str) -> str:
     """A text with each of its quotations as one word."""
-    return _QUOTED.sub(lambda quote: JOINER.join(quote[quote.lastindex or 0].split()), text)
+    return pattern("quoted").sub(
+        lambda quote: JOINER.join(quote[quote.lastindex or 0].split()), text
+    )
 
 
 # --- From text to sentences ---
@@ -138,17 +112,17 @@ def _without_blocks(text: str) -> tuple[str, list[str]]:
         return _GAP
 
     text = _FENCE.sub(gap, text)
-    tags = list(_TAG.finditer(text))
+    tags = list(pattern("tag").finditer(text))
     shuts = [tag for tag in tags if tag["shut"] or tag["shut_2"] or tag.group() == "-->"]
     # In `list<int>` nothing is opened.
     opens = [tag for tag in tags if shuts or not text[max(0, tag.start() - 1)].isalnum()]
     if opens:
         # From the first tag to the last: a page would have closed the user's tag by itself.
         start, stop = opens[0].start(), opens[-1].end() if shuts else len(text)
-        removed.append(_TAG.sub("\n", text[start:stop]))
+        removed.append(pattern("tag").sub("\n", text[start:stop]))
         text = f"{text[:start]}{_GAP}{text[stop:]}"
     text = _INDENTED.sub(gap, _QUOTE_LINE.sub(gap, text))
-    quotations = (quote[quote.lastindex or 0] for quote in _QUOTED.finditer(text))
+    quotations = (quote[quote.lastindex or 0] for quote in pattern("quoted").finditer(text))
     removed += [each for each in quotations if len(_WORDS.findall(each)) >= QUOTED_WORDS]
     return join_quotations(text), removed
 
@@ -244,7 +218,7 @@ def _heads_a_text(sentences: Sequence[_Sentence], place: int) -> bool:
 
 def _clauses_before(sentence: str, place: int) -> str:
     """The clauses before the one at a place."""
-    ends = [end.start() for end in _CLAUSE_END.finditer(sentence, 0, place)]
+    ends = [end.start() for end in pattern("clause_end").finditer(sentence, 0, place)]
     return sentence[: ends[-1]] if ends else ""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import combinations
 from typing import NamedTuple
@@ -22,8 +22,7 @@ from langmem_recall.text.tokens import word_lists
 
 LONGEST_STATEMENT = 60
 """Words of a sentence that is one statement; a longer one is told again by no other."""
-MOST_LEFT_OUT = 5
-"""Words of weight in one phrase that a note may leave out."""
+MOST_LEFT_OUT = 5  # words of weight in one phrase that a note may leave out
 MOST_CLAUSES = 8
 MOST_TAKEN_APART = 200
 """Sentences that have all words of a note and are read clause by clause, which takes a while."""
@@ -46,8 +45,7 @@ _PREFERRED_TO = frozenset({"to", "a", "al", "à", "au", "aux", "ao", "als"})
 _PLURAL_WE = re.compile(r"\w{2,}(?:amos|emos|imos|iamo)$")
 _BRITISH = re.compile(r"(?<=\w{2})our(?=s?$)")
 _FIRST_PERSON = ("o", "é", "í", "ei", "i")
-WEIGHT = frozenset({"word", "person", "turn"})
-"""Roles of words that must be in both."""
+WEIGHT = frozenset({"word", "person", "turn"})  # roles of words that must be in both
 SUBJECTS = frozenset({"subject", "group", "first", "user"})
 OPENERS = frozenset({"place", "contrast", "not", "subject", "group"})
 """Roles of words that a phrase begins with."""
@@ -59,14 +57,11 @@ class Word(NamedTuple):
 
     text: str
     role: str
-    senses: frozenset[str]
-    """Rows of words that it is in."""
-    is_fixed: bool
-    """A name, a number or an identifier, which has no other form."""
+    senses: frozenset[str]  # rows of words that it is in
+    is_fixed: bool  # a name, a number or an identifier, which has no other form
     is_against: bool
     """Whether what it stands for is held against what is meant: "from Berlin", "not cats"."""
-    phrase: int
-    """Number of the phrase that it is in."""
+    phrase: int  # number of the phrase that it is in
 
 
 class _Statement(NamedTuple):
@@ -74,59 +69,45 @@ class _Statement(NamedTuple):
     weighty: tuple[Word, ...]
     """What must be told, hedges of the whole sentence included: they make a guess of any clause."""
     is_directive: bool
-    is_cut: bool
-    """Whether other clauses of its sentence stand before it."""
-    drops_subjects: bool
-    """Whether its language tells by the verb alone who is meant."""
+    is_cut: bool  # whether other clauses of its sentence stand before it
+    drops_subjects: bool  # whether its language tells by the verb alone who is meant
 
 
-class _Lexicon(NamedTuple):
-    roles: Mapping[str, Mapping[str, frozenset[str]]]
-    """For each language the roles of its words."""
-    senses: Mapping[str, frozenset[str]]
-    """For each word of any language the rows it is in."""
-    languages: Mapping[str, frozenset[str]]
-    """For each word the languages it is of."""
-    numbers: Mapping[str, str]
-    phrases: re.Pattern[str]
-    replacing: frozenset[str]
-    """Words that phrases and signs count as, and that need not stand in a text."""
-    endings: frozenset[frozenset[str]]
-    order: Mapping[str, Sequence[str]]
-
-
-@cache
-def _lexicon() -> _Lexicon:
+class _Lexicon:
     """The words of restating.toml."""
-    table = word_lists("memory/restating")
-    roles: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    languages, senses = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
-    numbers = dict[str, str]()
-    for role, words in table["roles"].items():
-        for language, word in _by_language(words):
-            roles[language][word].add(role)
-            languages[word].add(language)
-    for sense, words in table["concepts"].items():
-        for language, word in _by_language(words):
-            senses[word].add(sense)
-            languages[word].add(language)
-    for words in table["numbers"].values():
-        counts = Counter[str]()
-        for language, word in _by_language(words):
-            # "One" is an article in most of these languages.
-            if counts[language] != 1:
-                numbers[word] = str(counts[language])
-            counts[language] += 1
-    return _Lexicon(
-        {one: {word: frozenset(its) for word, its in of.items()} for one, of in roles.items()},
-        {word: frozenset(rows) for word, rows in senses.items()},
-        {word: frozenset(names) for word, names in languages.items()},
-        numbers,
-        re.compile(rf"\b(?:{'|'.join(map(re.escape, table['phrases']))})\b"),
-        frozenset(" ".join([*table["phrases"].values(), *_CURRENCIES.values()]).split()),
-        frozenset(frozenset(pair.split("/")) for pair in table["forms"]["endings"].split()),
-        {side: roles.split() for side, roles in table["order"].items()},
-    )
+
+    def __init__(self) -> None:
+        table = word_lists("memory/restating")
+        # For each language the roles of its words; for each word its rows and its languages.
+        self.roles: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        self.senses, self.languages = (
+            defaultdict[str, set[str]](set),
+            defaultdict[str, set[str]](set),
+        )
+        self.numbers = dict[str, str]()
+        for role, words in table["roles"].items():
+            for language, word in _by_language(words):
+                self.roles[language][word].add(role)
+                self.languages[word].add(language)
+        for sense, words in table["concepts"].items():
+            for language, word in _by_language(words):
+                self.senses[word].add(sense)
+                self.languages[word].add(language)
+        for words in table["numbers"].values():
+            counts = Counter[str]()
+            for language, word in _by_language(words):
+                # "One" is an article in most of these languages.
+                if counts[language] != 1:
+                    self.numbers[word] = str(counts[language])
+                counts[language] += 1
+        self.phrases = re.compile(rf"\b(?:{'|'.join(map(re.escape, table['phrases']))})\b")
+        # Words that phrases and signs count as, and that need not stand in a text.
+        self.replacing = {*" ".join([*table["phrases"].values(), *_CURRENCIES.values()]).split()}
+        self.endings = {frozenset(pair.split("/")) for pair in table["forms"]["endings"].split()}
+        self.order = {side: roles.split() for side, roles in table["order"].items()}
+
+
+_lexicon = cache(_Lexicon)
 
 
 def _by_language(words: str) -> Iterator[tuple[str, str]]:
@@ -321,11 +302,10 @@ def _read(
             role = "contrast"
         if role in OPENERS:
             phrase, is_against = phrase + 1, role in AGAINST
-        senses = lexicon.senses.get(text, frozenset())
+        senses = frozenset(lexicon.senses.get(text, ()))
         if side == "said":
-            senses |= {
-                row for row, by in word_lists("memory/restating")["implied"].items() if by in senses
-            }
+            implied = word_lists("memory/restating")["implied"].items()
+            senses |= {row for row, by in implied if by in senses}
         read.append(Word(text, role, senses, is_fixed or has_digit, is_against, phrase))
     return read
 

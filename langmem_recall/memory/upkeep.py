@@ -22,8 +22,7 @@ from langmem_recall.types import (
 )
 
 SECONDS_PER_DAY = 86_400.0
-MOST_MERIT = 5
-"""Outcomes count up to this many net steps either way."""
+MOST_MERIT = 5  # outcomes count up to this many net steps either way
 
 
 def faded(count: float, seconds: float, fade_per_day: float) -> float:
@@ -72,10 +71,8 @@ def restated(stored: Memory, said: Memory, now: datetime) -> dict[str, Any]:
     # The default says nothing of how much it matters.
     said_salience = said.salience if said.salience > DEFAULT_SALIENCE else 0.0
     changes: dict[str, Any] = {"salience": max(stored.salience, said_salience)}
-    is_independent = None not in (stored.thread_id, said.thread_id) and (
-        stored.thread_id != said.thread_id
-    )
-    if said.source == stored.source == "agent_inferred" and is_independent:
+    threads = {stored.thread_id, said.thread_id} - {None}
+    if said.source == stored.source == "agent_inferred" and len(threads) == 2:
         # Each of two was sure by itself; half of the second one counts, as both read one user.
         both = 1 - (1 - stored.confidence) * (1 - said.confidence / 2)
         changes["confidence"] = max(stored.confidence, min(round(both, 2), MOST_BY_REPETITION))
@@ -114,11 +111,9 @@ Action = Literal["expire", "decay", "merge", "remove", "propose", "cold", "purge
 STEPS: tuple[Step, ...] = get_args(Step)
 REMOVALS: tuple[Action, ...] = ("expire", "merge", "remove", "purge")
 """Actions after which a memory is gone."""
-LEAST_CONFIDENCE = 0.3
-"""An unconfirmed inference below it is removed, unless it is in use."""
+LEAST_CONFIDENCE = 0.3  # an unconfirmed inference below it is removed, unless it is in use
 USERS_WORDS = "the user's own words stay until a person forgets them"
-CONTRADICTED = 0.5
-"""What a contradiction leaves of a confidence."""
+CONTRADICTED = 0.5  # what a contradiction leaves of a confidence
 MOST_BY_REPETITION = 0.75
 """Confidence that independent inferences of the same may reach: no more than a doubt less."""
 
@@ -157,14 +152,12 @@ class SweepReport:
     def __str__(self) -> str:
         counts = counts_of(row.action for row in self.rows)
         done = ", ".join(f"{count} {action}" for action, count in counts.items()) or "nothing to do"
-        kind = "sweep" if self.applied else "dry run"
         more = "" if self.next is None else f"; go on with after={self.next}"
-        head = f"{kind} of {'/'.join(self.namespace)}: {self.examined} examined, {done}{more}"
-        lines = [
-            f"  {row.action:<7} {'/'.join(row.id[0])} {row.id[1]}: {row.reason}"
-            for row in self.rows
-        ]
-        return "\n".join([head, *lines])
+        lines = [f"{'sweep' if self.applied else 'dry run'} of {'/'.join(self.namespace)}: "]
+        lines[0] += f"{self.examined} examined, {done}{more}"
+        for action, (namespace, key), reason in self.rows:
+            lines.append(f"  {action:<7} {'/'.join(namespace)} {key}: {reason}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +199,7 @@ def expiry(memory: Memory, now: datetime) -> str | None:
 def faded_confidence(memory: Memory, durable_kinds: Collection[str], now: datetime) -> float | None:
     """The confidence that time has left of an unconfirmed inference; None for all else."""
     left = memory.confidence_at(now)
-    has_faded = left < memory.confidence and not _is_exempt(memory, durable_kinds)
-    return left if has_faded else None
+    return left if left < memory.confidence and not _is_exempt(memory, durable_kinds) else None
 
 
 def _is_exempt(memory: Memory, durable_kinds: Collection[str]) -> bool:
@@ -251,20 +243,16 @@ def keeps(one: Memory, other: Memory) -> bool:
 
 
 def merged(stored: Memory, dropped: Memory) -> dict[str, Any]:
-    """What changes in the memory that stays, so that the provenance of both does.
-
-    A memory that stands by itself goes on doing so: it does not fall with what the other one was
-    derived from. Confidence is raised by a source as good, never by a lesser one.
-    """
-    times = filter(None, (stored.written_at, dropped.written_at))
-    confirmed = filter(None, (stored.confirmed_at, dropped.confirmed_at))
+    """What changes in the memory that stays, so that the provenance of both does."""
+    both = (stored, dropped)
     return combined(
-        stored,
-        dropped,
-        written_at=min(times, default=None),
-        confirmed_at=max(confirmed, default=None),
+        *both,
+        written_at=min(filter(None, (one.written_at for one in both)), default=None),
+        confirmed_at=max(filter(None, (one.confirmed_at for one in both)), default=None),
+        # Raised by a source as good, never by a lesser one.
         confidence=max(stored.confidence, dropped.confidence * (dropped.trust >= stored.trust)),
         salience=max(stored.salience, dropped.salience),
+        # What stands by itself does not fall with what the other one was derived from.
         derived_from=stored.derived_from and union(stored.derived_from, dropped.derived_from),
         supersedes=union(stored.supersedes, dropped.supersedes),
     )

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
+from itertools import chain
 from math import isfinite
 from operator import is_
 from typing import Any, TypeGuard, get_args
@@ -38,32 +39,21 @@ TEXT_FIELDS = ("content", "text", "memory", "data")
 LONGEST_WHOLE, WINDOW, MOST_WINDOWS = 1_500, 400, 64
 """Characters of a text that is embedded as it is, of a piece of a longer one, and how many pieces:
 a memory of 4 kB has about ten vectors more, which is what it costs."""
-LARGEST = 1e18
-"""A number beyond it was never meant as one."""
-LONGEST_TEXT = 100_000
-"""Characters a memory may have unless the store says otherwise."""
-LONGEST_LABEL = 1_000
-"""Characters of a key, a name, a tag or a thread."""
-MOST_LABELS = 100
-"""Entities, tags and the like that one memory may carry."""
-MOST_PHRASINGS = 6
-"""Phrasings of how a memory will be asked for: with more, any cue would find it."""
+LARGEST = 1e18  # a number beyond it was never meant as one
+LONGEST_TEXT = 100_000  # characters a memory may have unless the store says otherwise
+LONGEST_LABEL = 1_000  # characters of a key, a name, a tag or a thread
+MOST_LABELS = 100  # entities, tags and the like that one memory may carry
+MOST_PHRASINGS = 6  # phrasings of how a memory will be asked for: with more, any cue would find it
 LONGEST_PHRASING = 120
-INDEXED = "indexed"
-"""Field with a memory's text and phrasings, for stores that embed by field."""
-MOST_ENTITIES = 16
-"""Entities that are taken from a text when none are given."""
+INDEXED = "indexed"  # field with a memory's text and phrasings, for stores that embed by field
+MOST_ENTITIES = 16  # entities that are taken from a text when none are given
 LONGEST_ENTITY = 64
-ENTITY_REACH = 10_000
-"""Characters of a text that are looked through for entities."""
+ENTITY_REACH = 10_000  # characters of a text that are looked through for entities
 DEEPEST = 100
 """Levels that a value may be nested: far from where any store or Python itself gives up."""
-MOST_PARTS = 1_000_000
-"""Texts, numbers, lists and mappings that a value may have in it."""
-MOST_READ = 50_000
-"""Parts of a value without a text field that its text is made of."""
-LARGEST_WHOLE = 10**1_000
-"""Whole numbers beyond it are not written and read alike everywhere."""
+MOST_PARTS = 1_000_000  # texts, numbers, lists and mappings that a value may have in it
+MOST_READ = 50_000  # parts of a value without a text field that its text is made of
+LARGEST_WHOLE = 10**1_000  # whole numbers beyond it are not written and read alike everywhere
 
 SOURCES: tuple[Source, ...] = get_args(Source)
 
@@ -95,17 +85,10 @@ def read_memory(
         fields["confidence"] = TRUST[fields["source"]]
     if fields["source"] not in PHRASING_SOURCES or content_of(value) is value:
         fields["asked_as"] = ()
-    declared, created = fields["written_at"], aware(created_at)
-    return Memory(
-        namespace=namespace,
-        key=key,
-        text=text_of(value),
-        **fields | {"written_at": declared or created},
-        dated=declared is not None,
-        value=value,
-        created_at=created,
-        updated_at=aware(updated_at),
-    )
+    dated, created = fields["written_at"] is not None, aware(created_at)
+    fields["written_at"] = fields["written_at"] or created
+    fields |= {"dated": dated, "created_at": created, "updated_at": aware(updated_at)}
+    return Memory(namespace=namespace, key=key, text=text_of(value), value=value, **fields)
 
 
 def text_of(value: Mapping[str, Any]) -> str:
@@ -121,19 +104,15 @@ def text_of(value: Mapping[str, Any]) -> str:
     # Langmem's manager nests the content, or stores any schema's fields there.
     if isinstance(content.get("content"), str):
         return str(content["content"])
-    parts = (
-        f"{name}: {part}" for name, part in _bounded(content).items() if part not in (None, "")
-    )
-    return ". ".join(parts)[:LONGEST_TEXT]
+    fields = ((name, part) for name, part in _bounded(content).items() if part not in (None, ""))
+    return ". ".join(f"{name}: {part}" for name, part in fields)[:LONGEST_TEXT]
 
 
 def content_of(value: Mapping[str, Any]) -> Any:
     """What the words of a stored value are made from: a text, a nested content, else all of it."""
-    for name in TEXT_FIELDS:
-        part = value.get(name)
-        if isinstance(part, str | Mapping):
-            return part
-        if part and isinstance(part, list) and all(isinstance(line, str) for line in part):
+    for part in map(value.get, TEXT_FIELDS):
+        is_lines = isinstance(part, list) and all(isinstance(line, str) for line in part)
+        if isinstance(part, str | Mapping) or (part and is_lines):
             return part
     return value
 
@@ -213,9 +192,8 @@ def plain_value(memory: Memory) -> dict[str, Any]:
 
 def usable_phrasings(field: Any) -> list[str]:
     """Those of some phrasings that a memory may have, each in one line."""
-    parts = field if isinstance(field, list | tuple) else ()
-    usable = dict.fromkeys(_one_line(part) for part in parts if _is_phrasing(part))
-    return list(usable)[:MOST_PHRASINGS]
+    parts = filter(_is_phrasing, field if isinstance(field, list | tuple) else ())
+    return list(dict.fromkeys(map(_one_line, parts)))[:MOST_PHRASINGS]
 
 
 def lasting_phrasings(memory: Memory, text: str) -> list[str]:
@@ -240,11 +218,9 @@ def phrasing_found(memory: Memory, cue: str) -> str | None:
 
 def labels_of(memory: Memory) -> str:
     """What a writer says in other places than the text: key, speaker, turn and tags with words."""
-    return "\n".join(
-        label
-        for label in (memory.key, memory.speaker, memory.turn, *memory.tags)
-        if isinstance(label, str) and (not label.isascii() or _WORDY.search(label))
-    )
+    labels = (memory.key, memory.speaker, memory.turn, *memory.tags)
+    texts = (label for label in labels if isinstance(label, str))
+    return "\n".join(text for text in texts if not text.isascii() or _WORDY.search(text))
 
 
 def write_value(memory: Memory) -> dict[str, Any]:
@@ -343,18 +319,17 @@ def check_value(value: Any) -> None:
             f"A value must be a mapping with text keys, got {type(value).__name__}. Wrap it, as in "
             '{"content": ...}.'
         )
-    level: list[Any] = [value]
-    count = 0
+    level, count = list[Any]([value]), 0
     for _ in range(DEEPEST):
         count += len(level)
-        below: list[Any] = []
-        for part in level:
-            _check_part(part)
-            if isinstance(part, Mapping):
-                below += (*part, *part.values())
-            elif isinstance(part, list | tuple):
-                below += part
-        level = below
+        if problem := next(filter(None, map(_problem, level)), None):
+            raise InputError(
+                f"A value must be plain JSON, got {problem} in it. Use text, finite numbers, true, "
+                "false, null, lists and mappings."
+            )
+        maps = (part for part in level if isinstance(part, Mapping))
+        lists = (part for part in level if isinstance(part, list | tuple))
+        level = [*chain.from_iterable(chain((chain(each, each.values()) for each in maps), lists))]
         if not level:
             return
         if count + len(level) > MOST_PARTS:
@@ -366,23 +341,22 @@ def check_value(value: Any) -> None:
     )
 
 
-def _check_part(part: Any) -> None:
-    problem = None
-    if isinstance(part, Mapping) and not all(isinstance(name, str) for name in part):
-        problem = "a mapping with keys that are no texts"
-    elif isinstance(part, str) and cleaned(part) != part:
-        problem = "a text with NUL or lone surrogates"
-    elif isinstance(part, float) and not isfinite(part):
-        problem = f"the number {part}"
-    elif isinstance(part, int) and abs(part) >= LARGEST_WHOLE:
-        problem = "a whole number of more than 1,000 digits"
-    elif not isinstance(part, Mapping | list | tuple | str | int | float | None):
-        problem = f"a {type(part).__name__}"
-    if problem:
-        raise InputError(
-            f"A value must be plain JSON, got {problem} in it. Use text, finite numbers, true, "
-            "false, null, lists and mappings."
-        )
+def _problem(part: Any) -> str | None:
+    """Why a part of a value is no plain JSON."""
+    match part:
+        case Mapping():
+            is_named = all(isinstance(name, str) for name in part)
+            return None if is_named else "a mapping with keys that are no texts"
+        case str():
+            return None if cleaned(part) == part else "a text with NUL or lone surrogates"
+        case float():
+            return None if isfinite(part) else f"the number {part}"
+        case int():
+            is_short = abs(part) < LARGEST_WHOLE
+            return None if is_short else "a whole number of more than 1,000 digits"
+        case list() | tuple() | None:
+            return None
+    return f"a {type(part).__name__}"
 
 
 def new_memory(
@@ -422,6 +396,10 @@ def _is_label(field: Any) -> bool:
     return isinstance(field, str) and len(field) <= LONGEST_LABEL
 
 
+def _are_labels(field: Any) -> bool:
+    return all(map(_is_label, _listed(field)))
+
+
 def _one_line(phrasing: str) -> str:
     return " ".join(cleaned(phrasing).split())
 
@@ -430,12 +408,12 @@ def _is_phrasing(field: Any) -> bool:
     return isinstance(field, str) and 0 < len(_one_line(field)) <= LONGEST_PHRASING
 
 
-def _is_share(field: Any) -> bool:
-    return isinstance(field, int | float) and not isinstance(field, bool) and 0 <= field <= 1
-
-
 def _is_whole(field: Any, limit: int) -> TypeGuard[int]:
     return isinstance(field, int) and not isinstance(field, bool) and abs(field) < limit
+
+
+def _is_share(field: Any) -> bool:
+    return isinstance(field, int | float) and not isinstance(field, bool) and 0 <= field <= 1
 
 
 def _listed(field: Any) -> Collection[Any]:
@@ -446,24 +424,20 @@ _LABEL_LISTS = ("entities", "tags", "supersedes", "derived_from")
 _LISTS = {**dict.fromkeys(_LABEL_LISTS, MOST_LABELS), "asked_as": MOST_PHRASINGS}
 """Fields with several entries, and how many they may have."""
 _TIMES = ("written_at", "confirmed_at", "valid_from", "valid_until", "superseded_at")
-_LABEL = f"a text of at most {LONGEST_LABEL:,} characters"
-_LABELS = f"a list of texts of at most {LONGEST_LABEL:,} characters"
+_LABEL = f"text of at most {LONGEST_LABEL:,} characters"
 _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "kind": (KINDS.__contains__, f"one of {', '.join(KINDS)}"),
     "source": (SOURCES.__contains__, f"one of {', '.join(SOURCES)}"),
     "status": (STATUSES.__contains__, f"one of {', '.join(STATUSES)}"),
     "pinned": (lambda field: isinstance(field, bool), "True or False"),
-    "turn": (
-        lambda field: _is_label(field) or _is_whole(field, 2**1000),
-        "a whole number or a short text",
-    ),
+    "turn": (lambda it: _is_label(it) or _is_whole(it, 2**1000), "a whole number or a short text"),
     **dict.fromkeys(("confidence", "salience"), (_is_share, "a number from 0 to 1")),
-    **dict.fromkeys(("thread_id", "speaker"), (_is_label, _LABEL)),
+    **dict.fromkeys(("thread_id", "speaker"), (_is_label, f"a {_LABEL}")),
     "asked_as": (
         lambda field: all(map(_is_phrasing, _listed(field))),
         f"a list of texts of 1 to {LONGEST_PHRASING} characters, none of them blank",
     ),
-    **dict.fromkeys(_LABEL_LISTS, (lambda field: all(map(_is_label, _listed(field))), _LABELS)),
+    **dict.fromkeys(_LABEL_LISTS, (_are_labels, f"a list of texts, each a {_LABEL}")),
     **dict.fromkeys(_TIMES, (lambda field: isinstance(field, datetime), "a datetime")),
 }
 
@@ -512,18 +486,12 @@ def _share(default: Any, field: Any) -> Any:
     return min(field / 10, 1.0) if field > 1 else float(max(field, 0))
 
 
-def _turn(field: Any) -> int | str | None:
-    return field if isinstance(field, str) or _is_whole(field, LARGEST_WHOLE) else None
-
-
 def _text(field: Any) -> str | None:
     return field if isinstance(field, str) and field else None
 
 
 def _texts(field: Any) -> tuple[str, ...]:
-    if isinstance(field, str):
-        return (field,)
-    parts = field if isinstance(field, list | tuple) else ()
+    parts = field if isinstance(field, list | tuple) else (field,) * isinstance(field, str)
     return tuple(part if isinstance(part, str) else _spelt(_bounded(part)) for part in parts)
 
 
@@ -543,7 +511,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "salience": partial(_share, DEFAULT_SALIENCE),
     **dict.fromkeys(("written_at", "confirmed_at"), _time),
     "thread_id": _text,
-    "turn": _turn,
+    "turn": lambda it: it if isinstance(it, str) or _is_whole(it, LARGEST_WHOLE) else None,
     "speaker": _text,
     **dict.fromkeys(("entities", "tags"), _texts),
     **dict.fromkeys(("valid_from", "valid_until"), _time),
@@ -553,5 +521,4 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "status": partial(_choice, STATUSES, "active"),
     "superseded_at": _time,
 }
-MEMORY_FIELDS = ("content", *_READERS)
-"""The flat JSON of a memory in the store."""
+MEMORY_FIELDS = ("content", *_READERS)  # the flat JSON of a memory in the store

@@ -16,12 +16,9 @@ MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 )
-NAMED_REACH = 2_000
-"""Characters of a memory in which times are looked for."""
-CLAUSE_REACH = 300
-"""Characters before and after a time that say what it has to do with the cue."""
-MOST_DATES = 12
-"""Parts that a question for a time alone becomes."""
+NAMED_REACH = 2_000  # characters of a memory in which times are looked for
+CLAUSE_REACH = 300  # characters before and after a time that say what it has to do with the cue
+MOST_DATES = 12  # parts that a question for a time alone becomes
 
 # Read with the module, not at first use: that would be a file opened on the event loop.
 _TABLES = word_lists("text/temporal")
@@ -41,13 +38,10 @@ Span = tuple[datetime, datetime]
 class _Language(NamedTuple):
     """How one language says when, compiled."""
 
-    windows: tuple[tuple[str, re.Pattern[str]], ...]
-    """A kind and a pattern, most specific first."""
-    words: dict[str, dict[str, int | str]]
-    """What the words of months, days, numbers, units, parts and back mean."""
+    windows: list[tuple[str, re.Pattern[str]]]  # a kind and a pattern, most specific first
+    words: dict[str, dict[str, Any]]  # what months, days, numbers, units, parts and back mean
     marks: dict[str, re.Pattern[str]]
-    asking: frozenset[str]
-    """Words of a question that say nothing of what it is about."""
+    asking: frozenset[str]  # words of a question that say nothing of what it is about
 
 
 class _Said(NamedTuple):
@@ -56,16 +50,11 @@ class _Said(NamedTuple):
     start: datetime
     end: datetime
     language: _Language
-    text: str
-    """The text in lower case, in one line."""
-    place: tuple[int, int]
-    """Where the time stands in it."""
-    before: str
-    """What stands before it, without accents."""
-    is_past: bool
-    """Whether it can only be past."""
-    is_date: bool
-    """Whether it is a date, which memories have among their words."""
+    text: str  # the text in lower case, in one line
+    place: tuple[int, int]  # where the time stands in it
+    before: str  # what stands before it, without accents
+    is_past: bool  # whether it can only be past
+    is_date: bool  # whether it is a date, which memories have among their words
 
 
 def read_temporal(text: str, now: datetime) -> Temporal | None:
@@ -78,8 +67,7 @@ def read_temporal(text: str, now: datetime) -> Temporal | None:
         if role is not None:
             return Temporal("window", said.start, said.end, role, role and not _topic(said))
     plain = _one_line(text).translate(_PLAIN)
-    modes = (mode for mode, pattern in _modes() if pattern.search(plain))
-    mode: Any = next(modes, None)
+    mode: Any = next((mode for mode, words in _MODES.items() if words.search(plain)), None)
     return Temporal(mode) if mode else None
 
 
@@ -160,31 +148,19 @@ def _one_line(text: str) -> str:
     return "; ".join(line for line in lines if line)
 
 
-@cache
-def _modes() -> list[tuple[str, re.Pattern[str]]]:
-    """The words for at first, formerly and now, of all languages."""
-    said = {"first": "first", "past": "former", "current": "current"}
-    return [
-        (mode, re.compile(rf"\b(?:{'|'.join(table[key] for table in _TABLES.values())})\b", re.A))
-        for mode, key in said.items()
-    ]
+def _hints(name: str, table: dict[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
+    """Of a language one word of every time that it can name, and its other words."""
+    lists = [*table["months"], table["days"], *table["units"].values(), *table["parts"].values()]
+    words = frozenset(" ".join([*lists, *table["back"]]).replace("_", " ").split())
+    return words, frozenset(table["asking"].split()) | (STOP_WORDS if name == "en" else frozenset())
 
 
-@cache
-def _hints() -> dict[str, tuple[frozenset[str], frozenset[str]]]:
-    """Of each language one word of every time that it can name, and its other words."""
-    hints = {}
-    for name, table in _TABLES.items():
-        lists = [
-            *table["months"],
-            table["days"],
-            *table["units"].values(),
-            *table["parts"].values(),
-        ]
-        words = frozenset(" ".join([*lists, *table["back"]]).replace("_", " ").split())
-        common = STOP_WORDS if name == "en" else frozenset()
-        hints[name] = words, frozenset(table["asking"].split()) | common
-    return hints
+_HINTS = {name: _hints(name, table) for name, table in _TABLES.items()}
+# The words for at first, formerly and now, of all languages.
+_MODES = {
+    mode: re.compile(rf"\b(?:{'|'.join(table[key] for table in _TABLES.values())})\b", re.ASCII)
+    for mode, key in (("first", "first"), ("past", "former"), ("current", "current"))
+}
 
 
 @cache
@@ -192,9 +168,8 @@ def _language(name: str) -> _Language:
     table = _TABLES[name]
 
     def meanings(lists: dict[Any, str]) -> dict[str, Any]:
-        return {
-            word.replace("_", " "): key for key, words in lists.items() for word in words.split()
-        }
+        pairs = ((word, key) for key, words in lists.items() for word in words.split())
+        return {word.replace("_", " "): key for word, key in pairs}
 
     words = {
         "month": meanings(dict(enumerate(table["months"], 1))),
@@ -213,32 +188,23 @@ def _language(name: str) -> _Language:
     slots["n"] = slots["n"].replace("(?P<n>", r"(?P<n>\d{1,4}|")
     slots |= {"nth": r"(?P<nth>\d{1,2})", "year": r"(?P<year>(?:19|20)\d\d)"}
 
-    def compiled(kind: str, template: str) -> tuple[str, re.Pattern[str]]:
+    def compiled(template: str) -> re.Pattern[str]:
         for slot, pattern in slots.items():
             template = template.replace(f"{{{slot}}}", pattern)
-        return kind, re.compile(rf"\b(?:{template})\b", re.ASCII)
+        return re.compile(rf"\b(?:{template})\b", re.ASCII)
 
-    whole = [
-        each
-        for each in table["date"]
-        if "{year}" in each and ("{nth}" in each or "{month}" in each)
-    ]
-    kinds = [("date", whole)] + [
-        (kind, table[kind]) for kind in ("ago", "recent", "on_day", "last", "this")
-    ]
-    kinds.append(("date", [each for each in table["date"] if each not in whole]))
+    def is_whole(date: str) -> bool:
+        return "{year}" in date and ("{nth}" in date or "{month}" in date)
+
+    kinds = [("date", [date for date in table["date"] if is_whole(date)])]
+    kinds += [(kind, table[kind]) for kind in ("ago", "recent", "on_day", "last", "this")]
+    kinds += [("date", [date for date in table["date"] if not is_whole(date)])]
+    windows = [(kind, compiled(each)) for kind, templates in kinds for each in templates]
     marks = {key: re.compile(table[key]) for key in ("asks", "past", "ahead", "due")}
     marks |= {key: re.compile(rf"\b{table[key]} $") for key in ("since", "before", "for")}
     marks["next"] = re.compile(table.get("next", "(?!)"))
-    return _Language(
-        (
-            ("date", _ISO),
-            *(compiled(kind, each) for kind, templates in kinds for each in templates),
-        ),
-        words,
-        marks,
-        frozenset(table["asking"].split()),
-    )
+    asking = frozenset(table["asking"].split())
+    return _Language([("date", _ISO), *windows], words, marks, asking)
 
 
 def _times_in(text: str, now: datetime, either_way: bool = False) -> Iterator[_Said]:
@@ -249,10 +215,10 @@ def _times_in(text: str, now: datetime, either_way: bool = False) -> Iterator[_S
     dated = bool(_HAS_YEAR.search(plain))
     likely = {
         name: len(words & (hints | others))
-        for name, (hints, others) in _hints().items()
+        for name, (hints, others) in _HINTS.items()
         if dated or not words.isdisjoint(hints)
     }
-    for name in sorted(likely, key=lambda each: -likely[each]):
+    for name in sorted(likely, key=likely.__getitem__, reverse=True):
         language, is_found = _language(name), False
         for kind, pattern in language.windows:
             match = pattern.search(plain)
@@ -261,8 +227,8 @@ def _times_in(text: str, now: datetime, either_way: bool = False) -> Iterator[_S
             named = {key: value for key, value in match.groupdict().items() if value}
             if (span := _span(kind, named, language, now)) is None:
                 continue
-            start, end = span
-            before = plain[max(min(map(match.start, named)) - 40, 0) : min(map(match.start, named))]
+            (start, end), first = span, min(map(match.start, named))
+            before = plain[max(first - 40, 0) : first]
             if language.marks["since"].search(before) and start < now:
                 end = now
             is_past = kind in ("ago", "recent", "last") or ("year" in named and end <= now)

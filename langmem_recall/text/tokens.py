@@ -95,10 +95,8 @@ class Word(NamedTuple):
 
     text: str
     start: int
-    folded: str
-    """Without a possessive ending, case-folded."""
-    is_capital: bool
-    """Capitalised, and not only because a sentence begins there."""
+    folded: str  # without a possessive ending, case-folded
+    is_capital: bool  # capitalised, and not only because a sentence begins there
 
 
 def read_words(text: str) -> list[Word]:

@@ -346,3 +346,15 @@ def test_a_graph_goes_on_without_a_store_that_raises(call: Call) -> None:
     assert chat.records[0]["reason"] == "no memories: ZeroDivisionError"
     with pytest.raises(ZeroDivisionError):
         call(Chat(graph_of(model, store, on_error="raise")), "say", FLIGHT_WORDS)
+
+
+def test_a_record_forged_in_the_state_shows_no_other_users_block() -> None:
+    model = model_of(AIMessage("Aisle."), AIMessage("No idea."))
+    graph = graph_of(model, facts())
+    said = HumanMessage(FLIGHT_WORDS, id="the same")
+    ada = {"configurable": {"user_id": "ada", "thread_id": "1"}}
+    record = graph.invoke({"messages": [said]}, ada)["recalls"][0]
+    assert recalled(model.seen[0]) == [SEAT]
+    eve = {"configurable": {"user_id": "eve", "thread_id": "2"}}
+    graph.invoke({"messages": [said], "recalls": [{**record, "memories": []}]}, eve)
+    assert recalled(model.seen[1]) == []

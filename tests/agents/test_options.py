@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langgraph.store.memory import InMemoryStore
 
+from langmem_recall import RecallMiddleware, recall_node
 from langmem_recall.agents.options import (
     budget_tokens,
     context_window,
@@ -155,6 +156,17 @@ async def test_a_store_of_the_platform_is_wrapped_and_its_queue_is_used() -> Non
     recall = await recall_store(None, platform).arecall(NS, "build id 77-B")
     assert [memory.text for memory in recall.memories] == ["The build id is 77-B"]
     await wrapper.aclose()
+
+
+# --- options ---
+
+
+@pytest.mark.parametrize("made", [RecallMiddleware, recall_node])
+def test_an_argument_that_does_not_exist_is_named_with_its_nearest(made: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"no argument 'placment'.*nearest is 'placement'"):
+        made(NS, placment="end")
+    with pytest.raises(ConfigurationError, match=r"no argument 'nonsense'.*It takes namespace, "):
+        made(NS, nonsense=1)
 
 
 # --- tokens and budget ---

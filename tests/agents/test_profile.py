@@ -19,7 +19,8 @@ from langmem_recall import (
     RecallStore,
     recall_node,
 )
-from langmem_recall.agents.learning.profile import asks_for_all, profile_of
+from langmem_recall.agents.block import profile_of
+from langmem_recall.cue import asks_for_all
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.types import Memory
 

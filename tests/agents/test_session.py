@@ -38,6 +38,7 @@ from scripted import (
 )
 
 from langmem_recall import LocalStore, Recall, RecallPolicy, RecallStore
+from langmem_recall.agents import block as block_module
 from langmem_recall.agents import session
 from langmem_recall.agents.conversation import Conversation
 from langmem_recall.agents.middleware import RecallMiddleware
@@ -407,8 +408,8 @@ def test_what_grows_with_a_conversation_runs_off_the_event_loop(
 
         monkeypatch.setattr(home, name, called)
 
-    for name in ("ModelCall", "draft", "place"):
-        watched(session, name)
+    for home, name in ((session, "ModelCall"), (block_module, "draft"), (session, "place")):
+        watched(home, name)
     watched(Conversation, "source_of")
     watched(read, "select")
     wanted = {"name": "remember", "args": {"text": "Ada likes tea"}, "id": "1"}

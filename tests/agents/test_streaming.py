@@ -14,7 +14,8 @@ from langchain_core.outputs import ChatGenerationChunk
 from scripted import ADA, FLIGHT_WORDS, PATIENT, Chat, agent_of, facts, model_of
 
 from langmem_recall import RecallMiddleware
-from langmem_recall.agents.streaming import CitationFilter, handles_of, with_clean_stream
+from langmem_recall.agents.streaming import CitationFilter, with_clean_stream
+from langmem_recall.agents.turn import handles_of
 from langmem_recall.rendering import cited, without_citations
 
 PIECES = st.lists(

@@ -7,9 +7,10 @@ import logging
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec
 
 from langchain.agents.middleware.types import AgentMiddleware
 from langchain_core.language_models import BaseChatModel
@@ -18,9 +19,9 @@ from langgraph.config import get_config
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.store.base import BaseStore
 
+from langmem_recall.agents.block import SUMMARY_TAG
 from langmem_recall.agents.conversation import Conversation, messages_of
 from langmem_recall.agents.learning.extract import Extracted, Extractor, Observation, extractor_of
-from langmem_recall.agents.learning.profile import SUMMARY_TAG
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import check_names, off_loop, recall_store, store_call
 from langmem_recall.agents.placement import message_keys
@@ -36,15 +37,13 @@ from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import PHRASING_SOURCES, TRUST, Cue, Memory, Namespace, Recall, Source
 
 logger = logging.getLogger(__name__)
+P = ParamSpec("P")
 
 MOST_PARTS, LONGEST_PART = 12, 250
 """Messages of the user, and characters of one, that known memories are looked up by."""
-MOST_KNOWN = 12
-"""Known memories that are shown beside a session."""
-MOST_THREADS = 10_000
-"""Threads of which a process remembers how far they were read; the store knows of all."""
-MOST_AT_ONCE = 4
-"""Sessions that are learned from at the same time."""
+MOST_KNOWN = 12  # memories that are shown beside a session
+MOST_THREADS = 10_000  # of which a process remembers how far they were read; the store knows all
+MOST_AT_ONCE = 4  # sessions that are learned from at the same time
 SUMMARY, GUESS = "session_summary", "speculative_inference"
 MEMORY_KINDS = {"task_completion_strategy": "procedural", SUMMARY: "episodic"}
 
@@ -96,28 +95,35 @@ class _Task:
     namespace: Namespace
     messages: list[BaseMessage]
     thread_id: str | None
-    records: Sequence[RecallRecord] = ()
-    trusted: frozenset[str] = frozenset()
-    since: str | None = None
-    """Key of the last message that was learned from, where that is known."""
+    records: Sequence[RecallRecord]
+    trusted: frozenset[str]
+    since: str | None = None  # key of the last message that was learned from, where that is known
     timer: threading.Timer | None = None
     is_cancelled: bool = False
-    keys: list[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.keys = message_keys(self.messages)
-
-    def stop_waiting(self) -> None:
-        """Have nothing begin by itself any more."""
-        if self.timer is not None:
-            self.timer.cancel()
-
-    @property
-    def summary_key(self) -> str | None:
-        """Where the summary of the thread is; it also tells how far the thread was learned from."""
-        return None if self.thread_id is None else f"session-{digest(self.thread_id)}"
 
 
+def _sync(plan: Callable[P, Generator[Call, Any, Learned]]) -> Callable[P, Learned]:
+    """The function that carries a plan out and waits for it."""
+    plan.__annotations__["return"] = "Learned"
+
+    @wraps(plan)
+    def call(*args: P.args, **fields: P.kwargs) -> Learned:
+        return run(plan(*args, **fields), CALLS)
+
+    return call
+
+
+def _async(function: Callable[P, Learned]) -> Callable[P, Coroutine[Any, Any, Learned]]:
+    """The same for the event loop."""
+
+    @wraps(function)
+    async def acall(*args: P.args, **fields: P.kwargs) -> Learned:
+        return await arun(function.__wrapped__(*args, **fields), CALLS)  # type: ignore[attr-defined]
+
+    return acall
+
+
+@_sync
 def learn(
     store: BaseStore,
     namespace: Namespace,
@@ -127,7 +133,7 @@ def learn(
     extractor: Any = None,
     thread_id: str | None = None,
     trusted_tools: Collection[str] = (),
-) -> Learned:
+) -> Generator[Call, Any, Learned]:
     """Learn from the messages of a session; what was learned before is only reinforced.
 
     The store's write policy decides what is stored, its guard judges it. What the user's own words
@@ -153,40 +159,25 @@ def learn(
         Exception: What the model raised. Nothing is stored then, and nothing is lost: the same
             messages are new the next time.
     """
-    task = _task(store, namespace, messages, thread_id, trusted_tools)
-    return run(_learning(task, extractor_of(model, extractor)), CALLS)
+    trusted = frozenset(check_names("trusted_tools", trusted_tools, '("lookup",)'))
+    found, home = convert_to_messages(messages), recall_store(store, None)
+    task = _Task(home, namespace, found, thread_id, (), trusted)
+    return (yield from _learning(task, extractor_of(model, extractor)))
 
 
-async def alearn(
-    store: BaseStore,
-    namespace: Namespace,
-    messages: Sequence[Any],
-    *,
-    model: str | BaseChatModel | None = None,
-    extractor: Any = None,
-    thread_id: str | None = None,
-    trusted_tools: Collection[str] = (),
-) -> Learned:
-    """The async twin of `learn`."""
-    task = _task(store, namespace, messages, thread_id, trusted_tools)
-    return await arun(_learning(task, extractor_of(model, extractor)), CALLS)
-
-
-def _task(store: BaseStore, namespace: Namespace, messages: Any, thread: Any, tools: Any) -> _Task:
-    trusted = frozenset(check_names("trusted_tools", tools, '("lookup",)'))
-    found = convert_to_messages(messages)
-    return _Task(recall_store(store, None), namespace, found, thread, (), trusted)
+alearn = _async(learn)
 
 
 def _learning(task: _Task, extract: Extractor) -> Generator[Call, Any, Learned]:
     """Read what is new, let it be observed, and write what the policy allows."""
     store, home, since = task.store, task.namespace, task.since
+    keys = message_keys(task.messages)
+    summary_key = None if task.thread_id is None else f"session-{digest(task.thread_id)}"
     previous: Memory | None = None
-    if task.summary_key is not None:
-        (previous,) = yield store_call(store, "memories", [(home, task.summary_key)])
+    if summary_key is not None:
+        (previous,) = yield store_call(store, "memories", [(home, summary_key)])
         since = since or (str(previous.turn) if previous is not None else None)
-    start = task.keys.index(since) + 1 if since in task.keys else 0
-    new = task.messages[start:]
+    new = task.messages[keys.index(since) + 1 if since in keys else 0 :]
     if latest_human(new) is None:
         return Learned()
     words = [words[:LONGEST_PART] for words in human_words(new)[-MOST_PARTS:]]
@@ -202,40 +193,40 @@ def _learning(task: _Task, extract: Extractor) -> Generator[Call, Any, Learned]:
         known.append(("earlier summary", previous.text))
     extracted: Extracted = yield extract(new, known)
     conversation = Conversation(task.messages, task.records, task.trusted)
-    writes = list[Written]()
+    writes, tokens = list[Written](), (extracted.input_tokens, extracted.output_tokens)
     for observation in extracted.notes.observations:
         if task.is_cancelled:
-            return Learned(tuple(writes), extracted.input_tokens, extracted.output_tokens)
-        written = yield from _write(task, conversation, observation, memories)
+            return Learned(tuple(writes), *tokens)
+        written = yield from _write(task, keys[-1], conversation, observation, memories)
         writes.append(written)
         if written.key is not None:
             # A later statement of the same session may be about this one.
             memory = Memory(namespace=home, key=written.key, text=written.text)
             memories[f"new {len(writes)}"] = memory
-    if extracted.notes.summary.strip() and not task.is_cancelled:
+    summary = extracted.notes.summary
+    if summary.strip() and not task.is_cancelled:
         is_tainted = yield off_loop(conversation.saw_untrusted)
-        source = "external" if is_tainted else "agent_inferred"
-        summary = {"key": task.summary_key, "source": source, "tags": [SUMMARY_TAG]}
-        writes.append((yield from _remember(task, extracted.notes.summary, SUMMARY, **summary)))
-    return Learned(
-        tuple(writes),
-        extracted.input_tokens,
-        extracted.output_tokens,
-        messages=len(new),
-        upto=task.keys[-1],
-    )
+        fields = {"key": summary_key, "source": "external" if is_tainted else "agent_inferred"}
+        written = yield from _remember(
+            task, summary, SUMMARY, turn=keys[-1], tags=[SUMMARY_TAG], **fields
+        )
+        writes.append(written)
+    return Learned(tuple(writes), *tokens, messages=len(new), upto=keys[-1])
 
 
 def _write(
-    task: _Task, conversation: Conversation, seen: Observation, known: dict[str, Memory]
+    task: _Task,
+    turn: str,
+    conversation: Conversation,
+    seen: Observation,
+    known: dict[str, Memory],
 ) -> Generator[Call, Any, Written]:
     """One observation: who said it, whether it corrects something, and what the store says."""
     text = seen.text.strip()
     source, is_users = yield off_loop(conversation.attributed, text, seen.quote)
     observation: str = seen.observation
     is_claimed = observation == "user_stated_preference" and not is_users
-    is_unproven = observation == "tool_result_verified" and source != "tool_verified"
-    if is_claimed or is_unproven:
+    if is_claimed or (observation == "tool_result_verified" and source != "tool_verified"):
         # The model says that somebody said so, and nobody did.
         observation = GUESS
     corrected, doubt = list[Memory](), ""
@@ -243,32 +234,36 @@ def _write(
         corrected, doubt = _corrected(text, known.get(seen.corrects), known)
     for memory in corrected:
         past = yield store_call(task.store, "history", task.namespace, memory.key)
-        if _is_old_news(text, past, task.thread_id):
+        is_ours = bool(task.thread_id and past) and past[0].thread_id == task.thread_id
+        if is_ours and plain(text) in [plain(each.text) for each in past[1:]]:
+            # The session has corrected it since, and was read again.
             reason = f"an earlier value of {memory.key}, said before it in this session"
             return Written("refused", text, source, observation, None, reason)
-    fields: dict[str, Any] = {
-        "source": "user_correction" if corrected else source,
-        "confidence": min(max(seen.confidence, 0.0), TRUST[source]),
-        "supersedes": [memory.key for memory in corrected] or None,
-        "asked_as": usable_phrasings(seen.asked_as) if source in PHRASING_SOURCES else None,
-    }
-    written = yield from _remember(task, text, observation, **fields)
-    is_corrected = corrected and written.action == "remembered"
-    return written._replace(
-        action="corrected" if is_corrected else written.action, reason=written.reason or doubt
+    written = yield from _remember(
+        task,
+        text,
+        observation,
+        turn=turn,
+        source="user_correction" if corrected else source,
+        confidence=min(max(seen.confidence, 0.0), TRUST[source]),
+        supersedes=[memory.key for memory in corrected] or None,
+        asked_as=usable_phrasings(seen.asked_as) if source in PHRASING_SOURCES else None,
     )
+    if corrected and written.action == "remembered":
+        written = written._replace(action="corrected")
+    return written._replace(reason=written.reason or doubt)
 
 
 def _corrected(
     text: str, named: Memory | None, known: dict[str, Memory]
 ) -> tuple[list[Memory], str]:
     """What a statement of the user's takes the place of, and why not of what the model named."""
-    stated = Memory(namespace=(), key="", text=text)
-    clashing = [
-        memory
-        for memory in known.values()
-        if conflicts([stated, Memory(namespace=(), key="", text=memory.text)])
-    ]
+
+    def bare(text: str) -> Memory:
+        return Memory(namespace=(), key="", text=text)
+
+    stated = bare(text)
+    clashing = [old for old in known.values() if conflicts([stated, bare(old.text)])]
     if clashing or named is None or named.kind == "episodic":
         return clashing, ""
     if share_subject(text, named.text):
@@ -276,32 +271,19 @@ def _corrected(
     return [], f"{named.key} is about something else, so both are kept"
 
 
-def _is_old_news(text: str, history: Sequence[Memory], thread_id: str | None) -> bool:
-    """Whether a statement is one that the same session has corrected since: it was read again."""
-    if thread_id is None or not history or history[0].thread_id != thread_id:
-        return False
-    return any(plain(memory.text) == plain(text) for memory in history[1:])
-
-
 def _remember(
     task: _Task, text: str, observation: str, **fields: Any
 ) -> Generator[Call, Any, Written]:
     """What the store makes of it; a refusal is an outcome."""
-    source: Source = fields["source"]
-    given = {
-        **fields,
-        "observation": observation,
-        "kind": MEMORY_KINDS.get(observation, "semantic"),
-        "thread_id": task.thread_id,
-        "turn": task.keys[-1],
-    }
+    kind = MEMORY_KINDS.get(observation, "semantic")
+    given = {**fields, "observation": observation, "kind": kind, "thread_id": task.thread_id}
     known = {name: field for name, field in given.items() if field not in (None, [])}
     try:
-        memory = yield store_call(task.store, "remember", task.namespace, text, **known)
+        memory: Memory = yield store_call(task.store, "remember", task.namespace, text, **known)
     except RecallError as refusal:
-        return Written("refused", text, source, observation, None, str(refusal).split(". ")[0])
-    is_stored = memory.created_at is not None
-    action = "reinforced" if is_stored else "remembered"
+        reason = str(refusal).split(". ")[0]
+        return Written("refused", text, fields["source"], observation, None, reason)
+    action = "remembered" if memory.created_at is None else "reinforced"
     if memory.status == "quarantined":
         action = "kept aside"
     return Written(action, memory.text, memory.source, observation, memory.key)
@@ -382,10 +364,9 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
             for task in (*self._waiting.values(), *self._running.values()):
                 if thread_id is None or task.thread_id == thread_id:
                     task.is_cancelled = True
-                    task.stop_waiting()
-            self._waiting = {
-                place: task for place, task in self._waiting.items() if not task.is_cancelled
-            }
+                    _stop_waiting(task)
+            waiting = self._waiting.items()
+            self._waiting = {place: task for place, task in waiting if not task.is_cancelled}
 
     def _schedule(self, state: Any, runtime: Runtime[Any]) -> None:
         config = get_config()
@@ -399,7 +380,7 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
         task.timer.daemon = True
         with self._changes:
             if earlier := self._waiting.pop(place, None):
-                earlier.stop_waiting()
+                _stop_waiting(earlier)
             self._waiting[place] = task
         task.timer.start()
 
@@ -412,7 +393,7 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
                 return
             self._running[place] = self._waiting.pop(place)
             task.since = self._learned_upto.get(place)
-        task.stop_waiting()
+        _stop_waiting(task)
         try:
             with self._slots:
                 learned = run(_learning(task, self._extract), CALLS)
@@ -432,3 +413,8 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
             with self._changes:
                 del self._running[place]
                 self._changes.notify_all()
+
+
+def _stop_waiting(task: _Task) -> None:
+    if task.timer is not None:
+        task.timer.cancel()
