@@ -23,12 +23,12 @@ def main() -> None:
         store=RecallStore(LocalStore()),
     )
     for said in (
-        "I take the 7:40 train to work. My locker at the gym is number 112.",
+        "I take the 7:40 train to work. My brother's birthday is on 9 May.",
         "Which train do I take to work?",
         "Actually, I take the 8:10 train to work since the new timetable.",
         "Which train do I take to work?",
-        "Forget the number of my gym locker.",
-        "What is the number of my gym locker?",
+        "Forget my brother's birthday.",
+        "When is my brother's birthday?",
     ):
         Screen(agent, user_id="ada").say(said)
 

@@ -200,7 +200,7 @@ def test_tight_band_squeezes_every_cosine_to_a_line_above_its_base() -> None:
     squeezed = np.array(tight.embed_documents(texts)) @ np.array(tight.embed_documents(texts)).T
     assert squeezed == pytest.approx(0.7 + 0.3 * cosines, abs=1e-5)
     apart = squeezed[~np.eye(len(texts), dtype=bool)]
-    assert 0.65 < apart.min() <= apart.max() < 0.95
+    assert 0.64 < apart.min() <= apart.max() < 0.95
     assert tight.embed_query(texts[0]) == pytest.approx(tight.embed_documents(texts[:1])[0])
 
 

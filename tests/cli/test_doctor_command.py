@@ -43,7 +43,7 @@ class Broken(Embeddings):
 def test_without_a_store_it_shows_the_embedder_and_the_gates() -> None:
     shown = run("doctor")
     assert shown.code == 0
-    assert "wordllama-l2_supercat-weighted-256" in shown.stdout
+    assert "wordllama-l2_supercat-adapted-256" in shown.stdout
     assert all(f"\n  {language} " in shown.stdout for language in PANELS)
     assert "No warnings." in shown.stdout
 

@@ -70,7 +70,7 @@ PRINTED = {
         'calls remember(text="I have a food allergy: peanuts.")',
         '"text": "My brother Tom visits us on 2 May."}',
         "human When does my brother Tom visit?",
-        "human What shall I serve the guests?",
+        "human What shall I pack for the picnic?",
         'calls recall(query="food allergies")',
         'assistant You told me: "I have a food allergy: peanuts."',
         NOTHING_FITS,
@@ -207,7 +207,7 @@ PRINTED = {
         'text="I take the 8:10 train to work since the new timetable.")',
         'assistant You corrected me: "I take the 8:10 train to work since the new timetable."',
         'calls forget(key="',
-        "human What is the number of my gym locker?",
+        "human When is my brother's birthday?",
         "assistant I remember nothing about that.",
     ),
     "user_and_team": (

@@ -76,10 +76,10 @@ def check(found: Diagnosis, name: str) -> str:
 
 
 def test_the_cosine_that_alone_reaches_a_gate_is_the_formula_solved_for_it() -> None:
-    # Relevance 0.5 needs z at what chance gives: for one memory 1.3 x 1.0803, the normal quantile
-    # of 1 - 0.56 / 4, for fifty 1.3 x 2.3038, that of 1 - 0.56 / 53.
-    assert cosine_alone(0.5, 1, NULL) == pytest.approx(0.1 + 0.09 * 1.3 * 1.0803, abs=1e-4)
-    assert cosine_alone(0.5, 50, NULL) == pytest.approx(0.1 + 0.09 * 1.3 * 2.3048, abs=1e-3)
+    # Relevance 0.5 needs z at what chance gives: for one memory 1.25 x 1.0803, the normal quantile
+    # of 1 - 0.56 / 4, for fifty 1.25 x 2.3038, that of 1 - 0.56 / 53.
+    assert cosine_alone(0.5, 1, NULL) == pytest.approx(0.1 + 0.09 * 1.25 * 1.0803, abs=1e-4)
+    assert cosine_alone(0.5, 50, NULL) == pytest.approx(0.1 + 0.09 * 1.25 * 2.3048, abs=1e-3)
     # Odds of e want two standard deviations more.
     level = 1 / (1 + exp(-1))
     assert cosine_alone(level, 50, NULL) == pytest.approx(cosine_alone(0.5, 50, NULL) + 0.18)

@@ -127,7 +127,7 @@ def test_interpolated_ranks_names_as_a_third_list(store, call, clock):
 
 
 def test_interpolated_counts_use_as_least_frequently_used_does(store, call, clock):
-    texts = {"often": "said often", "once": "said once", "never": "not repeated"}
+    texts = {"often": "said often", "once": "said once", "never": "said never"}
     for key, words in texts.items():
         store.remember(ADA, f"{FACTS['editor']}, {words}", key=key)
     for words in ("said often", "said often", "said once"):
