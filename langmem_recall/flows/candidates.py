@@ -10,12 +10,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from langgraph.store.base import GetOp, Item, SearchOp
+from numpy.typing import NDArray
 
 from langmem_recall.deadline import loading
 from langmem_recall.flows.effects import Ops, Plan
 from langmem_recall.memory.value import read_memory
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.arrays import BoolArray, FloatArray, largest
+from langmem_recall.ranking.arrays import BoolArray, FloatArray, top_rows
 from langmem_recall.ranking.catalog import Catalog, dated_terms
 from langmem_recall.ranking.evidence import (
     EvidenceTable,
@@ -141,7 +142,7 @@ def match(request: ReadRequest, catalog: Catalog) -> MatchedCue:
     parts = [read_part(text, catalog, strip) for text in request.cue.searched]
     if request.cue.temporal is not None and request.cue.temporal.mode == "window":
         parts = [_found_by_date(part, request.now, strip) for part in parts]
-    wordings = [match_words(catalog, part, request.detailed) for part in parts]
+    wordings = [match_words(catalog, part) for part in parts]
     is_literal = len(parts) == 1 and parts[0].dense_text == parts[0].text
     return MatchedCue(parts, wordings, catalog, catalog.version, is_literal)
 
@@ -165,23 +166,21 @@ def best_by_words(wordings: Sequence[LexicalMatch], among: BoolArray, count: int
     if not wordings or not count or not len(among):
         return []
     first, *others = (wording.coverage for wording in wordings)
-    coverage = np.maximum.reduce([first, *others]) if others else first
-    # Of many rows few have a quarter of what the best has: those are sorted first.
-    for least in (0.25 * coverage.max(), 0.0):
-        rows = np.flatnonzero(coverage > least)
+    if not others and first is wordings[0].own:
+        # Words lend nothing to neighbours: only the rows that have some need be looked at.
+        rows = wordings[0].worded
+    else:
+        first = np.maximum.reduce([first, *others])
+        rows = np.flatnonzero(first > 0.0)
+    if not among.all():
         rows = rows[among[rows]]
-        if len(rows) >= count:
-            break
-    best: list[int] = rows[top(coverage[rows], count)].tolist()
+    best: list[int] = rows[top(first[rows], count)].tolist()
     return best
 
 
-def top(values: FloatArray, count: int) -> list[int]:
+def top(values: NDArray[Any], count: int) -> list[int]:
     """Indices of the largest values, largest first, ties in order."""
-    if count < len(values):
-        rows = np.flatnonzero(values >= largest(values, count).min())
-    else:
-        rows = np.arange(len(values))
+    rows = top_rows(values, count)
     best: list[int] = rows[np.argsort(-values[rows], kind="stable")][:count].tolist()
     return best
 
@@ -220,12 +219,15 @@ def cosine_of(score: float | None) -> float | None:
 
 
 def make_candidates(
-    matched: MatchedCue, table: EvidenceTable, rows: Sequence[int], memories: Sequence[Memory]
+    matched: MatchedCue,
+    table: EvidenceTable,
+    rows: Sequence[int] | NDArray[np.intp],
+    memories: Sequence[Memory],
 ) -> list[Candidate]:
     """The memories at these rows of the table with their evidence."""
-    if not rows:
+    if not memories:
         return []
-    found = table.at(np.array(rows))
+    found = table.at(np.asarray(rows))
     dense, coverage, bm25, has_words, entity, episode, relevance, alone = (
         column.tolist() for column in found._replace(score=found.relevance)
     )

@@ -591,13 +591,21 @@ def _assemble(
     if matched.version != catalog.version or matched.catalog is not catalog:
         # The rows no longer mean what they meant when the words were matched.
         matched = match(request, catalog)
-    found = (catalog.row(memory.id) for memory in memories)
-    catalog_rows = [row for row in found if row is not None]
-    window = Window(catalog, catalog_rows)
-    rows = dict(zip(items, map(window.row, catalog_rows), strict=True))
-    cosines, unseen = _cosines(rows, pools, (len(matched.parts), window.rows), pool, degraded)
-    wordings = [window.wording(wording) for wording in matched.wordings]
-    table = score_evidence(window, matched.parts, wordings, cosines, null, unseen, fetched.vectors)
+    found = [row for row in (catalog.row(memory.id) for memory in memories) if row is not None]
+    window = Window(catalog, found)
+    place_of = dict(zip(window.rows.tolist(), range(window.count), strict=True))
+    rows = {one: place_of[row] for one, row in zip(items, found, strict=True)}
+    cosines, unseen = _cosines(rows, pools, (len(matched.parts), window.count), pool, degraded)
+    table = score_evidence(
+        window,
+        matched.parts,
+        matched.wordings,
+        cosines,
+        null,
+        unseen,
+        fetched.vectors,
+        detailed=request.detailed,
+    )
     # A page that the head has all of needs nothing beyond.
     beyond = pages[0].items() if request.wanted > pool else ()
     tail = [item for one, item in beyond if one not in items and one not in barred]

@@ -30,11 +30,20 @@ from langmem_recall.flows.usage import MOST_KNOWN, UsageBackend, UsageBatch, che
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.calibration import DEFAULT_NULL
 from langmem_recall.ranking.catalog import Catalog
-from langmem_recall.ranking.evidence import score_evidence
+from langmem_recall.ranking.evidence import (
+    EvidenceTable,
+    Window,
+    rows_in_reach,
+    score_evidence,
+)
 from langmem_recall.stores.backend import Clock, GenericBackend
+from langmem_recall.stores.local.embedder import Floats
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.local.view import LocalView
 from langmem_recall.types import SIDECAR_ROOT, Candidate, MemoryId, Namespace, Usage
+
+FEW = 30_000
+"""Up to so many rows it takes longer to choose which to score than to score them all."""
 
 
 class LocalUsage(UsageBackend):
@@ -163,17 +172,17 @@ class LocalBackend(GenericBackend):
 
 
 class _Search:
-    """One read of a view: every memory is scored once, then looked at as far down as needed."""
+    """One read of a view: measured once, then looked at as far down as needed."""
 
     def __init__(self, request: ReadRequest, view: LocalView) -> None:
-        self.vectors: Sequence[Sequence[float]] | None = None
+        self.vectors: Any = None
         self.null = DEFAULT_NULL
         self.degraded: list[str] = []
         self._request, self._view = request, view
         self._live: dict[int, Candidate] = {}
         """Memories that were looked at, by row."""
-        self._scored: Catalog | None = None
-        """What was scored; in another catalog rows have another meaning."""
+        self._catalog: Catalog | None = None
+        """What was measured; in another catalog rows have another meaning."""
 
     def match(self) -> None:
         """Match the words of the cue."""
@@ -184,24 +193,42 @@ class _Search:
         """The best by what the blend reads and by words, and what a page reaches down to."""
         request, view, policy = self._request, self._view, self._request.policy
         with view.lock:
-            if self._scored is not view.catalog:
-                self._score()
+            if self._catalog is not view.catalog:
+                self._measure()
+            catalog, matched = view.catalog, self.matched
             visible, pool = self._visible, scale * policy.pool
             is_bounded = policy.blend == "bounded"
-            best = _top_among(visible, self._table.score, pool) if is_bounded else None
-            self._best = self._by_similarity(pool) if best is None else best
-            self._worded = best_by_words(self.matched.wordings, visible, scale * policy.rescues)
             # A page that the head has all of needs no rows beyond.
             reach = scale * request.wanted if request.wanted > policy.pool else 0
-            self._nearest = self._by_similarity(reach)
-            pinned = view.catalog.pinned() if request.with_pinned else []
-            required = [row for row in map(view.catalog.row, request.required) if row is not None]
+            nearest = self._by_similarity(reach if is_bounded else max(reach, pool))
+            self._worded = best_by_words(matched.wordings, visible, scale * policy.rescues)
+            pinned = catalog.pinned() if request.with_pinned else []
+            required = [row for row in map(catalog.row, request.required) if row is not None]
             self._always = [*pinned, *required]
+            self._best, self._nearest = nearest[:pool], nearest[:reach]
+            table, rows = self._table, None
+            if table is None:
+                # Of memories that stand alone only those are scored that may come out on top.
+                others = np.array([*nearest, *self._worded, *self._always], np.intp)
+                if is_bounded:
+                    parts, wordings, cosines = matched.parts, matched.wordings, self._cosines
+                    reached = rows_in_reach(
+                        catalog, parts, wordings, cosines, self.null, visible, pool
+                    )
+                    others = np.concatenate((reached, others))
+                rows = np.unique(others)
+                exact = self._cosines[:, rows].astype(np.float64)
+                table = self._score(Window(catalog, rows), exact)
+            if is_bounded:
+                among = visible if rows is None else visible[rows]
+                self._best = _top_among(among, table.score, pool)
+                self._best = self._best if rows is None else rows[self._best].tolist()
             looked_at = {*self._best, *self._worded, *self._nearest, *self._always}
             new = list(looked_at - self._live.keys())
             read = zip(new, view.memories(new), strict=True)
             found = {row: memory for row, memory in read if memory is not None}
-            made = make_candidates(self.matched, self._table, list(found), list(found.values()))
+            places = list(found) if rows is None else np.searchsorted(rows, list(found))
+            made = make_candidates(matched, table, places, list(found.values()))
             self._live.update(zip(found, made, strict=True))
         rankings = (
             (policy.pool, self._best),
@@ -225,6 +252,7 @@ class _Search:
                 *self._always,
             ]
         )
+        worded = [wording.worded for wording in self.matched.wordings]
         return ReadResult(
             candidates=[live[row] for row in head if row in live],
             tail=[
@@ -235,51 +263,70 @@ class _Search:
             searched=self._size,
             channels={
                 "dense": int(np.count_nonzero(self._visible)) if self._has_cosines else 0,
-                "words": int(np.count_nonzero(self._table.matched)),
+                "words": len(worded[0] if len(worded) == 1 else np.unique(np.concatenate(worded))),
             },
             likeness=partial(likeness_in, self._view),
             degraded=tuple(self.degraded),
             is_judged=True,
         )
 
-    def _score(self) -> None:
+    def _measure(self) -> None:
+        """Cosines of every memory, and all evidence where a memory's depends on its neighbours."""
         request, view = self._request, self._view
-        catalog = view.catalog
+        catalog = self._catalog = view.catalog
+        self._live.clear()
         if self.matched.version != catalog.version or self.matched.catalog is not catalog:
             # The rows no longer mean what they meant when the words were matched.
             self.matched = match(request, catalog)
-        self._live.clear()
-        matched, given = self.matched, self.vectors
-        cosines, vectors = (None, None) if given is None else _cosines(view, given, self.degraded)
-        table = score_evidence(
-            catalog,
-            matched.parts,
-            matched.wordings,
-            cosines,
-            self.null,
-            vectors=vectors,
-            among=view.vector_count,
-        )
-        visible = view.matching(request.filter)
+        self._visible, self._size = view.matching(request.filter), catalog.size
         if not request.prefix:
             # Only the empty namespace has records of our own below it.
             roots = (catalog.id(row)[0][0] for row in range(catalog.rows))
-            visible &= np.fromiter((root != SIDECAR_ROOT for root in roots), np.bool_, catalog.rows)
-        self._table, self._visible, self._has_cosines = table, visible, cosines is not None
-        self._scored, self._size = catalog, catalog.size
+            own = np.fromiter((root == SIDECAR_ROOT for root in roots), np.bool_, catalog.rows)
+            self._visible &= ~own
+        cosines = None
+        if self.vectors is not None:
+            cosines, self.vectors = _cosines(view, self.vectors, self.degraded)
+        self._has_cosines, self._table = cosines is not None, None
+        self._cosines: Any = cosines
+        window = Window(catalog)
+        is_rough = (
+            window.count > FEW
+            and window.order is None
+            and cosines is not None
+            and not np.isnan(cosines.min())
+            and all(part.repeats for part in self.matched.parts)
+        )
+        if not is_rough:
+            exact = None if cosines is None else cosines.astype(np.float64)
+            self._table = self._score(window, exact)
+
+    def _score(self, window: Window, cosines: FloatArray | None) -> EvidenceTable:
+        return score_evidence(
+            window,
+            self.matched.parts,
+            self.matched.wordings,
+            cosines,
+            self.null,
+            vectors=self.vectors,
+            among=self._view.vector_count,
+            detailed=self._request.detailed,
+        )
 
     def _by_similarity(self, count: int) -> list[int]:
         """The most similar rows; those without a cosine after all that have one, by relevance."""
+        if not count:
+            return []
+        if self._table is None:
+            return _top_among(self._visible, self._cosines.max(axis=0), count)
         similarities = self._table.dense
-        if count and np.isnan(similarities).any():
-            missing = np.isnan(similarities)
+        missing = np.isnan(similarities)
+        if missing.any():
             similarities = np.where(missing, self._table.relevance - 3.0, similarities)
         return _top_among(self._visible, similarities, count)
 
 
-def _top_among(visible: BoolArray, values: FloatArray, count: int) -> list[int]:
-    if not count:
-        return []
+def _top_among(visible: BoolArray, values: Any, count: int) -> list[int]:
     if visible.all():
         return top(values, count)
     return [row for row in top(np.where(visible, values, -np.inf), count) if visible[row]]
@@ -287,7 +334,7 @@ def _top_among(visible: BoolArray, values: FloatArray, count: int) -> list[int]:
 
 def _cosines(
     view: LocalView, given: Sequence[Sequence[float]], degraded: list[str]
-) -> tuple[FloatArray | None, FloatArray | None]:
+) -> tuple[Floats | None, FloatArray | None]:
     """Cosines of every memory, and the vectors; None, and why, where those are of no use."""
     try:
         vectors = np.asarray(given, np.float64)
