@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import repeat
@@ -95,25 +95,28 @@ class ReadResult(NamedTuple):
     """Whether the gate has seen each of them, as it is."""
 
 
-Gate = Callable[[list[Candidate]], Plan[set[MemoryId]]]
-"""Which of some memories a hard gate keeps out."""
-Look = Callable[[int], Plan[list[tuple[int, list[Candidate]]]]]
-"""Rankings from which so many are wanted, each that many times a number long where it can be."""
+class Gate(Protocol):
+    """The hard gates of a read."""
+
+    def passes_all(self, candidates: Sequence[Candidate]) -> bool:
+        """Whether it is known without asking that none of some memories is kept out."""
+
+    def judge(self, candidates: list[Candidate]) -> Plan[set[MemoryId]]:
+        """Which of some memories are kept out."""
 
 
-def look_past(gate: Gate, look: Look, scale: int = 1) -> Plan[set[MemoryId]]:
-    """Look further down, doubling, until enough pass the gate or nothing is left; what did not."""
-    while True:
-        rankings = yield from look(scale)
-        found = {id(one): one for _, ranking in rankings for one in ranking}
-        barred = yield from gate(list(found.values()))
-        if not barred or not any(
-            len(ranking) >= scale * wanted
-            and sum(one.memory.id not in barred for one in ranking) < wanted
-            for wanted, ranking in rankings
-        ):
-            return barred
-        scale *= 2
+def is_short(
+    rankings: Sequence[tuple[int, Sequence[Candidate]]], barred: Collection[MemoryId], scale: int
+) -> bool:
+    """Whether of some ranking fewer passed than are wanted, and there may be more further down.
+
+    Rankings are `scale` times as long as wanted, where so many were found.
+    """
+    return bool(barred) and any(
+        len(ranking) >= scale * wanted
+        and sum(one.memory.id not in barred for one in ranking) < wanted
+        for wanted, ranking in rankings
+    )
 
 
 def pool_of(ranking: Sequence[T], wanted: int, barred: Collection[T]) -> list[T]:

@@ -169,6 +169,7 @@ class Window:
         self.rows: Any = slice(None)
         """The rows of the catalog, in the order of the window."""
         self.count = catalog.rows
+        self.is_whole = rows is None
         self.order = order if order.has_neighbours else None
         """The layout by threads; None where every memory stands alone."""
         self._places: Any = slice(None)
@@ -213,7 +214,7 @@ class Window:
 
     def postings(self, match: LexicalMatch) -> Scan:
         """What the words of a part find in these rows."""
-        if isinstance(self.rows, slice):
+        if self.is_whole:
             return match.found
         return self.catalog.lexical.cut(match.found, self.rows)
 
@@ -442,28 +443,29 @@ def score_evidence(
                 z -= (window.flags & PHRASED > 0) * null.asked
             z /= null.sd
         unseen = None if unseen_cosine is None else (unseen_cosine - mean) / null.sd
-        own, coverage = match.own[window.rows], match.coverage[window.rows]
         found = window.postings(match)
         bm25 = entity = _filled(window.count, 0.0)
         if detailed:
             bm25 = window.catalog.lexical.bm25(part.repeats, found)
-        named = np.where(_is_named(part), match.idfs, 0.0)
-        if named.any():
+        named = np.flatnonzero(_is_named(part)[found.term_of]) if part.names else ()
+        if len(named):
+            places, idfs = found.places[named], match.idfs[found.term_of[named]]
+            entity = np.bincount(places, idfs, window.count)
             # Sums in two orders may differ in the last bit.
-            entity = np.minimum(found.sums(named, window.count) / sum(named), 1.0)
+            total = sum(match.idfs[_is_named(part)])
+            entity[places] = np.minimum(entity[places] / total, 1.0)
         evidence = EvidenceTable(
             dense=_filled(window.count, math.nan) if cosine is None else cosine,
-            coverage=coverage,
+            coverage=match.coverage[window.rows],
             bm25=bm25,
-            matched=own > 0,
+            matched=match.own[window.rows] > 0,
             entity=entity,
             episode=_filled(window.count, 0.0),
             score=_filled(window.count, NOTHING_ASKED),
             alone=_filled(window.count, place + 1),
         )
         if part.repeats and window.count:
-            rarity = match.rarity[window.rows]
-            evidence = _score_part(window, part, evidence, own, rarity, found, z, unseen, count)
+            evidence = _score_part(window, part, match, evidence, found, z, unseen, count)
         tables.append(evidence)
     if len(tables) == 1:
         return tables[0]
@@ -481,9 +483,8 @@ def score_evidence(
 def _score_part(
     window: Window,
     part: Part,
+    match: LexicalMatch,
     evidence: EvidenceTable,
-    own: FloatArray,
-    rarity: FloatArray,
     found: Scan,
     z: FloatArray | None,
     unseen: float | None,
@@ -499,22 +500,25 @@ def _score_part(
     if unseen is not None:
         unknown = min(unseen, unknown)
     length = LENGTH * math.log((1 + min(len(part.repeats), TERMS)) / TERMS)
-    supported, blind = 0.0, None
+    supported, blind, rarity = 0.0, None, None
+    # Of many rows few share a word, and making an array of all takes as long as filling it.
+    own = match.own[window.rows]
+    worded = match.worded if window.is_whole else np.flatnonzero(evidence.matched)
     if z is None:
         near, blind = np.full(window.count, unknown), evidence.coverage <= 0
-        worth = own * own * own * WORDS - STRAY * own
     else:
         near, missing = z, np.isnan(z)
         if missing.any():
             near, blind = np.where(missing, unknown, z), missing & (evidence.coverage <= 0)
             z = z[~missing]
         supported = DENSE * SUPPORT * support(z, count)
-        worth = _worth_of_words(part, own, rarity, window.catalog.size)
-    dense = (near - luck) * DENSE
-    score = worth + dense
-    score += length + supported
-    is_unnamed = evidence.entity <= 0
+        rarity = match.rarity[window.rows][worded]
     order = window.order
+    dense = np.subtract(near, luck, out=near if order is None else None)
+    dense *= DENSE
+    score = dense if order is None else dense.copy()
+    score[worded] += _worth_of_words(part, own[worded], rarity, window.catalog.size)
+    score += length + supported
     if order is not None:
         context = near if z is None else _with_neighbours(window, order, near)
         words = WORDS * (own - EXPECTED)
@@ -524,26 +528,34 @@ def _score_part(
         score = np.where(alone, score, together)
         episode = np.where(alone, 0.0, together - length - dense - words)
         evidence = evidence._replace(episode=episode, alone=evidence.alone * alone)
-        is_unnamed &= alone
     if part.speaker is not None or CODE_WEIGHT in part.weights.values() or part.flags:
         score = score - _mismatch(window, part, found)
     if part.is_naming:
-        score = score - UNNAMED * is_unnamed
+        is_exempt = np.flatnonzero((evidence.entity > 0) | (evidence.alone == 0))
+        exempt = score[is_exempt]
+        score -= UNNAMED
+        score[is_exempt] = exempt
     return evidence._replace(
         score=score if blind is None else np.where(blind, NOTHING_ASKED, score)
     )
 
 
-def _worth_of_words(part: Part, own: FloatArray, rarity: FloatArray, size: int) -> FloatArray:
-    """What a share of the words says of a memory that stands alone, in log-odds."""
+def _worth_of_words(
+    part: Part, own: FloatArray, rarity: FloatArray | None, size: int
+) -> FloatArray:
+    """What shares of the words say of memories that stand alone, in log-odds.
+
+    `rarity` is None where words are all there is.
+    """
     # No powers, which numpy takes row by row.
     worth = own * own * own * WORDS
-    # A memory that happens to be near and to share a word is not meant by either; one that has
-    # all of several words is.
-    is_stray = own <= WHOLE if len(part.repeats) > 1 else True
-    # Any of the memories could have them: ln of how many.
-    surprise = np.maximum(rarity - math.log(size + 1), 0.0)
-    np.minimum(worth, surprise, out=worth, where=is_stray)
+    if rarity is not None:
+        # A memory that happens to be near and to share a word is not meant by either; one that has
+        # all of several words is.
+        is_stray = own <= WHOLE if len(part.repeats) > 1 else True
+        # Any of the memories could have them: ln of how many.
+        surprise = np.maximum(rarity - math.log(size + 1), 0.0)
+        np.minimum(worth, surprise, out=worth, where=is_stray)
     worth -= STRAY * own
     return worth
 

@@ -18,8 +18,8 @@ from langmem_recall.flows.candidates import (
     ReadRequest,
     ReadResult,
     best_by_words,
+    is_short,
     likeness_in,
-    look_past,
     make_candidates,
     match,
     pool_of,
@@ -47,7 +47,9 @@ FEW = 30_000
 
 
 class LocalUsage(UsageBackend):
-    """Usage kept by the store itself, with atomic additions."""
+    """Usage kept by the store itself, with atomic additions; a table answers by id."""
+
+    by_id = True
 
     def __init__(self, store: LocalStore) -> None:
         self._store = store
@@ -55,9 +57,13 @@ class LocalUsage(UsageBackend):
         """What was read in one version of the file."""
 
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
-        """Usage of these memories; from the file where that has changed in the meantime."""
-        found: list[Usage] = yield Call(lambda: self._read(ids))
-        return found
+        """Usage of these memories; from the file where that was seen to have changed."""
+        version, known = self._known
+        found = list(map(known.get, ids))
+        # A read looks at the version of the file when it begins.
+        if version != self._store.version(is_seen=True) or None in found:
+            found = yield Call(lambda: self._read(ids))
+        return found  # type: ignore[return-value]
 
     def _read(self, ids: Sequence[MemoryId]) -> list[Usage]:
         version = self._store.version()
@@ -65,18 +71,10 @@ class LocalUsage(UsageBackend):
             # A new dict: another thread may still add to the former one what is no longer so.
             self._known = version, {}
         known = self._known[1]
-        found = list(map(known.get, ids))
-        if None in found:
-            missing = [memory_id for memory_id in ids if memory_id not in known]
-            for memory_id, usage in zip(missing, self._store.read_usage(missing), strict=True):
-                known[memory_id] = checked_usage(usage, memory_id[1])
-            found = [known[memory_id] for memory_id in ids]
-        return found  # type: ignore[return-value]
-
-    def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
-        """A table answers by id, always up to date with other processes."""
-        yield from ()
-        return None
+        missing = [memory_id for memory_id in ids if memory_id not in known]
+        for memory_id, usage in zip(missing, self._store.read_usage(missing), strict=True):
+            known[memory_id] = checked_usage(usage, memory_id[1])
+        return [known[memory_id] for memory_id in ids]
 
     def add(self, batch: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
         """Add uses in one transaction."""
@@ -138,13 +136,15 @@ class LocalBackend(GenericBackend):
                 search.degraded.append(f"the embedder failed ({described(error)}); lexical only")
         if search.vectors is not None:
             search.null = yield from null()
-
-        def look(scale: int) -> Plan[list[tuple[int, list[Candidate]]]]:
+        scale = 1
+        while True:
             rankings = yield Call(partial(search.look, scale))
-            return rankings  # type: ignore[no-any-return]
-
-        barred = yield from look_past(gate, look)
-        return search.result(barred)
+            looked_at, barred = search.looked_at, set[MemoryId]()
+            if not gate.passes_all(looked_at):
+                barred = yield from gate.judge(looked_at)
+            if not is_short(rankings, barred, scale):
+                return search.result(barred)
+            scale *= 2
 
     def without_vectors(
         self, prefix: Namespace, probe: Sequence[float]
@@ -183,6 +183,11 @@ class _Search:
         """Memories that were looked at, by row."""
         self._catalog: Catalog | None = None
         """What was measured; in another catalog rows have another meaning."""
+
+    @property
+    def looked_at(self) -> list[Candidate]:
+        """All memories that were looked at so far."""
+        return list(self._live.values())
 
     def match(self) -> None:
         """Match the words of the cue."""
