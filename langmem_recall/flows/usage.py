@@ -192,10 +192,6 @@ class Ledger:
         """Note that these memories were used; uses within the refresh floor do not count."""
         with self._lock:
             for memory_id in ids:
-                pending = self._pending.get(memory_id)
-                # Within the floor most of all: read a moment ago, and not written yet.
-                if pending and pending.last is not None and 0 <= now - pending.last < refresh_floor:
-                    continue
                 if counts_as_use(self._overlaid(memory_id), now, refresh_floor):
                     self._add_pending(memory_id, UsageDelta(1, now))
 

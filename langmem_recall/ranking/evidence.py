@@ -131,6 +131,8 @@ class LexicalMatch(NamedTuple):
     found: Scan
     idfs: FloatArray
     """Of each of the part's terms."""
+    is_named: BoolArray
+    """Which of them are names."""
 
 
 class EvidenceTable(NamedTuple):
@@ -293,12 +295,13 @@ def match_words(catalog: Catalog, part: Part) -> LexicalMatch:
     """Lexical evidence of every row for one part of a cue."""
     lexical, size = catalog.lexical, catalog.size
     idfs = np.array(lexical.idfs(part.weights))
+    is_named = np.array([term in part.names for term in part.weights], np.bool_)
     masses = idfs * list(part.weights.values())
     total = masses.sum()
     found = lexical.scan(part.weights)
     if not len(found.rows) or total <= 0:
         nothing = _filled(catalog.rows, 0.0)
-        return LexicalMatch(nothing, nothing, nothing, np.empty(0, np.intp), found, idfs)
+        return LexicalMatch(nothing, nothing, nothing, np.empty(0, np.intp), found, idfs, is_named)
     shares = masses / total
     # ln(1 / chance that an unrelated memory has the word).
     rarities = idfs + math.log((size + BACKGROUND) / (size + 1))
@@ -325,7 +328,7 @@ def match_words(catalog: Catalog, part: Part) -> LexicalMatch:
         lent[cells] = worths.repeat(len(places)).reshape(targets.shape)[near]
         coverage = (shares @ lent.reshape(len(shares), -1))[order.place]
     # Of truth values, which numpy finds ten times as fast as of numbers.
-    return LexicalMatch(own, coverage, rarity, np.flatnonzero(own > 0), found, idfs)
+    return LexicalMatch(own, coverage, rarity, np.flatnonzero(own > 0), found, idfs, is_named)
 
 
 @lru_cache(maxsize=64, typed=True)
@@ -346,6 +349,7 @@ def _lending() -> tuple[IntArray, FloatArray]:
 
 
 _LENDING = _lending()
+_NO_ROWS: IntArray = np.empty(0, np.int32)
 
 
 @lru_cache(maxsize=1024)
@@ -363,7 +367,7 @@ def support(z: FloatArray, count: int) -> float:
     most = min(SUPPORTERS + 1, len(z))
     if most < 2:
         return 0.0
-    best = np.sort(z[top_rows(z, most)])[-2 : -most - 1 : -1]
+    best = np.sort(np.partition(z, len(z) - most)[len(z) - most :])[-2::-1]
     surplus = sum(value - chance(count, rank) for rank, value in enumerate(best.tolist(), 2))
     return max(float(surplus) / SUPPORTERS, 0.0)
 
@@ -395,7 +399,8 @@ def rows_in_reach(
         own, worded = match.own[match.worded], match.worded
         key[worded] += unit * _worth_of_words(part, own, match.rarity[worded], catalog.size)
         if part.is_naming:
-            key[np.unique(match.found.rows[_is_named(part)[match.found.term_of]])] += unit * UNNAMED
+            named = match.is_named[match.found.term_of]
+            key[np.unique(match.found.rows[named])] += unit * UNNAMED
         if CODE_WEIGHT in part.weights.values() or part.speaker is not None or part.flags:
             window = Window(catalog)
             key -= unit * _mismatch(window, part, window.postings(match)).astype(np.float32)
@@ -429,7 +434,7 @@ def score_evidence(
         unseen_cosine: The most that an unmeasured memory can have.
         vectors: Of each part, where they are known; then each part has a mean of its own.
         among: How many vectors could be near by chance, where a memory may have several.
-        detailed: Whether BM25 is wanted, which relevance does without.
+        detailed: Whether BM25 and names are wanted, which relevance does without.
     """
     tables: list[EvidenceTable] = []
     count = (among or window.catalog.size) * len(parts)
@@ -445,15 +450,15 @@ def score_evidence(
         unseen = None if unseen_cosine is None else (unseen_cosine - mean) / null.sd
         found = window.postings(match)
         bm25 = entity = _filled(window.count, 0.0)
+        named = np.flatnonzero(match.is_named[found.term_of]) if part.names else _NO_ROWS
+        named_at = found.places[named]
         if detailed:
             bm25 = window.catalog.lexical.bm25(part.repeats, found)
-        named = np.flatnonzero(_is_named(part)[found.term_of]) if part.names else ()
-        if len(named):
-            places, idfs = found.places[named], match.idfs[found.term_of[named]]
-            entity = np.bincount(places, idfs, window.count)
+        if detailed and len(named):
+            entity = np.bincount(named_at, match.idfs[found.term_of[named]], window.count)
             # Sums in two orders may differ in the last bit.
-            total = sum(match.idfs[_is_named(part)])
-            entity[places] = np.minimum(entity[places] / total, 1.0)
+            total = sum(match.idfs[match.is_named])
+            entity[named_at] = np.minimum(entity[named_at] / total, 1.0)
         evidence = EvidenceTable(
             dense=_filled(window.count, math.nan) if cosine is None else cosine,
             coverage=match.coverage[window.rows],
@@ -465,7 +470,7 @@ def score_evidence(
             alone=_filled(window.count, place + 1),
         )
         if part.repeats and window.count:
-            evidence = _score_part(window, part, match, evidence, found, z, unseen, count)
+            evidence = _score_part(window, part, match, evidence, found, named_at, z, unseen, count)
         tables.append(evidence)
     if len(tables) == 1:
         return tables[0]
@@ -486,6 +491,7 @@ def _score_part(
     match: LexicalMatch,
     evidence: EvidenceTable,
     found: Scan,
+    named_at: IntArray,
     z: FloatArray | None,
     unseen: float | None,
     count: int,
@@ -493,7 +499,7 @@ def _score_part(
     """The formula: log-odds of every row, what its thread adds, which have none.
 
     `z` is NaN where a memory was not measured, `unseen` the most that such a one can have, `count`
-    how many memories could have been near by chance.
+    how many memories could have been near by chance. `named_at` are places with a name of the part.
     """
     luck = chance(count)
     unknown = NO_DENSE / DENSE + luck
@@ -531,10 +537,12 @@ def _score_part(
     if part.speaker is not None or CODE_WEIGHT in part.weights.values() or part.flags:
         score = score - _mismatch(window, part, found)
     if part.is_naming:
-        is_exempt = np.flatnonzero((evidence.entity > 0) | (evidence.alone == 0))
-        exempt = score[is_exempt]
+        exempt = named_at
+        if order is not None:
+            exempt = np.append(named_at, np.flatnonzero(evidence.alone == 0))
+        kept = score[exempt]
         score -= UNNAMED
-        score[is_exempt] = exempt
+        score[exempt] = kept
     return evidence._replace(
         score=score if blind is None else np.where(blind, NOTHING_ASKED, score)
     )
@@ -575,11 +583,6 @@ def _mismatch(window: Window, part: Part, found: Scan) -> FloatArray:
         # An answer of the wrong kind: no time, or no number, where one is asked for.
         off += NO_ANSWER * ((window.flags & part.flags) != part.flags)
     return off
-
-
-def _is_named(part: Part) -> BoolArray:
-    """Which of a part's terms are names."""
-    return np.array([term in part.names for term in part.weights], np.bool_)
 
 
 def _with_neighbours(window: Window, order: ThreadOrder, z: FloatArray) -> FloatArray:
