@@ -61,7 +61,7 @@ class LocalUsage(UsageBackend):
         version, known = self._known
         found = list(map(known.get, ids))
         # A read looks at the version of the file when it begins.
-        if version != self._store.version(is_seen=True) or None in found:
+        if version != self._store.seen_version or None in found:
             found = yield Call(lambda: self._read(ids))
         return found  # type: ignore[return-value]
 

@@ -167,9 +167,14 @@ class LocalStore(BaseStore):
                 self._free_bytes += self._views.popitem(last=False)[1].counted_bytes
         return view
 
-    def version(self, is_seen: bool = False) -> tuple[int, int]:
-        """Changes with every write to the file; `is_seen`: as it was at the last look."""
-        return self._file.seen_version if is_seen else self._file.version()
+    def version(self) -> tuple[int, int]:
+        """Changes with every write to the file, by this or another process."""
+        return self._file.version()
+
+    @property
+    def seen_version(self) -> tuple[int, int]:
+        """The version when it was last looked at, but for what this process has written since."""
+        return self._file.seen_version
 
     def read_usage(self, ids: Sequence[MemoryId]) -> list[Usage]:
         """Usage of each memory, in order; an empty record for one never used."""
