@@ -181,8 +181,8 @@ class _Search:
         self._request, self._view = request, view
         self._live: dict[int, Candidate] = {}
         """Memories that were looked at, by row."""
-        self._catalog: Catalog | None = None
-        """What was measured; in another catalog rows have another meaning."""
+        self._measured: tuple[Catalog, int] | None = None
+        """What was measured, and its version: in another one rows have another meaning."""
 
     @property
     def looked_at(self) -> list[Candidate]:
@@ -198,9 +198,10 @@ class _Search:
         """The best by what the blend reads and by words, and what a page reaches down to."""
         request, view, policy = self._request, self._view, self._request.policy
         with view.lock:
-            if self._catalog is not view.catalog:
+            catalog = view.catalog
+            if self._measured != (catalog, catalog.version):
                 self._measure()
-            catalog, matched = view.catalog, self.matched
+            matched = self.matched
             visible, pool = self._visible, scale * policy.pool
             is_bounded = policy.blend == "bounded"
             # A page that the head has all of needs no rows beyond.
@@ -278,7 +279,8 @@ class _Search:
     def _measure(self) -> None:
         """Cosines of every memory, and all evidence where a memory's depends on its neighbours."""
         request, view = self._request, self._view
-        catalog = self._catalog = view.catalog
+        catalog = view.catalog
+        self._measured = catalog, catalog.version
         self._live.clear()
         if self.matched.version != catalog.version or self.matched.catalog is not catalog:
             # The rows no longer mean what they meant when the words were matched.
