@@ -98,15 +98,18 @@ class ReadResult(NamedTuple):
 class Gate(Protocol):
     """The hard gates of a read."""
 
-    def passes_all(self, candidates: Sequence[Candidate]) -> bool:
-        """Whether it is known without asking that none of some memories is kept out."""
+    def passes_all(self, memories: Sequence[Memory], have_standing: bool) -> bool:
+        """Whether it is known without asking that none of some memories is kept out.
+
+        `have_standing` says whether other memories may have put one of them out of force.
+        """
 
     def judge(self, candidates: list[Candidate]) -> Plan[set[MemoryId]]:
         """Which of some memories are kept out."""
 
 
 def is_short(
-    rankings: Sequence[tuple[int, Sequence[Candidate]]], barred: Collection[MemoryId], scale: int
+    rankings: Sequence[tuple[int, Sequence[Memory]]], barred: Collection[MemoryId], scale: int
 ) -> bool:
     """Whether of some ranking fewer passed than are wanted, and there may be more further down.
 
@@ -114,7 +117,7 @@ def is_short(
     """
     return bool(barred) and any(
         len(ranking) >= scale * wanted
-        and sum(one.memory.id not in barred for one in ranking) < wanted
+        and sum(memory.id not in barred for memory in ranking) < wanted
         for wanted, ranking in rankings
     )
 

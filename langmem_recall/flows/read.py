@@ -421,9 +421,11 @@ class Reader:
         except Exception as error:
             notes.append(f"usage cannot be read ({described(error)}); ranked without it")
         head = complete(head, usages, request.detailed)
-        tail = found.tail
-        if not (found.is_judged and gate.has_passed) and not gate.passes_all([*head, *tail]):
-            judged = yield from self.judged([*head, *tail], request.include, notes)
+        tail, both = found.tail, [*head, *found.tail]
+        if not (found.is_judged and gate.has_passed) and not gate.passes_all(
+            [one.memory for one in both], any(one.standing for one in both)
+        ):
+            judged = yield from self.judged(both, request.include, notes)
             head, tail = judged[: len(head)], judged[len(head) :]
         return found._replace(candidates=head, tail=tail, degraded=tuple(dict.fromkeys(notes)))
 
@@ -499,19 +501,16 @@ class _HardGate:
         self.has_passed = True
         """Whether all that it was asked about stands as it was found."""
 
-    def passes_all(self, candidates: Sequence[Candidate]) -> bool:
+    def passes_all(self, memories: Sequence[Memory], have_standing: bool) -> bool:
         """Whether it is known without asking that none of some memories is kept out."""
         prefix = self._request.prefix
         depth = len(prefix)
         return (
             depth > 0
             and self._is_open
-            and not [
-                one
-                for one in candidates
-                if one.standing or not one.memory.is_plain or one.memory.namespace[:depth] != prefix
-            ]
-            and self._reader.keeper.quarantine.allows([one.memory for one in candidates])
+            and not have_standing
+            and not [one for one in memories if not one.is_plain or one.namespace[:depth] != prefix]
+            and self._reader.keeper.quarantine.allows(memories)
         )
 
     def judge(self, candidates: list[Candidate]) -> Plan[set[MemoryId]]:

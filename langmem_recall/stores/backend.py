@@ -426,10 +426,11 @@ class GenericBackend(Backend):
             if len(fetched.pages[0]) < limit:
                 yield from _add_unlisted(fetched.pages[0], limit, index, request.filter)
             with index.lock:
-                pages = [list(map(index.read, page)) for page in fetched.pages]
-                rankings = [(wanted, unscored(index.catalog, page)) for page in pages]
-            found = [one for _, ranking in rankings for one in ranking]
-            barred = set() if gate.passes_all(found) else (yield from gate.judge(found))
+                rankings = [(wanted, list(map(index.read, page))) for page in fetched.pages]
+                found = [memory for _, ranking in rankings for memory in ranking]
+                passes = gate.passes_all(found, index.catalog.supersedes_any)
+                candidates = [] if passes else unscored(index.catalog, found)
+            barred = set() if passes else (yield from gate.judge(candidates))
             if not is_short(rankings, barred, scale):
                 break
             scale *= 2
@@ -456,12 +457,13 @@ class GenericBackend(Backend):
                 rows = best_by_words(matched.wordings, catalog.alive, scale * wanted)
                 worded = list(map(catalog.id, rows))
                 known = [memory for memory in map(index.known, worded) if memory]
-                found = unscored(catalog, known)
+                passes = gate.passes_all(known, catalog.supersedes_any)
+                candidates = [] if passes else unscored(catalog, known)
                 pinned = catalog.pinned() if request.with_pinned else []
-            barred = set() if gate.passes_all(found) else (yield from gate.judge(found))
+            barred = set() if passes else (yield from gate.judge(candidates))
             if request.filter:
                 barred |= {one.id for one in known if not matches(one.value, request.filter)}
-            if not is_short([(wanted, found)], barred, scale):
+            if not is_short([(wanted, known)], barred, scale):
                 always = [*request.required, *map(catalog.id, pinned)]
                 return list(dict.fromkeys([*always, *pool_of(worded, wanted, barred)]))
             scale *= 2

@@ -40,7 +40,7 @@ from langmem_recall.stores.backend import Clock, GenericBackend
 from langmem_recall.stores.local.embedder import Floats
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.local.view import LocalView
-from langmem_recall.types import SIDECAR_ROOT, Candidate, MemoryId, Namespace, Usage
+from langmem_recall.types import SIDECAR_ROOT, Candidate, Memory, MemoryId, Namespace, Usage
 
 FEW = 30_000
 """Up to so many rows it takes longer to choose which to score than to score them all."""
@@ -139,8 +139,9 @@ class LocalBackend(GenericBackend):
         scale = 1
         while True:
             rankings = yield Call(partial(search.look, scale))
-            looked_at, barred = search.looked_at, set[MemoryId]()
-            if not gate.passes_all(looked_at):
+            looked_at, barred = list(search.live.values()), set[MemoryId]()
+            memories = [one.memory for one in looked_at]
+            if not gate.passes_all(memories, view.catalog.supersedes_any):
                 barred = yield from gate.judge(looked_at)
             if not is_short(rankings, barred, scale):
                 return search.result(barred)
@@ -179,22 +180,17 @@ class _Search:
         self.null = DEFAULT_NULL
         self.degraded: list[str] = []
         self._request, self._view = request, view
-        self._live: dict[int, Candidate] = {}
+        self.live: dict[int, Candidate] = {}
         """Memories that were looked at, by row."""
         self._measured: tuple[Catalog, int] | None = None
         """What was measured, and its version: in another one rows have another meaning."""
-
-    @property
-    def looked_at(self) -> list[Candidate]:
-        """All memories that were looked at so far."""
-        return list(self._live.values())
 
     def match(self) -> None:
         """Match the words of the cue."""
         with self._view.lock:
             self.matched = match(self._request, self._view.catalog)
 
-    def look(self, scale: int) -> list[tuple[int, list[Candidate]]]:
+    def look(self, scale: int) -> list[tuple[int, list[Memory]]]:
         """The best by what the blend reads and by words, and what a page reaches down to."""
         request, view, policy = self._request, self._view, self._request.policy
         with view.lock:
@@ -230,12 +226,12 @@ class _Search:
                 self._best = _top_among(among, table.score, pool)
                 self._best = self._best if rows is None else rows[self._best].tolist()
             looked_at = {*self._best, *self._worded, *self._nearest, *self._always}
-            new = list(looked_at - self._live.keys())
+            new = list(looked_at - self.live.keys())
             read = zip(new, view.memories(new), strict=True)
             found = {row: memory for row, memory in read if memory is not None}
             places = list(found) if rows is None else np.searchsorted(rows, list(found))
             made = make_candidates(matched, table, places, list(found.values()))
-            self._live.update(zip(found, made, strict=True))
+            self.live.update(zip(found, made, strict=True))
         rankings = (
             (policy.pool, self._best),
             (policy.rescues, self._worded),
@@ -243,13 +239,13 @@ class _Search:
             (0, self._always),
         )
         return [
-            (count, [self._live[row] for row in rows if row in self._live])
+            (count, [self.live[row].memory for row in rows if row in self.live])
             for count, rows in rankings
         ]
 
     def result(self, barred: set[MemoryId]) -> ReadResult:
         """The head with its evidence, and what is beyond it."""
-        live, policy = self._live, self._request.policy
+        live, policy = self.live, self._request.policy
         barred_rows = {row for row, one in live.items() if barred and one.memory.id in barred}
         head = dict.fromkeys(
             [
@@ -281,7 +277,7 @@ class _Search:
         request, view = self._request, self._view
         catalog = view.catalog
         self._measured = catalog, catalog.version
-        self._live.clear()
+        self.live.clear()
         if self.matched.version != catalog.version or self.matched.catalog is not catalog:
             # The rows no longer mean what they meant when the words were matched.
             self.matched = match(request, catalog)
