@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import Any
 from uuid import uuid4
@@ -159,8 +159,8 @@ class Ledger:
         self._known: dict[MemoryId, Usage] = {}
         self._read_at: dict[Namespace, float] = {}
         self._pending: dict[MemoryId, UsageDelta] = {}
-        self._laid: dict[MemoryId, Usage] = {}
-        """What is known with what is not written yet laid over it, as far as it was asked for."""
+        self._current: dict[MemoryId, Usage] = {}
+        """What is known, with what is not written yet laid over it."""
         self._in_flight: list[UsageBatch] = []
         """What is being written, or was not seen to be: then the next flush tries it again."""
         self._name = uuid4().hex
@@ -186,13 +186,13 @@ class Ledger:
                 self._read_at[prefix] = now
                 self._take_in(below.items(), written)
         with self._lock:
-            return [self._overlaid(one) for one in ids]
+            return [self._current.get(one, NEVER) for one in ids]
 
     def record(self, ids: Iterable[MemoryId], now: float, refresh_floor: float) -> None:
         """Note that these memories were used; uses within the refresh floor do not count."""
         with self._lock:
             for memory_id in ids:
-                if counts_as_use(self._overlaid(memory_id), now, refresh_floor):
+                if counts_as_use(self._current.get(memory_id, NEVER), now, refresh_floor):
                     self._add_pending(memory_id, UsageDelta(1, now))
 
     def credit(self, ids: Sequence[MemoryId], steps: int, now: float) -> None:
@@ -283,7 +283,7 @@ class Ledger:
             with self._lock:
                 self._in_flight.remove(batch)
                 self._written += 1
-                self._laid.clear()
+                self._lay_over(batch.touches)
 
     def forget(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Drop every trace of use of these memories."""
@@ -317,7 +317,7 @@ class Ledger:
         gone = set(ids)
         with self._lock:
             for memory_id in gone:
-                for usages in (self._pending, self._known, self._laid):
+                for usages in (self._pending, self._known, self._current):
                     usages.pop(memory_id, None)
             self._refresh -= gone
             for batch in self._in_flight:
@@ -327,7 +327,7 @@ class Ledger:
 
     def _add_pending(self, memory_id: MemoryId, delta: UsageDelta) -> None:
         self._pending[memory_id] = pooled(self._pending.get(memory_id), delta)
-        self._laid.pop(memory_id, None)
+        self._lay_over([memory_id])
 
     def _take_in(
         self, usages: Iterable[tuple[MemoryId, Usage]], written: int | None = None
@@ -337,25 +337,28 @@ class Ledger:
             if len(self._known) > MOST_KNOWN:
                 self._known.clear()
                 self._read_at.clear()
-                self._laid.clear()
+                self._current.clear()
+                self._lay_over([*self._pending, *chain(*(it.touches for it in self._in_flight))])
             known = self._known
             # What has been written since, and is known already, is newer than what was read.
             is_newest = written in (None, self._written)
-            for memory_id, usage in usages:
-                if known.get(memory_id) is not usage and (is_newest or memory_id not in known):
-                    known[memory_id] = usage
-                    self._laid.pop(memory_id, None)
+            changed = {
+                memory_id: usage
+                for memory_id, usage in usages
+                if known.get(memory_id) is not usage and (is_newest or memory_id not in known)
+            }
+            known.update(changed)
+            self._lay_over(changed)
 
-    def _overlaid(self, memory_id: MemoryId) -> Usage:
-        usage = self._laid.get(memory_id)
-        if usage is None:
-            usage = known = self._known.get(memory_id, NEVER)
-            for touches in (*(batch.touches for batch in self._in_flight), self._pending):
+    def _lay_over(self, ids: Iterable[MemoryId]) -> None:
+        """Work out anew how these memories stand; the caller holds the lock."""
+        layers = [*(batch.touches for batch in self._in_flight), self._pending]
+        for memory_id in ids:
+            usage = self._known.get(memory_id, NEVER)
+            for touches in layers:
                 if (delta := touches.get(memory_id)) is not None:
                     usage = reinforced(usage, delta, self._fade_per_day)
-            if usage is not known:
-                self._laid[memory_id] = usage
-        return usage
+            self._current[memory_id] = usage
 
 
 def _set_aside(fault: BaseException, faults: list[Exception] | None) -> None:

@@ -33,10 +33,6 @@ class Scan(NamedTuple):
     """The place in the window of each posting; its row where that is all rows."""
     window: IntArray | None = None
 
-    def sums(self, weights: FloatArray, count: int) -> FloatArray:
-        """At each place the sum of what the terms found there weigh."""
-        return np.bincount(self.places, weights.take(self.term_of), count)  # type: ignore[return-value]
-
 
 class LexicalIndex:
     """BM25+ over term lists; not thread-safe, so its owner holds a lock around every call.
@@ -259,8 +255,9 @@ class LexicalIndex:
         if total <= 0.0:
             return np.zeros(self.rows)
         found = self.scan(weights)
+        share = np.bincount(found.rows, np.array(masses)[found.term_of], self.rows) / total
         # Sums in two orders may differ in the last bit.
-        return np.minimum(found.sums(np.array(masses), self.rows) / total, 1.0)
+        return np.minimum(share, 1.0)
 
     def distinct_terms(self, rows: Sequence[int] | IntArray) -> tuple[IntArray, IntArray]:
         """Ids of the distinct terms of live rows, and the place in `rows` that each is of."""
