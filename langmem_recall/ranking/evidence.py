@@ -195,6 +195,7 @@ class Window:
             thread_at=np.cumsum(~follows, dtype=np.int32) - 1,
             follows=follows,
             implied=whole.implied[places],
+            alone=whole.alone[whole.rows[places]],
         )
         self._places, self.rows = places, whole.rows[places]
 
@@ -530,7 +531,7 @@ def _score_part(
         words = WORDS * (own - EXPECTED)
         together = DENSE * (context - luck) + WORDS * (evidence.coverage - EXPECTED)
         together = together + THREAD * _best_of_thread(order, dense + words) + length
-        alone = np.bincount(order.thread_at)[order.thread_at][order.place] == 1
+        alone = order.alone
         score = np.where(alone, score, together)
         episode = np.where(alone, 0.0, together - length - dense - words)
         evidence = evidence._replace(episode=episode, alone=evidence.alone * alone)
@@ -539,7 +540,7 @@ def _score_part(
     if part.is_naming:
         exempt = named_at
         if order is not None:
-            exempt = np.append(named_at, np.flatnonzero(evidence.alone == 0))
+            exempt = np.append(named_at, np.flatnonzero(~order.alone))
         kept = score[exempt]
         score -= UNNAMED
         score[exempt] = kept

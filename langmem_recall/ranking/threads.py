@@ -46,6 +46,8 @@ class ThreadOrder(NamedTuple):
     """Whether the place before belongs to the same thread."""
     implied: BoolArray
     """Whether the place's thread is only known from the order of writing."""
+    alone: BoolArray
+    """Whether each row is the only one of its thread."""
     has_neighbours: bool = True
     """Whether any thread has more than one memory."""
 
@@ -120,9 +122,9 @@ def lay_out(
     follows = np.diff(ordered, prepend=-1) == 0
     thread_at = np.cumsum(~follows, dtype=np.int32) - 1
     starts = np.flatnonzero(~follows).astype(np.int32)
-    has_neighbours = len(starts) < count
+    alone = (np.bincount(thread_at)[thread_at] == 1)[place]
     return ThreadOrder(
-        rows, place, ordered, starts, thread_at, follows, implied[rows], has_neighbours
+        rows, place, ordered, starts, thread_at, follows, implied[rows], alone, not alone.all()
     )
 
 
