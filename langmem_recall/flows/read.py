@@ -487,7 +487,7 @@ class Reader:
 
 
 class _HardGate:
-    """The hard gates of one read, for whoever looks for its candidates."""
+    """The hard gates of one read, which its backend applies while it looks for candidates."""
 
     def __init__(self, reader: Reader, request: ReadRequest, notes: list[str]) -> None:
         cue, prefix = request.cue, request.prefix
