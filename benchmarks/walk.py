@@ -75,7 +75,9 @@ def walk(call: Callable[[], Any]) -> Walk:
 
 
 def _is_plan(frame: FrameType) -> bool:
-    return bool(frame.f_code.co_flags & inspect.CO_GENERATOR)
+    # A generator expression is none.
+    is_named = not frame.f_code.co_name.startswith("<")
+    return is_named and bool(frame.f_code.co_flags & inspect.CO_GENERATOR)
 
 
 @contextmanager

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from langchain_core.embeddings import Embeddings
-from langgraph.store.base import BaseStore, Item, SearchItem, SearchOp
+from langgraph.store.base import BaseStore, Item, SearchItem
 
-from langmem_recall.errors import ConfigurationError, InputError
 from langmem_recall.flows.candidates import (
     Gate,
     NamespaceView,
     ReadRequest,
     ReadResult,
-    id_of,
-    listing,
 )
 from langmem_recall.flows.effects import MOST_AT_A_TIME, Effect, Ops, Plan
 from langmem_recall.flows.usage import UsageBackend
@@ -32,10 +29,7 @@ OnProgress = Callable[[int, int], None]
 
 
 class Backend(Protocol):
-    """One engine: a store, and what is done with it in another way than with any other store.
-
-    What has a body here is how any store does it.
-    """
+    """One engine: a store, and what is done with it in another way than with any other store."""
 
     store: BaseStore
     usage: UsageBackend
@@ -68,7 +62,6 @@ class Backend(Protocol):
     @property
     def refreshes_ttl(self) -> bool:
         """Whether a read may start a memory's time to live again."""
-        return self.store.supports_ttl
 
     def view(self, prefix: Namespace) -> Plan[NamespaceView]:
         """The words of a namespace and, where they are held, its vectors."""
@@ -92,67 +85,38 @@ class Backend(Protocol):
         self, prefix: Namespace, offset: int, limit: int
     ) -> Plan[tuple[list[Item], int]]:
         """Some items at or below a namespace by name, and how many places they took."""
-        items: list[Item] = yield from listing(prefix)
-        page = sorted(items, key=id_of)[offset : offset + limit]
-        return page, len(page)
 
     def settle(self) -> Plan[None]:
         """Let the clock of the store's next statement be right."""
-        yield from ()
 
     def check_vectors(self) -> Plan[None]:
         """Before the first write: whether the vectors that are there are of the same embedder."""
-        yield from ()
 
     def without_vectors(
         self, prefix: Namespace, probe: Sequence[float]
     ) -> Plan[list[MemoryId] | None]:
         """Memories that no vector is kept of; None where a store does not tell."""
-        yield from ()
-        return None
 
     def reindex(self, progress: OnProgress | None, batch: int) -> Plan[int]:
         """Make every vector anew; returns how many were made."""
-        raise InputError(
-            "reindex knows LocalStore and LangGraph's Postgres stores, got "
-            f"{type(self.store).__name__}. Put its memories into a new store instead, which "
-            "embeds them."
-        )
 
     def set_up(self, distribute: bool | None = None) -> Plan[None]:
         """Make what is kept in the store besides its items, after its own `setup`."""
-        if distribute:
-            raise ConfigurationError(
-                "distribute=True is for LangGraph's Postgres stores on a database with Citus, got "
-                f"{type(self.store).__name__}. Call setup() without it."
-            )
-        yield from ()
 
     def is_set_up(self) -> Plan[bool | None]:
         """Whether `set_up` has been done in the newest version; None where it does nothing."""
-        yield from ()
-        return None
 
     def misplaced(self) -> Plan[list[str] | None]:
         """What is wrong with where the tables lie, a sentence each; None where nothing is split."""
-        yield from ()
-        return None
 
     def nearest(self, namespace: Namespace, text: str, limit: int) -> Plan[list[SearchItem]]:
         """The memories of a namespace, and perhaps of those below it, nearest to a text."""
-        op = SearchOp(namespace, None, limit, 0, text, refresh_ttl=False)
-        (items,) = yield Ops([op])
-        return cast(list[SearchItem], items)
 
     def erase(self, prefix: Namespace) -> Plan[int | None]:
         """Delete all below a namespace, expired items too; None where that goes item by item."""
-        yield from ()
-        return None
 
     def compact(self) -> bool:
         """Rewrite the store without what was deleted; False where it cannot, or not now."""
-        return False
 
     def recover(self, effect: Effect, error: Exception) -> Plan[Any]:
         """Another way to an effect that failed; raises what callers are to see."""
-        raise error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import repeat
@@ -10,12 +10,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from langgraph.store.base import GetOp, Item, SearchOp
+from numpy.typing import NDArray
 
 from langmem_recall.deadline import loading
 from langmem_recall.flows.effects import Ops, Plan
 from langmem_recall.memory.value import read_memory
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.ranking.arrays import BoolArray, FloatArray, largest
+from langmem_recall.ranking.arrays import BoolArray, FloatArray, top_rows
 from langmem_recall.ranking.catalog import Catalog, dated_terms
 from langmem_recall.ranking.evidence import (
     EvidenceTable,
@@ -94,25 +95,31 @@ class ReadResult(NamedTuple):
     """Whether the gate has seen each of them, as it is."""
 
 
-Gate = Callable[[list[Candidate]], Plan[set[MemoryId]]]
-"""Which of some memories a hard gate keeps out."""
-Look = Callable[[int], Plan[list[tuple[int, list[Candidate]]]]]
-"""Rankings from which so many are wanted, each that many times a number long where it can be."""
+class Gate(Protocol):
+    """The hard gates of a read."""
+
+    def passes_all(self, memories: Sequence[Memory], have_standing: bool) -> bool:
+        """Whether it is known without asking that none of some memories is kept out.
+
+        `have_standing` says whether other memories may have put one of them out of force.
+        """
+
+    def judge(self, candidates: list[Candidate]) -> Plan[set[MemoryId]]:
+        """Which of some memories are kept out."""
 
 
-def look_past(gate: Gate, look: Look, scale: int = 1) -> Plan[set[MemoryId]]:
-    """Look further down, doubling, until enough pass the gate or nothing is left; what did not."""
-    while True:
-        rankings = yield from look(scale)
-        found = {id(one): one for _, ranking in rankings for one in ranking}
-        barred = yield from gate(list(found.values()))
-        if not barred or not any(
-            len(ranking) >= scale * wanted
-            and sum(one.memory.id not in barred for one in ranking) < wanted
-            for wanted, ranking in rankings
-        ):
-            return barred
-        scale *= 2
+def is_short(
+    rankings: Sequence[tuple[int, Sequence[Memory]]], barred: Collection[MemoryId], scale: int
+) -> bool:
+    """Whether of some ranking fewer passed than are wanted, and there may be more further down.
+
+    Rankings are `scale` times as long as wanted, where so many were found.
+    """
+    return bool(barred) and any(
+        len(ranking) >= scale * wanted
+        and sum(memory.id not in barred for memory in ranking) < wanted
+        for wanted, ranking in rankings
+    )
 
 
 def pool_of(ranking: Sequence[T], wanted: int, barred: Collection[T]) -> list[T]:
@@ -141,7 +148,7 @@ def match(request: ReadRequest, catalog: Catalog) -> MatchedCue:
     parts = [read_part(text, catalog, strip) for text in request.cue.searched]
     if request.cue.temporal is not None and request.cue.temporal.mode == "window":
         parts = [_found_by_date(part, request.now, strip) for part in parts]
-    wordings = [match_words(catalog, part, request.detailed) for part in parts]
+    wordings = [match_words(catalog, part) for part in parts]
     is_literal = len(parts) == 1 and parts[0].dense_text == parts[0].text
     return MatchedCue(parts, wordings, catalog, catalog.version, is_literal)
 
@@ -165,23 +172,21 @@ def best_by_words(wordings: Sequence[LexicalMatch], among: BoolArray, count: int
     if not wordings or not count or not len(among):
         return []
     first, *others = (wording.coverage for wording in wordings)
-    coverage = np.maximum.reduce([first, *others]) if others else first
-    # Of many rows few have a quarter of what the best has: those are sorted first.
-    for least in (0.25 * coverage.max(), 0.0):
-        rows = np.flatnonzero(coverage > least)
+    if not others and first is wordings[0].own:
+        # Words lend nothing to neighbours: only the rows that have some need be looked at.
+        rows = wordings[0].worded
+    else:
+        first = np.maximum.reduce([first, *others])
+        rows = np.flatnonzero(first > 0.0)
+    if not among.all():
         rows = rows[among[rows]]
-        if len(rows) >= count:
-            break
-    best: list[int] = rows[top(coverage[rows], count)].tolist()
+    best: list[int] = rows[top(first[rows], count)].tolist()
     return best
 
 
-def top(values: FloatArray, count: int) -> list[int]:
+def top(values: NDArray[Any], count: int) -> list[int]:
     """Indices of the largest values, largest first, ties in order."""
-    if count < len(values):
-        rows = np.flatnonzero(values >= largest(values, count).min())
-    else:
-        rows = np.arange(len(values))
+    rows = top_rows(values, count)
     best: list[int] = rows[np.argsort(-values[rows], kind="stable")][:count].tolist()
     return best
 
@@ -220,12 +225,15 @@ def cosine_of(score: float | None) -> float | None:
 
 
 def make_candidates(
-    matched: MatchedCue, table: EvidenceTable, rows: Sequence[int], memories: Sequence[Memory]
+    matched: MatchedCue,
+    table: EvidenceTable,
+    rows: Sequence[int] | NDArray[np.intp],
+    memories: Sequence[Memory],
 ) -> list[Candidate]:
     """The memories at these rows of the table with their evidence."""
-    if not rows:
+    if not memories:
         return []
-    found = table.at(np.array(rows))
+    found = table.at(np.asarray(rows))
     dense, coverage, bm25, has_words, entity, episode, relevance, alone = (
         column.tolist() for column in found._replace(score=found.relevance)
     )

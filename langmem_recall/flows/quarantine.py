@@ -198,6 +198,11 @@ class Quarantine:
         reasons = (f"the guard failed ({problem:.100})",)
         return Verdict("allow" if is_own else "quarantine", reasons), True
 
+    def allows(self, memories: Iterable[Memory]) -> bool:
+        """Whether all of some memories were allowed before, and are the very same."""
+        allowed = self._allowed
+        return not self.is_on or not [it for it in memories if allowed.get(it.id) is not it]
+
     def barred(
         self, memories: Iterable[Memory], now: float, notes: list[str] | None = None
     ) -> Plan[Decisions]:

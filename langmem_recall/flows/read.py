@@ -11,7 +11,6 @@ from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from itertools import chain
 from time import perf_counter
 from types import NoneType
@@ -382,7 +381,7 @@ class Reader:
                 if item.namespace[: len(prefix)] == prefix and item.namespace[0] != SIDECAR_ROOT
             ]
             found = [Candidate(memory_of(item), Evidence()) for item in inside]
-            judged = yield from self._judged(found, include)
+            judged = yield from self.judged(found, include)
             drops = hard_drops(judged, context)
             # A listing has what is not valid now, too.
             visible = [
@@ -410,8 +409,7 @@ class Reader:
         except Exception as error:
             view = None
             notes.append(f"words cannot be read ({described(error)}); dense only")
-        is_plain: list[bool] = []
-        gate = partial(self._barred_at, request, notes, is_plain)
+        gate = _HardGate(self, request, notes)
         found = yield from backend.find(request, view, null, gate)
         notes += found.degraded
         head, now = found.candidates, self._clock().timestamp()
@@ -423,37 +421,15 @@ class Reader:
         except Exception as error:
             notes.append(f"usage cannot be read ({described(error)}); ranked without it")
         head = complete(head, usages, request.detailed)
-        tail = found.tail
-        if not (found.is_judged and all(is_plain)):
-            judged = yield from self._judged([*head, *tail], request.include, notes)
+        tail, both = found.tail, [*head, *found.tail]
+        if not (found.is_judged and gate.has_passed) and not gate.passes_all(
+            [one.memory for one in both], any(one.standing for one in both)
+        ):
+            judged = yield from self.judged(both, request.include, notes)
             head, tail = judged[: len(head)], judged[len(head) :]
         return found._replace(candidates=head, tail=tail, degraded=tuple(dict.fromkeys(notes)))
 
-    def _barred_at(
-        self,
-        request: ReadRequest,
-        notes: list[str],
-        is_plain: list[bool],
-        candidates: list[Candidate],
-    ) -> Plan[set[MemoryId]]:
-        """Which of some memories a hard gate keeps out of a read; adds whether all stand as found.
-
-        What is said of the ones that do not is to be found out again, of the candidates ranked.
-        """
-        cue, as_of, include = request.cue, request.cue.as_of, request.include
-        own = set[MemoryId]()
-        if request.prefix[:1] in ((), (SIDECAR_ROOT,)):
-            ids = (one.memory.id for one in candidates)
-            own = {memory_id for memory_id in ids if memory_id[0][0] == SIDECAR_ROOT}
-            candidates = [one for one in candidates if one.memory.id not in own]
-        judged = yield from self._judged(candidates, include, notes)
-        is_plain.append(judged is candidates)
-        judged = as_believed_at(judged, as_of) if as_of else judged
-        now, boundaries = as_of or request.now, (request.prefix,)
-        context = GateContext.of(cue, request.policy, now, boundaries, include)
-        return own | {judged[place].memory.id for place in hard_drops(judged, context)}
-
-    def _judged(
+    def judged(
         self,
         candidates: list[Candidate],
         include: frozenset[str],
@@ -510,6 +486,50 @@ class Reader:
             )
 
 
+class _HardGate:
+    """The hard gates of one read, which its backend applies while it looks for candidates."""
+
+    def __init__(self, reader: Reader, request: ReadRequest, notes: list[str]) -> None:
+        cue, prefix = request.cue, request.prefix
+        self._reader, self._request, self._notes = reader, request, notes
+        now = cue.as_of or request.now
+        self._context = GateContext.of(cue, request.policy, now, (prefix,), request.include)
+        # Then nothing but a memory itself can keep it out.
+        self._is_open = (
+            self._context.is_open and cue.as_of is None and prefix[:1] != (SIDECAR_ROOT,)
+        )
+        self.has_passed = True
+        """Whether all that it was asked about stands as it was found."""
+
+    def passes_all(self, memories: Sequence[Memory], have_standing: bool) -> bool:
+        """Whether it is known without asking that none of some memories is kept out."""
+        prefix = self._request.prefix
+        depth = len(prefix)
+        return (
+            depth > 0
+            and self._is_open
+            and not have_standing
+            and not [one for one in memories if not one.is_plain or one.namespace[:depth] != prefix]
+            and self._reader.keeper.quarantine.allows(memories)
+        )
+
+    def judge(self, candidates: list[Candidate]) -> Plan[set[MemoryId]]:
+        """Which of some memories are kept out.
+
+        What is said of those that do not stand as found is to be found out again, of what is
+        ranked.
+        """
+        ids = (one.memory.id for one in candidates)
+        own = {memory_id for memory_id in ids if memory_id[0][0] == SIDECAR_ROOT}
+        if own:
+            candidates = [one for one in candidates if one.memory.id not in own]
+        as_of = self._request.cue.as_of
+        judged = yield from self._reader.judged(candidates, self._request.include, self._notes)
+        self.has_passed = self.has_passed and judged is candidates
+        judged = as_believed_at(judged, as_of) if as_of else judged
+        return own | {judged[place].memory.id for place in hard_drops(judged, self._context)}
+
+
 def _with_time(cue: Cue, now: datetime) -> Cue:
     """The cue with what its words say about time, and without the words that say only that."""
     as_of = cue.as_of or read_as_of(cue.words, now)
@@ -532,7 +552,8 @@ def _check_search(op: SearchOp) -> None:
         check_whole(name, number, 0)
     if not isinstance(op.query, str):
         raise InputError(f"query must be a text, got {op.query!r}.")
-    check_filter(op.filter)
+    if op.filter is not None:
+        check_filter(op.filter)
 
 
 def _checked_namespaces(namespace: Namespaces) -> list[Namespace]:

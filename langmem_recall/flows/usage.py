@@ -7,25 +7,35 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
+from itertools import chain, groupby
+from operator import attrgetter, itemgetter
 from typing import Any
 from uuid import uuid4
 
 from langgraph.store.base import GetOp, Item, PutOp
 
 from langmem_recall.errors import StoreError
-from langmem_recall.flows.balance import Balances
 from langmem_recall.flows.candidates import listing
 from langmem_recall.flows.effects import Ops, Plan, pause
 from langmem_recall.memory.upkeep import counts_as_use, pooled, reinforced
 from langmem_recall.memory.value import plain_numbers
-from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage, UsageDelta
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Recall, Usage, UsageDelta
 
 USAGE = (SIDECAR_ROOT, "usage")
 MOST_KNOWN = 200_000
 """Usage records held in memory before the reading starts afresh."""
 NEVER = Usage()
+BALANCE = (SIDECAR_ROOT, "balance")
+BALANCE_KEY = "balance"
+LEAST = 0.1
+"""Neither recency nor use ever has less than this share, so that the way back stays open."""
+MOST_GHOSTS = 4
+"""Ghosts of a namespace for each place of a recall; the oldest go first."""
+MOST_NAMESPACES = 1_000
+"""Namespaces whose ghosts are kept in this process before it starts afresh."""
+
+_SIDES = {"recency": attrgetter("signals.recency"), "use": attrgetter("signals.strength")}
 
 
 @dataclass(slots=True, eq=False)
@@ -58,13 +68,16 @@ class UsageBackend:
     same memory in the same instant may lose one of the two, because stores have no atomic add.
     """
 
+    by_id = False
+    """Whether usage is always read by id, never of a whole namespace now and then."""
+
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
         """Usage of these memories."""
         items: list[Item | None] = yield Ops(_gets(ids), sidecar=True)
         return [_usage_of(item) for item in items]
 
     def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
-        """Usage of every memory below a namespace; None where reading by id is better."""
+        """Usage of every memory below a namespace; None where that is too much to hold."""
         items = yield from listing((*USAGE, *prefix), sidecar=True)
         return {(item.namespace[len(USAGE) :], item.key): _usage_of(item) for item in items}
 
@@ -146,6 +159,8 @@ class Ledger:
         self._known: dict[MemoryId, Usage] = {}
         self._read_at: dict[Namespace, float] = {}
         self._pending: dict[MemoryId, UsageDelta] = {}
+        self._current: dict[MemoryId, Usage] = {}
+        """What is known, with what is not written yet laid over it."""
         self._in_flight: list[UsageBatch] = []
         """What is being written, or was not seen to be: then the next flush tries it again."""
         self._name = uuid4().hex
@@ -160,31 +175,24 @@ class Ledger:
         self, prefix: Namespace, ids: Sequence[MemoryId], now: float, max_age_s: float
     ) -> Plan[list[Usage]]:
         """Usage of these memories; read anew when the last reading is too old."""
-        read_at = self._read_at.get(prefix)
-        if read_at is None or now - read_at >= max_age_s:
-            written = self._written
-            below = yield from self._backend.read_below(prefix)
+        written, read_at = self._written, self._read_at.get(prefix)
+        by_id = self._backend.by_id
+        if by_id or read_at is None or now - read_at >= max_age_s:
+            below = None if by_id else (yield from self._backend.read_below(prefix))
             if below is None:
                 found = yield from self._backend.read(ids)
-                below = dict(zip(ids, found, strict=True))
+                self._take_in(zip(ids, found, strict=True), written)
             else:
                 self._read_at[prefix] = now
-            self._take_in(below, written)
+                self._take_in(below.items(), written)
         with self._lock:
-            known = self._known
-            if self._in_flight or not self._pending.keys().isdisjoint(ids):
-                return [self._overlaid(one) for one in ids]
-            return [known.get(one, NEVER) for one in ids]
+            return [self._current.get(one, NEVER) for one in ids]
 
     def record(self, ids: Iterable[MemoryId], now: float, refresh_floor: float) -> None:
         """Note that these memories were used; uses within the refresh floor do not count."""
         with self._lock:
             for memory_id in ids:
-                pending = self._pending.get(memory_id)
-                # Within the floor most of all: read a moment ago, and not written yet.
-                if pending and pending.last is not None and 0 <= now - pending.last < refresh_floor:
-                    continue
-                if counts_as_use(self._overlaid(memory_id), now, refresh_floor):
+                if counts_as_use(self._current.get(memory_id, NEVER), now, refresh_floor):
                     self._add_pending(memory_id, UsageDelta(1, now))
 
     def credit(self, ids: Sequence[MemoryId], steps: int, now: float) -> None:
@@ -271,10 +279,11 @@ class Ledger:
                 _set_aside(fault, faults)
                 continue
             # Known before it leaves the overlay: a use in between must see the last one.
-            self._take_in(after)
+            self._take_in(after.items())
             with self._lock:
                 self._in_flight.remove(batch)
                 self._written += 1
+                self._lay_over(batch.touches)
 
     def forget(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Drop every trace of use of these memories."""
@@ -308,8 +317,8 @@ class Ledger:
         gone = set(ids)
         with self._lock:
             for memory_id in gone:
-                self._pending.pop(memory_id, None)
-                self._known.pop(memory_id, None)
+                for usages in (self._pending, self._known, self._current):
+                    usages.pop(memory_id, None)
             self._refresh -= gone
             for batch in self._in_flight:
                 # Another mapping: an abandoned thread may still read the old one.
@@ -318,27 +327,38 @@ class Ledger:
 
     def _add_pending(self, memory_id: MemoryId, delta: UsageDelta) -> None:
         self._pending[memory_id] = pooled(self._pending.get(memory_id), delta)
+        self._lay_over([memory_id])
 
-    def _take_in(self, usages: Mapping[MemoryId, Usage], written: int | None = None) -> None:
+    def _take_in(
+        self, usages: Iterable[tuple[MemoryId, Usage]], written: int | None = None
+    ) -> None:
         """Note what was read; `written`, how many batches were when the reading began."""
         with self._lock:
             if len(self._known) > MOST_KNOWN:
                 self._known.clear()
                 self._read_at.clear()
-            if written in (None, self._written):
-                self._known.update(usages)
-            else:
-                # It may be from before what has been written since, and is known already.
-                self._known = {**usages, **self._known}
+                self._current.clear()
+                self._lay_over([*self._pending, *chain(*(it.touches for it in self._in_flight))])
+            known = self._known
+            # What has been written since, and is known already, is newer than what was read.
+            is_newest = written in (None, self._written)
+            changed = {
+                memory_id: usage
+                for memory_id, usage in usages
+                if known.get(memory_id) is not usage and (is_newest or memory_id not in known)
+            }
+            known.update(changed)
+            self._lay_over(changed)
 
-    def _overlaid(self, memory_id: MemoryId) -> Usage:
-        usage = self._known.get(memory_id, NEVER)
-        for batch in self._in_flight:
-            if (delta := batch.touches.get(memory_id)) is not None:
-                usage = reinforced(usage, delta, self._fade_per_day)
-        if (delta := self._pending.get(memory_id)) is not None:
-            usage = reinforced(usage, delta, self._fade_per_day)
-        return usage
+    def _lay_over(self, ids: Iterable[MemoryId]) -> None:
+        """Work out anew how these memories stand; the caller holds the lock."""
+        layers = [*(batch.touches for batch in self._in_flight), self._pending]
+        for memory_id in ids:
+            usage = self._known.get(memory_id, NEVER)
+            for touches in layers:
+                if (delta := touches.get(memory_id)) is not None:
+                    usage = reinforced(usage, delta, self._fade_per_day)
+            self._current[memory_id] = usage
 
 
 def _set_aside(fault: BaseException, faults: list[Exception] | None) -> None:
@@ -346,3 +366,127 @@ def _set_aside(fault: BaseException, faults: list[Exception] | None) -> None:
     if faults is None or not isinstance(fault, Exception):
         raise fault
     faults.append(fault)
+
+
+@dataclass(slots=True, eq=False)
+class _Balance:
+    """What is known of a namespace in this process."""
+
+    share: float
+    """Of recency, in what recency and use weigh together."""
+    read_at: float
+    ghosts: dict[MemoryId, str] = field(default_factory=dict)
+    """The side that would have shown each memory."""
+    shown: set[MemoryId] = field(default_factory=set)
+    """What was shown last, and not asked for since."""
+    step: float = 0.0
+    """How far a ghost moves the share where both sides have as many: one place of the recall."""
+
+
+class Balances:
+    """How recency weighs against use in each namespace that an adaptive policy reads.
+
+    After ARC (Megiddo and Modha, 2003): a memory that only the other balance would have shown
+    leaves a ghost, and when it is asked for the balance moves towards the side that would have
+    shown it. The side-car has all balances.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[Namespace, _Balance] = {}
+        self._moved: set[Namespace] = set()
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether a balance was moved and is not written yet."""
+        return bool(self._moved)
+
+    def apply(
+        self, prefix: Namespace, policy: RecallPolicy, now: float, max_age_s: float
+    ) -> Plan[RecallPolicy]:
+        """The policy with the namespace's balance; read anew when the last reading is too old."""
+        known = self._known.get(prefix)
+        if known is None or (now - known.read_at >= max_age_s and prefix not in self._moved):
+            get = GetOp((*BALANCE, *prefix), BALANCE_KEY, refresh_ttl=False)
+            items: list[Item | None] = yield Ops([get], sidecar=True)
+            share = items[0].value.get("recency") if items[0] else None
+            if not isinstance(share, int | float) or not LEAST <= share <= 1 - LEAST:
+                share = policy.balance
+            with self._lock:
+                if len(self._known) >= MOST_NAMESPACES:
+                    self._known = {one: self._known[one] for one in self._moved}
+                known = self._known.setdefault(prefix, _Balance(share, now))
+                known.read_at = now
+                # Moved while it was read: what is written next is newer.
+                known.share = known.share if prefix in self._moved else share
+        return policy.balanced(known.share)
+
+    def note(self, recall: Recall) -> None:
+        """Note what a recall showed, and what only one side alone would have shown."""
+        prefix, chosen = recall.trace.namespaces[0], {one.memory.id for one in recall.chosen}
+        cut = [drop.scored for drop in recall.dropped if drop.gate in ("top_k", "budget")]
+        rivals = [*recall.chosen, *cut]
+        # By each side alone the best would have had these places; chosen ones first among equals.
+        sides = dict[MemoryId, str]()
+        for side, signal in _SIDES.items():
+            best = sorted(rivals, key=signal, reverse=True)[: len(chosen)]
+            sides |= {one.memory.id: "" if one.memory.id in sides else side for one in best}
+        with self._lock:
+            known = self._known.get(prefix)
+            if known is None or not chosen:
+                return
+            known.shown, known.step = chosen, 1 / len(chosen)
+            ghosts = {one: side for one, side in known.ghosts.items() if one not in chosen}
+            # Asked for again is only what was asked for before.
+            for name in (one.memory.id for one in cut if one.candidate.usage.uses):
+                if sides.get(name):
+                    ghosts.pop(name, None)
+                    ghosts[name] = sides[name]
+            known.ghosts = dict(list(ghosts.items())[-MOST_GHOSTS * len(chosen) :])
+
+    def asked(self, ids: Iterable[MemoryId]) -> list[MemoryId]:
+        """Move the balances that cut these memories; returns those that were shown before."""
+        shown = list[MemoryId]()
+        with self._lock:
+            for memory_id in ids if self._known else ():
+                for prefix, known in self._known.items():
+                    if memory_id in known.shown:
+                        known.shown.remove(memory_id)
+                        shown.append(memory_id)
+                    side = known.ghosts.get(memory_id)
+                    if side is not None:
+                        sides = list(known.ghosts.values())
+                        same = sides.count(side)
+                        # As in ARC, a hit on the side with fewer ghosts tells more.
+                        step = known.step * max(1.0, (len(sides) - same) / same)
+                        share = known.share + (step if side == "recency" else -step)
+                        known.share = round(min(max(share, LEAST), 1 - LEAST), 2)
+                        del known.ghosts[memory_id]
+                        self._moved.add(prefix)
+        return shown
+
+    def flush(self) -> Plan[None]:
+        """Write the balances that were moved, each on its own: one may fail without the others."""
+        with self._lock:
+            shares = {prefix: self._known[prefix].share for prefix in sorted(self._moved)}
+        faults: list[Exception] = []
+        for prefix, share in shares.items():
+            put = PutOp((*BALANCE, *prefix), BALANCE_KEY, {"recency": share}, index=False)
+            try:
+                yield Ops([put], sidecar=True)
+            except Exception as fault:
+                faults.append(fault)
+                continue
+            with self._lock:
+                # What moved in the meantime is written with the next flush.
+                if prefix not in self._known or self._known[prefix].share == share:
+                    self._moved.discard(prefix)
+        if faults:
+            raise faults[0]
+
+    def forget_below(self, prefix: Namespace) -> None:
+        """Drop what is known at or below a namespace."""
+        with self._lock:
+            for known in [one for one in self._known if one[: len(prefix)] == prefix]:
+                del self._known[known]
+                self._moved.discard(known)

@@ -49,12 +49,20 @@ class Column:
         self.values = self._room[:total]
 
 
-def largest(values: FloatArray, count: int) -> FloatArray:
-    """That many of the largest values, in no order; there must be as many."""
+def top_rows(values: NDArray[Any], count: int, margin: float = 0.0) -> NDArray[np.intp]:
+    """Rows of so many of the largest values, ascending, and of all within a margin of them."""
+    if count >= len(values):
+        return np.arange(len(values))
     width = len(values) // BLOCK
-    if width > 8 * count:
-        # Each of them is in one of as many blocks with the largest maxima.
-        blocks = values[: BLOCK * width].reshape(BLOCK, width)
-        best = np.argpartition(blocks.max(axis=0), width - count)[width - count :]
-        values = np.concatenate((blocks[:, best].ravel(), values[BLOCK * width :]))
-    return np.partition(values, len(values) - count)[len(values) - count :]
+    if width <= 8 * count:
+        least = np.partition(values, len(values) - count)[len(values) - count] - margin
+        return np.flatnonzero(values >= least)
+    # Each of them is in one of as many blocks with the largest maxima: the others are read once.
+    blocks, rest = values[: BLOCK * width].reshape(BLOCK, width), values[BLOCK * width :]
+    peaks = blocks.max(axis=0)
+    best = np.argpartition(peaks, width - count)[width - count :]
+    few = np.concatenate((blocks[:, best].ravel(), rest))
+    least = np.partition(few, len(few) - count)[len(few) - count] - margin
+    within = np.arange(0, BLOCK * width, width)[:, None] + np.flatnonzero(peaks >= least)
+    rows = np.concatenate((within.ravel(), np.arange(BLOCK * width, len(values))))
+    return np.sort(rows[values[rows] >= least])

@@ -135,6 +135,8 @@ class Catalog:
         """Number of who speaks in each row; -1 where that is not known."""
         self.flags = Column(np.uint8)
         """What `Traits.flags` says of each row."""
+        self.flags_seen = 0
+        """Flags that any row ever had."""
         self._ids: list[MemoryId] = []
         self._row_of: dict[MemoryId, int] = {}
         self._threads: dict[str, int] = {}
@@ -220,6 +222,7 @@ class Catalog:
         self._position.extend(positions)
         self.speaker.extend(numbers(self.speakers, speakers))
         self.flags.extend(flags)
+        self.flags_seen |= int(np.bitwise_or.reduce(np.asarray(flags, np.uint8), initial=0))
         for row, superseded in supersedes:
             if superseded:
                 self._supersedes[row] = superseded
@@ -248,6 +251,8 @@ class Catalog:
 
     def pinned(self) -> list[int]:
         """Live rows of the memories that are always recalled."""
+        if not self.flags_seen & PINNED:
+            return []
         return np.flatnonzero(self.alive & (self.flags.values & PINNED > 0)).tolist()
 
     @property

@@ -25,11 +25,12 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArray, largest
+from langmem_recall.ranking.arrays import BoolArray, FloatArray, IntArray, top_rows
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.catalog import CODED, NUMBERED, PHRASED, TIMED, Catalog
+from langmem_recall.ranking.lexical import Scan
 from langmem_recall.ranking.threads import Links, ThreadOrder
 from langmem_recall.text.tokens import (
     STOP_WORDS,
@@ -86,6 +87,8 @@ NOTHING_ASKED = -9.0
 """The score where there is nothing to go by: no terms in the cue, or no evidence at all."""
 FLAT = 60.0
 """Evidence beyond which relevance no longer changes, so that no exponential overflows."""
+ROUGHLY = 1e-5
+"""Cosines that differ by less may change places when they are scored exactly."""
 COMMON_SHARE = 0.05
 COMMON_COUNT = 20
 """A name in more memories than both says nothing about which one is meant."""
@@ -123,10 +126,13 @@ class LexicalMatch(NamedTuple):
     """The same with the words of its thread."""
     rarity: FloatArray
     """How unlikely it is, in natural units, that an unrelated memory has these words."""
-    misnamed: FloatArray
-    """1.0 where a memory has identifiers, and none of the part's."""
-    bm25: FloatArray
-    entity: FloatArray
+    worded: NDArray[np.intp]
+    """The rows with a word of the part, few of many."""
+    found: Scan
+    idfs: FloatArray
+    """Of each of the part's terms."""
+    is_named: BoolArray
+    """Which of them are names."""
 
 
 class EvidenceTable(NamedTuple):
@@ -154,30 +160,34 @@ class EvidenceTable(NamedTuple):
 
 
 class Window:
-    """A few rows of a catalog with their whole threads: all that their evidence depends on.
+    """Some rows of a catalog with their whole threads: all that their evidence depends on.
 
-    Stands in for the catalog, so that thirty memories do not pay for the other hundred thousand.
+    With it thirty memories do not pay for the other hundred thousand. None: all rows.
     """
 
-    def __init__(self, catalog: Catalog, rows: Sequence[int]) -> None:
-        whole = catalog.thread_order()
-        # The rows are distinct, so there is nothing to unite.
-        places = np.sort(whole.place[np.array(rows, np.int32)])
-        if whole.has_neighbours:
-            threads = np.unique(whole.thread_at[places])
-            ends = np.append(whole.starts, len(whole.rows))
-            spans = [np.arange(ends[thread], ends[thread + 1]) for thread in threads.tolist()]
-            places = np.concatenate([*spans, np.zeros(0, np.int64)]).astype(np.int32)
-        self.catalog_rows: IntArray = whole.rows[places]
-        """The row of the catalog at each row of the window."""
-        self.rows = len(places)
-        self.size = catalog.size
-        self.speaker, self.flags = Column(np.int32), Column(np.uint8)
-        self.speaker.extend(catalog.speaker.values[self.catalog_rows])
-        self.flags.extend(catalog.flags.values[self.catalog_rows])
-        self._row_of = {row: place for place, row in enumerate(self.catalog_rows.tolist())}
+    def __init__(self, catalog: Catalog, rows: ArrayLike | None = None) -> None:
+        order = catalog.thread_order()
+        self.catalog = catalog
+        self.rows: Any = slice(None)
+        """The rows of the catalog, in the order of the window."""
+        self.count = catalog.rows
+        self.is_whole = rows is None
+        self.order = order if order.has_neighbours else None
+        """The layout by threads; None where every memory stands alone."""
+        self._places: Any = slice(None)
+        if rows is not None:
+            self.rows = np.asarray(rows, np.int32)
+            if self.order is not None:
+                self._take_threads(order)
+            self.count = len(self.rows)
+
+    def _take_threads(self, whole: ThreadOrder) -> None:
+        threads = np.unique(whole.thread_at[whole.place[self.rows]])
+        ends = np.append(whole.starts, len(whole.rows))
+        spans = [np.arange(ends[thread], ends[thread + 1]) for thread in threads.tolist()]
+        places = np.concatenate([*spans, np.zeros(0, np.int64)]).astype(np.int32)
         own, follows = np.arange(len(places), dtype=np.int32), whole.follows[places]
-        self._order = ThreadOrder(
+        self.order = ThreadOrder(
             rows=own,
             place=own,
             thread=whole.thread[places],
@@ -185,26 +195,31 @@ class Window:
             thread_at=np.cumsum(~follows, dtype=np.int32) - 1,
             follows=follows,
             implied=whole.implied[places],
+            alone=whole.alone[whole.rows[places]],
         )
-        self._places = places
-        self._catalog = catalog
+        self._places, self.rows = places, whole.rows[places]
 
-    def row(self, row: int) -> int:
-        """The window's row of a row of the catalog that it was made for."""
-        return self._row_of[row]
+    @property
+    def flags(self) -> Any:
+        """What `Traits.flags` says of each row."""
+        return self.catalog.flags.values[self.rows]
 
-    def wording(self, match: LexicalMatch) -> LexicalMatch:
-        """What words find, for these rows."""
-        return LexicalMatch._make(column[self.catalog_rows] for column in match)
+    @property
+    def speaker(self) -> Any:
+        """The number of who speaks in each row."""
+        return self.catalog.speaker.values[self.rows]
 
-    def thread_order(self) -> ThreadOrder:
-        """The layout of the rows, which the window has in the order of their threads."""
-        return self._order
-
-    def links(self, previous: float, following: float) -> Links:
+    @property
+    def links(self) -> Links:
         """How much neighbours share when all are known."""
-        whole = self._catalog.links(previous, following)
+        whole = self.catalog.links(PREVIOUS, FOLLOWING)
         return Links._make(column[self._places] for column in whole)
+
+    def postings(self, match: LexicalMatch) -> Scan:
+        """What the words of a part find in these rows."""
+        if self.is_whole:
+            return match.found
+        return self.catalog.lexical.cut(match.found, self.rows)
 
 
 def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
@@ -277,30 +292,24 @@ def _without_common_names(
     return stripped if any(map(str.isalnum, stripped)) else text
 
 
-def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalMatch:
-    """Lexical evidence of every row for one part of a cue.
-
-    Relevance does without BM25: `detailed` is for traces and rank fusion.
-    """
+def match_words(catalog: Catalog, part: Part) -> LexicalMatch:
+    """Lexical evidence of every row for one part of a cue."""
     lexical, size = catalog.lexical, catalog.size
-    idfs, weights = np.array(lexical.idfs(part.weights)), list(part.weights.values())
-    masses = idfs * weights
+    idfs = np.array(lexical.idfs(part.weights))
+    is_named = np.array([term in part.names for term in part.weights], np.bool_)
+    masses = idfs * list(part.weights.values())
     total = masses.sum()
     found = lexical.scan(part.weights)
-    nothing = misnamed = _filled(catalog.rows, 0.0)
-    if CODE_WEIGHT in weights:
-        codes = np.flatnonzero(np.array(weights) == CODE_WEIGHT)
-        misnamed = (catalog.flags.values & CODED > 0).astype(np.float64)
-        misnamed[found.rows[np.isin(found.term_of, codes)]] = 0.0
     if not len(found.rows) or total <= 0:
-        return LexicalMatch(nothing, nothing, nothing, misnamed, nothing, nothing)
+        nothing = _filled(catalog.rows, 0.0)
+        return LexicalMatch(nothing, nothing, nothing, np.empty(0, np.intp), found, idfs, is_named)
     shares = masses / total
     # ln(1 / chance that an unrelated memory has the word).
     rarities = idfs + math.log((size + BACKGROUND) / (size + 1))
     mass, rareness = shares.take(found.term_of), rarities.take(found.term_of)
-    lengths = lexical.lengths[found.rows]
-    is_long = lengths > LONG_TERMS
-    if is_long.any():
+    if lexical.longest > LONG_TERMS:
+        lengths = lexical.lengths[found.rows]
+        is_long = lengths > LONG_TERMS
         absent = 1.0 - np.exp(-idfs.take(found.term_of[is_long]))
         worth = absent ** (lengths[is_long] / USUAL_TERMS - 1.0)
         mass[is_long] *= worth
@@ -319,15 +328,8 @@ def match_words(catalog: Catalog, part: Part, detailed: bool = True) -> LexicalM
         cells = (found.term_of * catalog.rows + targets)[near]
         lent[cells] = worths.repeat(len(places)).reshape(targets.shape)[near]
         coverage = (shares @ lent.reshape(len(shares), -1))[order.place]
-    bm25, entity = lexical.bm25(part.repeats, found) if detailed else nothing, nothing
-    named = np.where([term in part.names for term in part.weights], idfs, 0.0)
-    if named.any():
-        masses = named.take(found.term_of)
-        entity = np.bincount(found.rows, masses, catalog.rows)
-        # Sums in two orders may differ in the last bit.
-        rows = found.rows[masses > 0]
-        entity[rows] = np.minimum(entity[rows] / sum(named), 1.0)
-    return LexicalMatch(own, coverage, rarity, misnamed, bm25, entity)
+    # Of truth values, which numpy finds ten times as fast as of numbers.
+    return LexicalMatch(own, coverage, rarity, np.flatnonzero(own > 0), found, idfs, is_named)
 
 
 @lru_cache(maxsize=64, typed=True)
@@ -348,6 +350,7 @@ def _lending() -> tuple[IntArray, FloatArray]:
 
 
 _LENDING = _lending()
+_NO_ROWS: IntArray = np.empty(0, np.int32)
 
 
 @lru_cache(maxsize=1024)
@@ -365,13 +368,53 @@ def support(z: FloatArray, count: int) -> float:
     most = min(SUPPORTERS + 1, len(z))
     if most < 2:
         return 0.0
-    best = np.sort(largest(z, most))[-2::-1]
+    best = np.sort(np.partition(z, len(z) - most)[len(z) - most :])[-2::-1]
     surplus = sum(value - chance(count, rank) for rank, value in enumerate(best.tolist(), 2))
     return max(float(surplus) / SUPPORTERS, 0.0)
 
 
+def rows_in_reach(
+    catalog: Catalog,
+    parts: Sequence[Part],
+    matches: Sequence[LexicalMatch],
+    cosines: NDArray[np.float32],
+    null: NullDistribution,
+    visible: BoolArray,
+    count: int,
+) -> NDArray[np.intp]:
+    """Rows that may be among so many with the highest scores, and those that support them.
+
+    For memories that stand alone and whose cosines are all known: there the order of the scores is
+    that of the cosines, but for the few that share words with a part. So a store of any size is
+    ranked in one pass, roughly, and only these rows are scored.
+    """
+    near: list[NDArray[np.intp]] = []
+    is_whole = visible.all()
+    for part, match, cosine in zip(parts, matches, cosines, strict=True):
+        # Everything in units of a cosine.
+        unit = null.sd / DENSE
+        if catalog.flags_seen & PHRASED:
+            cosine = cosine - null.asked * (catalog.flags.values & PHRASED > 0).astype(np.float32)
+        near.append(top_rows(cosine, SUPPORTERS + 1))
+        key = cosine.copy()
+        own, worded = match.own[match.worded], match.worded
+        key[worded] += unit * _worth_of_words(part, own, match.rarity[worded], catalog.size)
+        if part.is_naming:
+            named = match.is_named[match.found.term_of]
+            key[np.unique(match.found.rows[named])] += unit * UNNAMED
+        if CODE_WEIGHT in part.weights.values() or part.speaker is not None or part.flags:
+            window = Window(catalog)
+            key -= unit * _mismatch(window, part, window.postings(match)).astype(np.float32)
+        if is_whole:
+            near.append(top_rows(key, count, ROUGHLY))
+        else:
+            rows = np.flatnonzero(visible)
+            near.append(rows[top_rows(key[rows], count, ROUGHLY)])
+    return np.unique(np.concatenate(near))
+
+
 def score_evidence(
-    view: Catalog | Window,
+    window: Window,
     parts: Sequence[Part],
     matches: Sequence[LexicalMatch],
     cosines: FloatArray | None,
@@ -379,47 +422,57 @@ def score_evidence(
     unseen_cosine: float | None = None,
     vectors: Sequence[Sequence[float]] | FloatArray | None = None,
     among: int | None = None,
+    detailed: bool = True,
 ) -> EvidenceTable:
-    """Evidence and relevance of every row; a row's best part speaks for it.
+    """Evidence and relevance of the rows of a window; a row's best part speaks for it.
 
     Args:
-        view: The rows.
+        window: The rows.
         parts: The parts of the cue.
-        matches: What the words of each part find.
+        matches: What the words of each part find in the catalog.
         cosines: A row per part, NaN where a memory was not measured; None: no dense channel.
         null: What unrelated texts have under this embedder.
         unseen_cosine: The most that an unmeasured memory can have.
         vectors: Of each part, where they are known; then each part has a mean of its own.
         among: How many vectors could be near by chance, where a memory may have several.
+        detailed: Whether BM25 and names are wanted, which relevance does without.
     """
-    tables, phrased = [], view.flags.values & PHRASED
-    has_phrased = phrased.any()
+    tables: list[EvidenceTable] = []
+    count = (among or window.catalog.size) * len(parts)
     for place, (part, match) in enumerate(zip(parts, matches, strict=True)):
         cosine = None if cosines is None else cosines[place]
         mean = null.mean if vectors is None else null.mean_of(vectors[place])
         z = None if cosine is None else cosine - mean
         if z is not None:
-            if has_phrased:
+            if window.catalog.flags_seen & PHRASED:
                 # Phrasings are near to any question, as questions are to each other.
-                z -= (phrased > 0) * null.asked
+                z -= (window.flags & PHRASED > 0) * null.asked
             z /= null.sd
         unseen = None if unseen_cosine is None else (unseen_cosine - mean) / null.sd
-        number, matched = _filled(view.rows, place + 1), match.own > 0
-        score, episode, alone = _score_part(
-            view, part, match, np.flatnonzero(matched), z, unseen, (among or view.size) * len(parts)
+        found = window.postings(match)
+        bm25 = entity = _filled(window.count, 0.0)
+        named = np.flatnonzero(match.is_named[found.term_of]) if part.names else _NO_ROWS
+        named_at = found.places[named]
+        if detailed:
+            bm25 = window.catalog.lexical.bm25(part.repeats, found)
+        if detailed and len(named):
+            entity = np.bincount(named_at, match.idfs[found.term_of[named]], window.count)
+            # Sums in two orders may differ in the last bit.
+            total = sum(match.idfs[match.is_named])
+            entity[named_at] = np.minimum(entity[named_at] / total, 1.0)
+        evidence = EvidenceTable(
+            dense=_filled(window.count, math.nan) if cosine is None else cosine,
+            coverage=match.coverage[window.rows],
+            bm25=bm25,
+            matched=match.own[window.rows] > 0,
+            entity=entity,
+            episode=_filled(window.count, 0.0),
+            score=_filled(window.count, NOTHING_ASKED),
+            alone=_filled(window.count, place + 1),
         )
-        tables.append(
-            EvidenceTable(
-                dense=np.full(view.rows, np.nan) if cosine is None else cosine,
-                coverage=match.coverage,
-                bm25=match.bm25,
-                matched=matched,
-                entity=match.entity,
-                episode=episode,
-                score=score,
-                alone=number if alone is None else number * alone,
-            )
-        )
+        if part.repeats and window.count:
+            evidence = _score_part(window, part, match, evidence, found, named_at, z, unseen, count)
+        tables.append(evidence)
     if len(tables) == 1:
         return tables[0]
     best = np.argmax([table.score for table in tables], axis=0)[None, :]
@@ -434,80 +487,108 @@ def score_evidence(
 
 
 def _score_part(
-    view: Catalog | Window,
+    window: Window,
     part: Part,
     match: LexicalMatch,
-    worded: NDArray[np.intp],
+    evidence: EvidenceTable,
+    found: Scan,
+    named_at: IntArray,
     z: FloatArray | None,
     unseen: float | None,
     count: int,
-) -> tuple[FloatArray, FloatArray, BoolArray | None]:
-    """The formula: log-odds of every row, what its thread adds, which have none (None: all).
+) -> EvidenceTable:
+    """The formula: log-odds of every row, what its thread adds, which have none.
 
-    `worded` are the rows with a word of the cue, few of many. `z` is NaN where a memory was not
-    measured, `unseen` the most that such a one can have, `count` how many memories could have been
-    near by chance.
+    `z` is NaN where a memory was not measured, `unseen` the most that such a one can have, `count`
+    how many memories could have been near by chance. `named_at` are places with a name of the part.
     """
-    if not part.repeats or not view.rows:
-        return np.full(view.rows, NOTHING_ASKED), _filled(view.rows, 0.0), None
     luck = chance(count)
     unknown = NO_DENSE / DENSE + luck
     if unseen is not None:
         unknown = min(unseen, unknown)
     length = LENGTH * math.log((1 + min(len(part.repeats), TERMS)) / TERMS)
-    supported = 0.0
-    # No powers, which numpy takes row by row, and few new arrays: of many rows both take long.
-    own = match.own[worded]
-    words = own * own
-    words *= own
-    words *= WORDS
-    blind = None
+    supported, blind, rarity = 0.0, None, None
+    # Of many rows few share a word, and making an array of all takes as long as filling it.
+    own = match.own[window.rows]
+    worded = match.worded if window.is_whole else np.flatnonzero(evidence.matched)
     if z is None:
-        near, blind = np.full(view.rows, unknown), match.coverage <= 0
+        near, blind = np.full(window.count, unknown), evidence.coverage <= 0
     else:
         near, missing = z, np.isnan(z)
         if missing.any():
-            near, blind = np.where(missing, unknown, z), missing & (match.coverage <= 0)
+            near, blind = np.where(missing, unknown, z), missing & (evidence.coverage <= 0)
             z = z[~missing]
         supported = DENSE * SUPPORT * support(z, count)
+        rarity = match.rarity[window.rows][worded]
+    order = window.order
+    dense = np.subtract(near, luck, out=near if order is None else None)
+    dense *= DENSE
+    score = dense if order is None else dense.copy()
+    score[worded] += _worth_of_words(part, own[worded], rarity, window.catalog.size)
+    score += length + supported
+    if order is not None:
+        context = near if z is None else _with_neighbours(window, order, near)
+        words = WORDS * (own - EXPECTED)
+        together = DENSE * (context - luck) + WORDS * (evidence.coverage - EXPECTED)
+        together = together + THREAD * _best_of_thread(order, dense + words) + length
+        alone = order.alone
+        score = np.where(alone, score, together)
+        episode = np.where(alone, 0.0, together - length - dense - words)
+        evidence = evidence._replace(episode=episode, alone=evidence.alone * alone)
+    if part.speaker is not None or CODE_WEIGHT in part.weights.values() or part.flags:
+        score = score - _mismatch(window, part, found)
+    if part.is_naming:
+        exempt = named_at
+        if order is not None:
+            exempt = np.append(named_at, np.flatnonzero(~order.alone))
+        kept = score[exempt]
+        score -= UNNAMED
+        score[exempt] = kept
+    return evidence._replace(
+        score=score if blind is None else np.where(blind, NOTHING_ASKED, score)
+    )
+
+
+def _worth_of_words(
+    part: Part, own: FloatArray, rarity: FloatArray | None, size: int
+) -> FloatArray:
+    """What shares of the words say of memories that stand alone, in log-odds.
+
+    `rarity` is None where words are all there is.
+    """
+    # No powers, which numpy takes row by row.
+    worth = own * own * own * WORDS
+    if rarity is not None:
         # A memory that happens to be near and to share a word is not meant by either; one that has
         # all of several words is.
         is_stray = own <= WHOLE if len(part.repeats) > 1 else True
         # Any of the memories could have them: ln of how many.
-        surprise = np.maximum(match.rarity[worded] - math.log(view.size + 1), 0.0)
-        np.minimum(words, surprise, out=words, where=is_stray)
-    episode, alone = _filled(view.rows, 0.0), None
-    order = view.thread_order()
-    dense = np.subtract(near, luck, out=None if order.has_neighbours else near)
-    dense *= DENSE
-    words += own * -STRAY
-    words += dense[worded]
-    score = dense.copy() if order.has_neighbours else dense
-    score[worded] = words
-    score += length + supported
-    if order.has_neighbours:
-        context = near if z is None else _with_neighbours(view, near)
-        together = _score_threads(view, dense, DENSE * (context - luck), match) + length
-        alone = np.bincount(order.thread_at)[order.thread_at][order.place] == 1
-        score = np.where(alone, score, together)
-        episode = np.where(alone, 0.0, together - length - dense - WORDS * (match.own - EXPECTED))
+        surprise = np.maximum(rarity - math.log(size + 1), 0.0)
+        np.minimum(worth, surprise, out=worth, where=is_stray)
+    worth -= STRAY * own
+    return worth
+
+
+def _mismatch(window: Window, part: Part, found: Scan) -> FloatArray:
+    """Taken off of what is another's, has other identifiers, or answers another question."""
+    off = np.zeros(window.count)
     if part.speaker is not None:
-        speaker = view.speaker.values
-        score = score - OTHER * ((speaker >= 0) & (speaker != part.speaker))
-    if part.is_naming:
-        is_unnamed = match.entity <= 0
-        score = score - UNNAMED * (is_unnamed if alone is None else is_unnamed & alone)
+        speaker = window.speaker
+        off += OTHER * ((speaker >= 0) & (speaker != part.speaker))
     if CODE_WEIGHT in part.weights.values():
-        score = score - OTHER * match.misnamed
+        is_code = np.array(list(part.weights.values())) == CODE_WEIGHT
+        has_other = window.flags & CODED > 0
+        has_other[found.places[is_code[found.term_of]]] = False
+        off += OTHER * has_other
     if part.flags:
         # An answer of the wrong kind: no time, or no number, where one is asked for.
-        score = score - NO_ANSWER * ((view.flags.values & part.flags) != part.flags)
-    return score if blind is None else np.where(blind, NOTHING_ASKED, score), episode, alone
+        off += NO_ANSWER * ((window.flags & part.flags) != part.flags)
+    return off
 
 
-def _with_neighbours(view: Catalog | Window, z: FloatArray) -> FloatArray:
+def _with_neighbours(window: Window, order: ThreadOrder, z: FloatArray) -> FloatArray:
     """Each row's similarity with a share of what stands before and after it in its thread."""
-    order, links = view.thread_order(), view.links(PREVIOUS, FOLLOWING)
+    links = window.links
     by_place = z[order.rows]
     shared = by_place.copy()
     shared[1:] += links.before[1:] * by_place[:-1]
@@ -515,13 +596,8 @@ def _with_neighbours(view: Catalog | Window, z: FloatArray) -> FloatArray:
     return np.asarray((shared / links.scale)[order.place])
 
 
-def _score_threads(
-    view: Catalog | Window, dense: FloatArray, context: FloatArray, match: LexicalMatch
-) -> FloatArray:
-    """Evidence as in a conversation: a row's in its context, and the best of its thread."""
-    order = view.thread_order()
-    own = (dense + WORDS * (match.own - EXPECTED))[order.rows]
-    best = np.maximum.reduceat(own, order.starts)[order.thread_at]
+def _best_of_thread(order: ThreadOrder, words: FloatArray) -> FloatArray:
+    """The best evidence anywhere in each row's thread."""
+    best = np.maximum.reduceat(words[order.rows], order.starts)[order.thread_at]
     # A stretch of writing has no bounds that mean anything: its best says nothing of the rest.
-    best = np.where(order.implied, 0.0, best)[order.place]
-    return np.asarray(context + WORDS * (match.coverage - EXPECTED) + THREAD * best)
+    return np.asarray(np.where(order.implied, 0.0, best)[order.place])

@@ -62,13 +62,19 @@ class GateContext(NamedTuple):
         task = cue.task if policy.task_filter else None
         return cls(now, boundaries, task, include, policy.min_confidence)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is asked of a memory but that it is in force, valid and within bounds."""
+        return self.task is None and not self.min_confidence
+
 
 def hard_drops(candidates: Sequence[Candidate], context: GateContext) -> dict[int, tuple[str, str]]:
     """Places of the candidates that a hard gate rejects, with the gate and its reason."""
     places: Iterable[int] = range(len(candidates))
     namespaces = {candidate.memory.namespace for candidate in candidates}
-    is_open = context.task is None and not context.min_confidence
-    if is_open and not any(outside(namespace, context.boundaries) for namespace in namespaces):
+    if context.is_open and not any(
+        outside(namespace, context.boundaries) for namespace in namespaces
+    ):
         # Most memories are such that no gate looks at anything else.
         places = [i for i, one in enumerate(candidates) if one.standing or not one.memory.is_plain]
     found = ((place, hard_drop(candidates[place], context)) for place in places)

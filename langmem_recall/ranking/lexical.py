@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rank_bm25 import BM25Plus
 
 from langmem_recall.ranking.arrays import BoolArray, Column, FloatArray, IntArray
@@ -20,12 +21,17 @@ K1, B, DELTA = 1.5, 0.75, 1.0
 
 
 class Scan(NamedTuple):
-    """Live postings of several terms."""
+    """Live postings of several terms, in all rows or in a window of them."""
 
     rows: IntArray
     counts: IntArray
     term_of: IntArray
     """Which of the terms each posting is of."""
+    sizes: NDArray[np.intp]
+    """How many postings each of the terms has in all rows."""
+    places: IntArray
+    """The place in the window of each posting; its row where that is all rows."""
+    window: IntArray | None = None
 
 
 class LexicalIndex:
@@ -47,6 +53,8 @@ class LexicalIndex:
         self._alive = Column(np.bool_)
         self._lengths = Column(np.int32)
         self._live_tokens = 0
+        self.longest = 0
+        """Terms of the longest document so far."""
         # The distinct terms of each row up to its stop.
         self._stops = Column(np.int32)
         self._forward_ids = Column(np.int32)
@@ -103,6 +111,7 @@ class LexicalIndex:
         index._alive.extend(np.ones(len(lengths), dtype=np.bool_))
         index._lengths.extend(lengths)
         index._live_tokens = int(lengths.sum())
+        index.longest = int(lengths.max(initial=0))
         index._stops.extend(starts[1:])
         index._forward_ids.extend(term_ids)
         # A stable order by term keeps the rows of each term ascending.
@@ -136,6 +145,7 @@ class LexicalIndex:
         self._lengths.append(len(terms))
         self._alive.append(True)
         self._live_tokens += len(terms)
+        self.longest = max(self.longest, len(terms))
         self.rows += 1
         self.size += 1
         return row
@@ -196,31 +206,44 @@ class LexicalIndex:
                 counts.append(times)
                 size += len(added)
             sizes.append(size)
-        found = Scan(
-            np.concatenate(rows),
-            np.concatenate(counts),
-            np.repeat(np.arange(len(sizes), dtype=np.int32), sizes),
+        of_all, times = np.concatenate(rows), np.concatenate(counts)
+        term_of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        if self.size < self.rows:
+            live = self._alive.values[of_all]
+            of_all, times, term_of = of_all[live], times[live], term_of[live]
+            sizes = np.bincount(term_of, minlength=len(sizes)).tolist()
+        return Scan(of_all, times, term_of, np.array(sizes, np.intp), of_all)
+
+    def cut(self, scan: Scan, window: IntArray) -> Scan:
+        """The postings in some rows."""
+        place_of = np.full(self.rows, -1, np.int32)
+        place_of[window] = np.arange(len(window), dtype=np.int32)
+        places = place_of[scan.rows]
+        inside = np.flatnonzero(places >= 0)
+        return Scan(
+            scan.rows[inside],
+            scan.counts[inside],
+            scan.term_of[inside],
+            scan.sizes,
+            places[inside],
+            window,
         )
-        if self.size == self.rows:
-            return found
-        live = self._alive.values[found.rows]
-        return Scan._make(column[live] for column in found)
 
     def bm25(self, repeats: Mapping[str, int], scan: Scan) -> FloatArray:
-        """The BM25+ score of every row for terms that were scanned; dead rows get 0.0."""
-        if not len(scan.rows):
-            return np.zeros(self.rows)
+        """The BM25+ score of every row scanned for these terms; dead rows get 0.0."""
+        alive = self._alive.values if scan.window is None else self._alive.values[scan.window]
+        if not scan.sizes.any():
+            return np.zeros(len(alive))
         weights = np.array(self.idfs(repeats)) * list(repeats.values())
         lengths = self.lengths[scan.rows]
         norms = K1 * (1.0 - B) + (K1 * B / (self._live_tokens / self.size)) * lengths
         saturated = scan.counts * (K1 + 1.0) / (norms + scan.counts)
         parts = weights.take(scan.term_of) * saturated
-        scores: FloatArray = np.bincount(scan.rows, parts, self.rows)  # type: ignore[assignment]
         # BM25+ grants the delta of a known term even to documents without it.
-        is_known = np.bincount(scan.term_of, minlength=len(weights)) > 0
-        scores += DELTA * weights[is_known].sum()
+        granted = DELTA * weights[scan.sizes > 0].sum()
+        scores: FloatArray = np.bincount(scan.places, parts, len(alive)) + granted
         if self.size < self.rows:
-            scores[~self._alive.values] = 0.0
+            scores[~alive] = 0.0
         return scores
 
     def coverage(self, weights: Mapping[str, float]) -> FloatArray:
@@ -295,9 +318,9 @@ class PoolIndex(LexicalIndex):
     def bm25(self, repeats: Mapping[str, int], scan: Scan) -> FloatArray:
         """The BM25+ score of every row; 0.0 where no row has any of the terms."""
         scores = np.zeros(self.rows)
-        if len(scan.rows):
+        if scan.sizes.any():
             live = np.flatnonzero(self.alive)
             ranked = BM25Plus([self._documents[row] for row in live])
             known = [term for term in repeats if self.document_frequency(term)]
             scores[live] = ranked.get_scores([t for t in known for _ in range(repeats[t])])
-        return scores
+        return scores if scan.window is None else scores[scan.window]

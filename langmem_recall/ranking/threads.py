@@ -46,11 +46,10 @@ class ThreadOrder(NamedTuple):
     """Whether the place before belongs to the same thread."""
     implied: BoolArray
     """Whether the place's thread is only known from the order of writing."""
-
-    @property
-    def has_neighbours(self) -> bool:
-        """Whether any thread has more than one memory."""
-        return len(self.starts) < len(self.rows)
+    alone: BoolArray
+    """Whether each row is the only one of its thread."""
+    has_neighbours: bool = True
+    """Whether any thread has more than one memory."""
 
 
 class Links(NamedTuple):
@@ -123,7 +122,10 @@ def lay_out(
     follows = np.diff(ordered, prepend=-1) == 0
     thread_at = np.cumsum(~follows, dtype=np.int32) - 1
     starts = np.flatnonzero(~follows).astype(np.int32)
-    return ThreadOrder(rows, place, ordered, starts, thread_at, follows, implied[rows])
+    alone = (np.bincount(thread_at)[thread_at] == 1)[place]
+    return ThreadOrder(
+        rows, place, ordered, starts, thread_at, follows, implied[rows], alone, not alone.all()
+    )
 
 
 def is_coherent(

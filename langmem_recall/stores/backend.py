@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -21,7 +21,7 @@ from langgraph.store.base.batch import AsyncBatchedBaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langmem_recall.deadline import TooLate, at_most, loading
-from langmem_recall.errors import described
+from langmem_recall.errors import ConfigurationError, InputError, described
 from langmem_recall.filters import matches
 from langmem_recall.flows.backend import ENOUGH, Backend, Null, OnProgress
 from langmem_recall.flows.candidates import (
@@ -34,9 +34,9 @@ from langmem_recall.flows.candidates import (
     best_by_words,
     cosine_of,
     id_of,
+    is_short,
     likeness_in,
     listing,
-    look_past,
     make_candidates,
     match,
     pool_of,
@@ -61,7 +61,7 @@ from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
 from langmem_recall.ranking.catalog import Catalog, traits_of
 from langmem_recall.ranking.evidence import Window, score_evidence
-from langmem_recall.types import SIDECAR_ROOT, Candidate, Memory, MemoryId, Namespace
+from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace
 
 Clock = Callable[[], datetime]
 
@@ -397,71 +397,146 @@ class GenericBackend(Backend):
     def find(self, request: ReadRequest, view: Any, null: Null, gate: Gate) -> Plan[ReadResult]:
         """One round trip: a search per part, and the memories that the words point to."""
         index: NamespaceIndex = NamespaceIndex(is_pool=True) if view is None else view
-        policy, filter = request.policy, request.filter
         with index.lock:
-            catalog = index.catalog
-            matched = match(request, catalog)
-            pinned = catalog.pinned() if request.with_pinned else []
-            wanted_ids = dict.fromkeys([*request.required, *map(catalog.id, pinned)])
-        worded: list[MemoryId] = []
-
-        def look_at_words(scale: int) -> Plan[list[tuple[int, list[Candidate]]]]:
-            yield from ()
-            with index.lock:
-                count = scale * policy.rescues
-                rows = best_by_words(matched.wordings, catalog.alive, count)
-                worded[:] = map(catalog.id, rows)
-                known = [memory for memory in map(index.known, worded) if memory]
-                return [(policy.rescues, unscored(catalog, known))]
-
-        def word_gate(candidates: list[Candidate]) -> Plan[set[MemoryId]]:
-            barred = yield from gate(candidates)
-            memories = (candidate.memory for candidate in candidates)
-            return barred | {one.id for one in memories if not matches(one.value, filter)}
-
-        barred = yield from look_past(word_gate, look_at_words)
-        wanted_ids |= dict.fromkeys(pool_of(worded, policy.rescues, barred))
-        gets = [GetOp(namespace, key, refresh_ttl=False) for namespace, key in wanted_ids]
-        plain = SearchOp(request.prefix, dict(filter) if filter else None, refresh_ttl=False)
+            matched = match(request, index.catalog)
+        worded = yield from self._rescues(request, index, matched, gate)
+        gets = [GetOp(namespace, key, refresh_ttl=False) for namespace, key in worded]
+        filter = dict(request.filter) if request.filter else None
+        plain = SearchOp(request.prefix, filter, refresh_ttl=False)
         # The parts that say most come first.
         parts = matched.parts[: self.most_searches]
         searches = [plain._replace(query=each.dense_text) for each in parts]
-        fetched, degraded = Fetched([], {}), list[str]()
-        wanted = max(policy.pool, request.wanted)
-
-        def look_at_pages(scale: int) -> Plan[list[tuple[int, list[Candidate]]]]:
-            nonlocal fetched
+        degraded = list[str]()
+        wanted = max(request.policy.pool, request.wanted)
+        # With room for what gates keep out: to search again is to embed the cue again.
+        scale = 2
+        while True:
             limit = scale * wanted
-            asked = [op._replace(limit=limit) for op in searches]
+            fetched: Fetched | None = None
             if self.has_vectors and not degraded:
+                asked = [op._replace(limit=limit) for op in searches]
                 try:
                     with at_most(ENOUGH):
                         fetched = yield from self._fetch(asked, gets, index, request)
                 except Exception as error:
                     degraded.append(f"dense search failed ({described(error)}); lexical only")
-            if not self.has_vectors or degraded:
+            if fetched is None:
                 listed = plain._replace(limit=limit)
                 fetched = yield from self._fetch_words(listed, gets, index, request)
-            yield from _add_unlisted(fetched.pages[0], limit, index, filter)
+            if len(fetched.pages[0]) < limit:
+                yield from _add_unlisted(fetched.pages[0], limit, index, request.filter)
             with index.lock:
-                return [
-                    (wanted, unscored(index.catalog, list(map(index.read, page))))
-                    for page in fetched.pages
-                ]
-
-        # With room for what gates keep out: to search again is to embed the cue again.
-        barred = yield from look_past(gate, look_at_pages, scale=2)
-        scale = DEFAULT_NULL
+                rankings = [(wanted, list(map(index.read, page))) for page in fetched.pages]
+                found = [memory for _, ranking in rankings for memory in ranking]
+                passes = gate.passes_all(found, index.catalog.supersedes_any)
+                candidates = [] if passes else unscored(index.catalog, found)
+            barred = set() if passes else (yield from gate.judge(candidates))
+            if not is_short(rankings, barred, scale):
+                break
+            scale *= 2
+        yardstick = DEFAULT_NULL
         if self.has_vectors and not degraded:
-            scale = yield from null()
-            if fetched.vectors is None and scale.quick:
+            yardstick = yield from null()
+            if fetched.vectors is None and yardstick.quick:
                 # The store made them as well; with them a cue is measured by its own mean.
                 texts = [each.dense_text for each in matched.parts]
                 with suppress(Exception):
                     vectors = yield Embed(texts, as_queries=not self.queries_as_documents)
                     fetched = fetched._replace(vectors=vectors)
         with index.lock:
-            return _assemble(request, index, matched, scale, fetched, barred, degraded)
+            return _assemble(request, index, matched, yardstick, fetched, barred, degraded)
+
+    def _rescues(
+        self, request: ReadRequest, index: NamespaceIndex, matched: MatchedCue, gate: Gate
+    ) -> Plan[list[MemoryId]]:
+        """Memories that are looked at in any case, and the best by words that pass the gate."""
+        wanted, scale = request.policy.rescues, 1
+        while True:
+            with index.lock:
+                catalog = matched.catalog
+                rows = best_by_words(matched.wordings, catalog.alive, scale * wanted)
+                worded = list(map(catalog.id, rows))
+                known = [memory for memory in map(index.known, worded) if memory]
+                passes = gate.passes_all(known, catalog.supersedes_any)
+                candidates = [] if passes else unscored(catalog, known)
+                pinned = catalog.pinned() if request.with_pinned else []
+            barred = set() if passes else (yield from gate.judge(candidates))
+            if request.filter:
+                barred |= {one.id for one in known if not matches(one.value, request.filter)}
+            if not is_short([(wanted, known)], barred, scale):
+                always = [*request.required, *map(catalog.id, pinned)]
+                return list(dict.fromkeys([*always, *pool_of(worded, wanted, barred)]))
+            scale *= 2
+
+    @property
+    def refreshes_ttl(self) -> bool:
+        """Whether a read may start a memory's time to live again."""
+        return self.store.supports_ttl
+
+    def items_below(
+        self, prefix: Namespace, offset: int, limit: int
+    ) -> Plan[tuple[list[Item], int]]:
+        """Some items at or below a namespace by name, and how many places they took."""
+        items: list[Item] = yield from listing(prefix)
+        page = sorted(items, key=id_of)[offset : offset + limit]
+        return page, len(page)
+
+    def settle(self) -> Plan[None]:
+        """Let the clock of the store's next statement be right."""
+        yield from ()
+
+    def check_vectors(self) -> Plan[None]:
+        """Before the first write: whether the vectors that are there are of the same embedder."""
+        yield from ()
+
+    def without_vectors(
+        self, prefix: Namespace, probe: Sequence[float]
+    ) -> Plan[list[MemoryId] | None]:
+        """Memories that no vector is kept of; None where a store does not tell."""
+        yield from ()
+        return None
+
+    def reindex(self, progress: OnProgress | None, batch: int) -> Plan[int]:
+        """Make every vector anew; returns how many were made."""
+        raise InputError(
+            "reindex knows LocalStore and LangGraph's Postgres stores, got "
+            f"{type(self.store).__name__}. Put its memories into a new store instead, which "
+            "embeds them."
+        )
+
+    def set_up(self, distribute: bool | None = None) -> Plan[None]:
+        """Make what is kept in the store besides its items, after its own `setup`."""
+        if distribute:
+            raise ConfigurationError(
+                "distribute=True is for LangGraph's Postgres stores on a database with Citus, got "
+                f"{type(self.store).__name__}. Call setup() without it."
+            )
+        yield from ()
+
+    def is_set_up(self) -> Plan[bool | None]:
+        """Whether `set_up` has been done in the newest version; None where it does nothing."""
+        yield from ()
+        return None
+
+    def misplaced(self) -> Plan[list[str] | None]:
+        """What is wrong with where the tables lie, a sentence each; None where nothing is split."""
+        yield from ()
+        return None
+
+    def nearest(self, namespace: Namespace, text: str, limit: int) -> Plan[list[SearchItem]]:
+        """The memories of a namespace, and perhaps of those below it, nearest to a text."""
+        op = SearchOp(namespace, None, limit, 0, text, refresh_ttl=False)
+        (items,) = yield Ops([op])
+        return cast(list[SearchItem], items)
+
+    def erase(self, prefix: Namespace) -> Plan[int | None]:
+        """Delete all below a namespace, expired items too; None where that goes item by item."""
+        yield from ()
+        return None
+
+    def compact(self) -> bool:
+        """Rewrite the store without what was deleted; False where it cannot, or not now."""
+        return False
 
     def note_put(
         self, namespace: Namespace, key: str, value: Mapping[str, Any], now: datetime
@@ -546,18 +621,18 @@ def _add_unlisted(
     page: list[SearchItem], limit: int, index: NamespaceIndex, filter: Mapping[str, Any] | None
 ) -> Plan[None]:
     """Add what a search leaves out for want of a vector, where it has nothing else to give."""
-    if len(page) >= limit or index.filled_at is None:
+    if index.filled_at is None:
         return
     with index.lock:
         ids = sorted(set(index.catalog.ids()) - set(map(id_of, page)))
         known = [memory for one in ids if (memory := index.known(one))]
-    unlisted = [memory.id for memory in known if matches(memory.value, filter)]
+    unlisted = [one.id for one in known if not filter or matches(one.value, filter)]
     gets = [GetOp(*one, refresh_ttl=False) for one in unlisted[: limit - len(page)]]
     items: list[Item | None] = yield Ops(gets)
     page += [
         SearchItem(item.namespace, item.key, item.value, item.created_at, item.updated_at)
         for item in items
-        if item is not None and matches(item.value, filter)
+        if item is not None and (not filter or matches(item.value, filter))
     ]
 
 
@@ -583,7 +658,9 @@ def _assemble(
     for memory_id, item in fetched.items.items():
         if item is None:
             index.note_delete(memory_id)
-        elif item.namespace[: len(prefix)] == prefix and matches(item.value, request.filter):
+        elif item.namespace[: len(prefix)] == prefix and (
+            not request.filter or matches(item.value, request.filter)
+        ):
             items.setdefault(memory_id, item)
     word_count = len(items) - dense_count
     memories = index.memories(list(items.values()))
@@ -591,13 +668,21 @@ def _assemble(
     if matched.version != catalog.version or matched.catalog is not catalog:
         # The rows no longer mean what they meant when the words were matched.
         matched = match(request, catalog)
-    found = (catalog.row(memory.id) for memory in memories)
-    catalog_rows = [row for row in found if row is not None]
-    window = Window(catalog, catalog_rows)
-    rows = dict(zip(items, map(window.row, catalog_rows), strict=True))
-    cosines, unseen = _cosines(rows, pools, (len(matched.parts), window.rows), pool, degraded)
-    wordings = [window.wording(wording) for wording in matched.wordings]
-    table = score_evidence(window, matched.parts, wordings, cosines, null, unseen, fetched.vectors)
+    found = [row for row in (catalog.row(memory.id) for memory in memories) if row is not None]
+    window = Window(catalog, found)
+    place_of = dict(zip(window.rows.tolist(), range(window.count), strict=True))
+    rows = {one: place_of[row] for one, row in zip(items, found, strict=True)}
+    cosines, unseen = _cosines(rows, pools, (len(matched.parts), window.count), pool, degraded)
+    table = score_evidence(
+        window,
+        matched.parts,
+        matched.wordings,
+        cosines,
+        null,
+        unseen,
+        fetched.vectors,
+        detailed=request.detailed,
+    )
     # A page that the head has all of needs nothing beyond.
     beyond = pages[0].items() if request.wanted > pool else ()
     tail = [item for one, item in beyond if one not in items and one not in barred]

@@ -7,7 +7,7 @@ from conftest import Clock
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
-from langmem_recall.flows.balance import BALANCE, BALANCE_KEY
+from langmem_recall.flows.usage import BALANCE, BALANCE_KEY
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import Caching, RecallStore

@@ -33,7 +33,7 @@ from langmem_recall.observe.monitor import Monitor, MonitorReport
 from langmem_recall.policy import RecallPolicy, Weights
 from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
 from langmem_recall.ranking.catalog import Catalog, traits_of
-from langmem_recall.ranking.evidence import match_words, read_part, score_evidence
+from langmem_recall.ranking.evidence import Window, match_words, read_part, score_evidence
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Memory
@@ -96,7 +96,7 @@ def test_a_memory_with_that_cosine_and_no_common_word_has_just_that_relevance(
     part = read_part("purple bicycle bell", catalog, False)
     wording = match_words(catalog, part)
     cosines = np.array([[cosine] + [-0.9] * (memories - 1)])
-    table = score_evidence(catalog, [part], [wording], cosines, NULL)
+    table = score_evidence(Window(catalog), [part], [wording], cosines, NULL)
     relevance = float(table.relevance[0])
     assert cosine_alone(relevance, memories, NULL) == pytest.approx(cosine, abs=1e-6)
 

@@ -298,7 +298,7 @@ def picture(catalog: Catalog) -> dict[str, Any]:
         "rows": [catalog.row(one) for one in catalog.ids()],
         "terms": [terms_of(catalog.lexical, catalog.row(one)) for one in catalog.ids()],
         "alive": catalog.alive.tolist(),
-        "order": [column.tolist() for column in order],
+        "order": [np.asarray(column).tolist() for column in order],
         "speakers": catalog.speakers,
         "speaker": catalog.speaker.values.tolist(),
         "flags": catalog.flags.values.tolist(),

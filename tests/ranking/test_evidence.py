@@ -18,6 +18,7 @@ from langmem_recall.ranking.evidence import (
     Window,
     match_words,
     read_part,
+    rows_in_reach,
     score_evidence,
 )
 from langmem_recall.types import Memory
@@ -67,7 +68,7 @@ def evidence(
     parts = [part(text, catalog) for text in ([cue] if isinstance(cue, str) else cue)]
     wordings = [match_words(catalog, one) for one in parts]
     dense = None if cosines is None else np.array(cosines, float).reshape(len(parts), -1)
-    return score_evidence(catalog, parts, wordings, dense, null, unseen_cosine)
+    return score_evidence(Window(catalog), parts, wordings, dense, null, unseen_cosine)
 
 
 def sigmoid(score: float) -> float:
@@ -174,7 +175,7 @@ def test_a_cue_is_measured_by_its_own_mean_where_its_vector_is_known():
     one = part("banana", catalog)
     wording = match_words(catalog, one)
     cosines = np.array([[0.5]])
-    found = score_evidence(catalog, [one], [wording], cosines, null, vectors=[[2.0, 0.0]])
+    found = score_evidence(Window(catalog), [one], [wording], cosines, null, vectors=[[2.0, 0.0]])
 
     # Its cosine with the mean of unrelated statements is 0.3: z = 2 and not 4.
     assert found.relevance == pytest.approx([sigmoid(0.5 * (2 - luck(1)) + ONE)])
@@ -488,13 +489,44 @@ def test_a_window_weighs_its_rows_as_the_whole_catalog_does(unseen, is_dense, sc
     cosines = drawn if is_dense else None
     parts = [read_part(text, catalog, True) for text in cue]
     wordings = [match_words(catalog, each) for each in parts]
-    whole = score_evidence(catalog, parts, wordings, cosines, NULL, unseen)
+    whole = score_evidence(Window(catalog), parts, wordings, cosines, NULL, unseen)
 
     window = Window(catalog, rows)
-    seen = None if cosines is None else cosines[:, window.catalog_rows]
-    cut = [window.wording(wording) for wording in wordings]
-    table = score_evidence(window, parts, cut, seen, NULL, unseen)
+    seen = None if cosines is None else cosines[:, window.rows]
+    table = score_evidence(window, parts, wordings, seen, NULL, unseen)
 
-    places = [window.row(row) for row in rows]
+    places = [window.rows.tolist().index(row) for row in rows]
     for name, column in whole._asdict().items():
         np.testing.assert_allclose(getattr(table, name)[places], column[rows], err_msg=name)
+
+
+LONE = st.sampled_from(["kettle", "tram 7", "blue tea pot", "ERR_42 in May", "Bob's tea", "lemon"])
+
+
+@given(
+    texts=st.lists(LONE, min_size=1, max_size=30),
+    cue=st.sampled_from(
+        ["blue tea", "When did Bob see ERR_42?", "How many lemons?", "Kettle Tram"]
+    ),
+    count=st.integers(1, 12),
+    seed=st.integers(0, 99),
+)
+def test_the_best_of_those_that_stand_alone_are_all_in_reach(texts, cue, count, seed):
+    asked = [{"asked_as": ("who?",)} if place % 4 == 1 else {} for place in range(len(texts))]
+    catalog = catalog_of(*(memory(str(i), text, **asked[i]) for i, text in enumerate(texts)))
+    parts = [read_part(text, catalog, True) for text in (cue, "green kettle")]
+    wordings = [match_words(catalog, each) for each in parts]
+    drawn = np.random.default_rng(seed)
+    cosines = drawn.uniform(-0.2, 0.6, (2, len(texts))).astype(np.float32)
+    visible = drawn.random(len(texts)) < 0.7
+    null = NULL._replace(asked=0.1)
+    whole = score_evidence(Window(catalog), parts, wordings, cosines.astype(float), null)
+
+    rows = rows_in_reach(catalog, parts, wordings, cosines, null, visible, count)
+    table = score_evidence(
+        Window(catalog, rows), parts, wordings, cosines[:, rows].astype(float), null
+    )
+
+    best = [row for row in np.argsort(-whole.score, kind="stable") if visible[row]][:count]
+    assert set(best) <= set(rows.tolist())
+    assert table.score.tolist() == whole.score[rows].tolist()

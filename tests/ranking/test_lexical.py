@@ -87,11 +87,11 @@ def test_idf_of_an_empty_index_is_zero():
 
 
 def test_postings_are_ascending_rows_with_frequencies(index):
-    rows, counts, _ = index.scan(["cat"])
+    rows, counts, *_ = index.scan(["cat"])
 
     assert rows.tolist() == [0, 1]
     assert counts.tolist() == [1, 2]
-    assert [part.tolist() for part in index.scan(["unicorn"])] == [[], [], []]
+    assert [part.tolist() for part in index.scan(["unicorn"])[:3]] == [[], [], []]
 
 
 def test_bm25_is_what_the_formula_gives_by_hand(index):

@@ -16,7 +16,7 @@ from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
-from langmem_recall.types import Namespace
+from langmem_recall.types import Namespace, Usage
 
 PAIRS = 5_000 if os.environ.get("SOAK") == "1" else 60
 ROOT = "memories"
@@ -101,7 +101,7 @@ def test_nothing_of_another_tenant_is_read_swept_or_forgotten(
     assert report.examined == 4
     store.feedback(mine, "k")
     store.flush()
-    assert store._ledger._overlaid((theirs, "k")).merit == 0
+    assert store._ledger._current.get((theirs, "k"), Usage()).merit == 0
     assert store.forget(mine, "k")
     assert store.forget_namespace(mine).count == 3
     after = {

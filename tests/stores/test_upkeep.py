@@ -223,7 +223,9 @@ def test_near_duplicates_become_one_with_the_provenance_of_both(
     for _ in range(2):
         clock.turn(minutes=5)
         call(store, "recall", NS, "aisle seats on flights?", record=True)
-    uses = sum(store._ledger._overlaid((NS, key)).uses for key in ("inferred", "stated"))
+    uses = sum(
+        store._ledger._current.get((NS, key), Usage()).uses for key in ("inferred", "stated")
+    )
     report = call(store, "sweep", NS, apply=True)
     assert told(report)[-1] == ("merge", "inferred")
     assert report.rows[-1].reason == "says the same as stated"
@@ -231,9 +233,9 @@ def test_near_duplicates_become_one_with_the_provenance_of_both(
     kept = contents(store)["stated"]
     assert (kept["source"], kept["confidence"], kept["tags"]) == ("user_stated", 0.9, ["b", "a"])
     assert kept["written_at"] == START.isoformat()
-    usage = store._ledger._overlaid((NS, "stated"))
+    usage = store._ledger._current.get((NS, "stated"), Usage())
     assert (usage.uses, usage.merit) == (uses, 1)
-    assert store._ledger._overlaid((NS, "inferred")) == Usage()
+    assert store._ledger._current.get((NS, "inferred"), Usage()) == Usage()
 
 
 def test_many_copies_become_one(store: RecallStore, call: Call) -> None:

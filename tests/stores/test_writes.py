@@ -63,7 +63,7 @@ def contents(store: RecallStore) -> dict[str, dict[str, Any]]:
 
 
 def usage(store: RecallStore, key: str) -> Usage:
-    return store._ledger._overlaid((NS, key))
+    return store._ledger._current.get((NS, key), Usage())
 
 
 # --- observations and validity ----------------------------------------------------------------

@@ -18,8 +18,8 @@ from langmem_recall.flows.candidates import (
     ReadRequest,
     ReadResult,
     best_by_words,
+    is_short,
     likeness_in,
-    look_past,
     make_candidates,
     match,
     pool_of,
@@ -30,15 +30,26 @@ from langmem_recall.flows.usage import MOST_KNOWN, UsageBackend, UsageBatch, che
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.calibration import DEFAULT_NULL
 from langmem_recall.ranking.catalog import Catalog
-from langmem_recall.ranking.evidence import score_evidence
+from langmem_recall.ranking.evidence import (
+    EvidenceTable,
+    Window,
+    rows_in_reach,
+    score_evidence,
+)
 from langmem_recall.stores.backend import Clock, GenericBackend
+from langmem_recall.stores.local.embedder import Floats
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.local.view import LocalView
-from langmem_recall.types import SIDECAR_ROOT, Candidate, MemoryId, Namespace, Usage
+from langmem_recall.types import SIDECAR_ROOT, Candidate, Memory, MemoryId, Namespace, Usage
+
+FEW = 30_000
+"""Up to so many rows it takes longer to choose which to score than to score them all."""
 
 
 class LocalUsage(UsageBackend):
-    """Usage kept by the store itself, with atomic additions."""
+    """Usage kept by the store itself, with atomic additions; a table answers by id."""
+
+    by_id = True
 
     def __init__(self, store: LocalStore) -> None:
         self._store = store
@@ -46,9 +57,13 @@ class LocalUsage(UsageBackend):
         """What was read in one version of the file."""
 
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
-        """Usage of these memories; from the file where that has changed in the meantime."""
-        found: list[Usage] = yield Call(lambda: self._read(ids))
-        return found
+        """Usage of these memories; from the file where that was seen to have changed."""
+        version, known = self._known
+        found = list(map(known.get, ids))
+        # A read looks at the version of the file when it begins.
+        if version != self._store.seen_version or None in found:
+            found = yield Call(lambda: self._read(ids))
+        return found  # type: ignore[return-value]
 
     def _read(self, ids: Sequence[MemoryId]) -> list[Usage]:
         version = self._store.version()
@@ -56,18 +71,10 @@ class LocalUsage(UsageBackend):
             # A new dict: another thread may still add to the former one what is no longer so.
             self._known = version, {}
         known = self._known[1]
-        found = list(map(known.get, ids))
-        if None in found:
-            missing = [memory_id for memory_id in ids if memory_id not in known]
-            for memory_id, usage in zip(missing, self._store.read_usage(missing), strict=True):
-                known[memory_id] = checked_usage(usage, memory_id[1])
-            found = [known[memory_id] for memory_id in ids]
-        return found  # type: ignore[return-value]
-
-    def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
-        """A table answers by id, always up to date with other processes."""
-        yield from ()
-        return None
+        missing = [memory_id for memory_id in ids if memory_id not in known]
+        for memory_id, usage in zip(missing, self._store.read_usage(missing), strict=True):
+            known[memory_id] = checked_usage(usage, memory_id[1])
+        return [known[memory_id] for memory_id in ids]
 
     def add(self, batch: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
         """Add uses in one transaction."""
@@ -129,13 +136,16 @@ class LocalBackend(GenericBackend):
                 search.degraded.append(f"the embedder failed ({described(error)}); lexical only")
         if search.vectors is not None:
             search.null = yield from null()
-
-        def look(scale: int) -> Plan[list[tuple[int, list[Candidate]]]]:
+        scale = 1
+        while True:
             rankings = yield Call(partial(search.look, scale))
-            return rankings  # type: ignore[no-any-return]
-
-        barred = yield from look_past(gate, look)
-        return search.result(barred)
+            looked_at, barred = list(search.live.values()), set[MemoryId]()
+            memories = [one.memory for one in looked_at]
+            if not gate.passes_all(memories, view.catalog.supersedes_any):
+                barred = yield from gate.judge(looked_at)
+            if not is_short(rankings, barred, scale):
+                return search.result(barred)
+            scale *= 2
 
     def without_vectors(
         self, prefix: Namespace, probe: Sequence[float]
@@ -163,46 +173,65 @@ class LocalBackend(GenericBackend):
 
 
 class _Search:
-    """One read of a view: every memory is scored once, then looked at as far down as needed."""
+    """One read of a view: measured once, then looked at as far down as needed."""
 
     def __init__(self, request: ReadRequest, view: LocalView) -> None:
-        self.vectors: Sequence[Sequence[float]] | None = None
+        self.vectors: Any = None
         self.null = DEFAULT_NULL
         self.degraded: list[str] = []
         self._request, self._view = request, view
-        self._live: dict[int, Candidate] = {}
+        self.live: dict[int, Candidate] = {}
         """Memories that were looked at, by row."""
-        self._scored: Catalog | None = None
-        """What was scored; in another catalog rows have another meaning."""
+        self._measured: tuple[Catalog, int] | None = None
+        """What was measured, and its version: in another one rows have another meaning."""
 
     def match(self) -> None:
         """Match the words of the cue."""
         with self._view.lock:
             self.matched = match(self._request, self._view.catalog)
 
-    def look(self, scale: int) -> list[tuple[int, list[Candidate]]]:
+    def look(self, scale: int) -> list[tuple[int, list[Memory]]]:
         """The best by what the blend reads and by words, and what a page reaches down to."""
         request, view, policy = self._request, self._view, self._request.policy
         with view.lock:
-            if self._scored is not view.catalog:
-                self._score()
+            catalog = view.catalog
+            if self._measured != (catalog, catalog.version):
+                self._measure()
+            matched = self.matched
             visible, pool = self._visible, scale * policy.pool
             is_bounded = policy.blend == "bounded"
-            best = _top_among(visible, self._table.score, pool) if is_bounded else None
-            self._best = self._by_similarity(pool) if best is None else best
-            self._worded = best_by_words(self.matched.wordings, visible, scale * policy.rescues)
             # A page that the head has all of needs no rows beyond.
             reach = scale * request.wanted if request.wanted > policy.pool else 0
-            self._nearest = self._by_similarity(reach)
-            pinned = view.catalog.pinned() if request.with_pinned else []
-            required = [row for row in map(view.catalog.row, request.required) if row is not None]
+            nearest = self._by_similarity(reach if is_bounded else max(reach, pool))
+            self._worded = best_by_words(matched.wordings, visible, scale * policy.rescues)
+            pinned = catalog.pinned() if request.with_pinned else []
+            required = [row for row in map(catalog.row, request.required) if row is not None]
             self._always = [*pinned, *required]
+            self._best, self._nearest = nearest[:pool], nearest[:reach]
+            table, rows = self._table, None
+            if table is None:
+                # Of memories that stand alone only those are scored that may come out on top.
+                others = np.array([*nearest, *self._worded, *self._always], np.intp)
+                if is_bounded:
+                    parts, wordings, cosines = matched.parts, matched.wordings, self._cosines
+                    reached = rows_in_reach(
+                        catalog, parts, wordings, cosines, self.null, visible, pool
+                    )
+                    others = np.concatenate((reached, others))
+                rows = np.unique(others)
+                exact = self._cosines[:, rows].astype(np.float64)
+                table = self._score(Window(catalog, rows), exact)
+            if is_bounded:
+                among = visible if rows is None else visible[rows]
+                self._best = _top_among(among, table.score, pool)
+                self._best = self._best if rows is None else rows[self._best].tolist()
             looked_at = {*self._best, *self._worded, *self._nearest, *self._always}
-            new = list(looked_at - self._live.keys())
+            new = list(looked_at - self.live.keys())
             read = zip(new, view.memories(new), strict=True)
             found = {row: memory for row, memory in read if memory is not None}
-            made = make_candidates(self.matched, self._table, list(found), list(found.values()))
-            self._live.update(zip(found, made, strict=True))
+            places = list(found) if rows is None else np.searchsorted(rows, list(found))
+            made = make_candidates(matched, table, places, list(found.values()))
+            self.live.update(zip(found, made, strict=True))
         rankings = (
             (policy.pool, self._best),
             (policy.rescues, self._worded),
@@ -210,13 +239,13 @@ class _Search:
             (0, self._always),
         )
         return [
-            (count, [self._live[row] for row in rows if row in self._live])
+            (count, [self.live[row].memory for row in rows if row in self.live])
             for count, rows in rankings
         ]
 
     def result(self, barred: set[MemoryId]) -> ReadResult:
         """The head with its evidence, and what is beyond it."""
-        live, policy = self._live, self._request.policy
+        live, policy = self.live, self._request.policy
         barred_rows = {row for row, one in live.items() if barred and one.memory.id in barred}
         head = dict.fromkeys(
             [
@@ -225,6 +254,7 @@ class _Search:
                 *self._always,
             ]
         )
+        worded = [wording.worded for wording in self.matched.wordings]
         return ReadResult(
             candidates=[live[row] for row in head if row in live],
             tail=[
@@ -235,51 +265,71 @@ class _Search:
             searched=self._size,
             channels={
                 "dense": int(np.count_nonzero(self._visible)) if self._has_cosines else 0,
-                "words": int(np.count_nonzero(self._table.matched)),
+                "words": len(worded[0] if len(worded) == 1 else np.unique(np.concatenate(worded))),
             },
             likeness=partial(likeness_in, self._view),
             degraded=tuple(self.degraded),
             is_judged=True,
         )
 
-    def _score(self) -> None:
+    def _measure(self) -> None:
+        """Cosines of every memory, and all evidence where a memory's depends on its neighbours."""
         request, view = self._request, self._view
         catalog = view.catalog
+        self._measured = catalog, catalog.version
+        self.live.clear()
         if self.matched.version != catalog.version or self.matched.catalog is not catalog:
             # The rows no longer mean what they meant when the words were matched.
             self.matched = match(request, catalog)
-        self._live.clear()
-        matched, given = self.matched, self.vectors
-        cosines, vectors = (None, None) if given is None else _cosines(view, given, self.degraded)
-        table = score_evidence(
-            catalog,
-            matched.parts,
-            matched.wordings,
-            cosines,
-            self.null,
-            vectors=vectors,
-            among=view.vector_count,
-        )
-        visible = view.matching(request.filter)
+        self._visible, self._size = view.matching(request.filter), catalog.size
         if not request.prefix:
             # Only the empty namespace has records of our own below it.
             roots = (catalog.id(row)[0][0] for row in range(catalog.rows))
-            visible &= np.fromiter((root != SIDECAR_ROOT for root in roots), np.bool_, catalog.rows)
-        self._table, self._visible, self._has_cosines = table, visible, cosines is not None
-        self._scored, self._size = catalog, catalog.size
+            own = np.fromiter((root == SIDECAR_ROOT for root in roots), np.bool_, catalog.rows)
+            self._visible &= ~own
+        cosines = None
+        if self.vectors is not None:
+            cosines, self.vectors = _cosines(view, self.vectors, self.degraded)
+        self._has_cosines, self._table = cosines is not None, None
+        self._cosines: Any = cosines
+        window = Window(catalog)
+        is_rough = (
+            window.count > FEW
+            and window.order is None
+            and cosines is not None
+            and not np.isnan(cosines.min())
+            and all(part.repeats for part in self.matched.parts)
+        )
+        if not is_rough:
+            exact = None if cosines is None else cosines.astype(np.float64)
+            self._table = self._score(window, exact)
+
+    def _score(self, window: Window, cosines: FloatArray | None) -> EvidenceTable:
+        return score_evidence(
+            window,
+            self.matched.parts,
+            self.matched.wordings,
+            cosines,
+            self.null,
+            vectors=self.vectors,
+            among=self._view.vector_count,
+            detailed=self._request.detailed,
+        )
 
     def _by_similarity(self, count: int) -> list[int]:
         """The most similar rows; those without a cosine after all that have one, by relevance."""
+        if not count:
+            return []
+        if self._table is None:
+            return _top_among(self._visible, self._cosines.max(axis=0), count)
         similarities = self._table.dense
-        if count and np.isnan(similarities).any():
-            missing = np.isnan(similarities)
+        missing = np.isnan(similarities)
+        if missing.any():
             similarities = np.where(missing, self._table.relevance - 3.0, similarities)
         return _top_among(self._visible, similarities, count)
 
 
-def _top_among(visible: BoolArray, values: FloatArray, count: int) -> list[int]:
-    if not count:
-        return []
+def _top_among(visible: BoolArray, values: Any, count: int) -> list[int]:
     if visible.all():
         return top(values, count)
     return [row for row in top(np.where(visible, values, -np.inf), count) if visible[row]]
@@ -287,7 +337,7 @@ def _top_among(visible: BoolArray, values: FloatArray, count: int) -> list[int]:
 
 def _cosines(
     view: LocalView, given: Sequence[Sequence[float]], degraded: list[str]
-) -> tuple[FloatArray | None, FloatArray | None]:
+) -> tuple[Floats | None, FloatArray | None]:
     """Cosines of every memory, and the vectors; None, and why, where those are of no use."""
     try:
         vectors = np.asarray(given, np.float64)

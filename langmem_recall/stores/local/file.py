@@ -38,6 +38,7 @@ class LocalFile:
         self.is_read_only = False
         self._is_immutable = False
         self._closed = False
+        self._seen = -1
         self._commits = 0
         if not self.is_memory:
             # One that exists keeps its mode; why one cannot be made, SQLite says below.
@@ -120,8 +121,13 @@ class LocalFile:
         """Changes with every commit of this and of other processes."""
         self.check()
         with self._read_lock, _translated(self.path):
-            found = self._reader.execute("PRAGMA data_version").fetchone()
-        return int(found[0]), self._commits
+            (self._seen,) = self._reader.execute("PRAGMA data_version").fetchone()
+        return self.seen_version
+
+    @property
+    def seen_version(self) -> tuple[int, int]:
+        """The version when it was last looked at, but for what this process has written since."""
+        return self._seen, self._commits
 
     def close(self) -> None:
         """Release the file; a second call does nothing."""

@@ -171,6 +171,11 @@ class LocalStore(BaseStore):
         """Changes with every write to the file, by this or another process."""
         return self._file.version()
 
+    @property
+    def seen_version(self) -> tuple[int, int]:
+        """The version when it was last looked at, but for what this process has written since."""
+        return self._file.seen_version
+
     def read_usage(self, ids: Sequence[MemoryId]) -> list[Usage]:
         """Usage of each memory, in order; an empty record for one never used."""
         with self._file.reading() as connection:

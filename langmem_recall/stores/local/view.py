@@ -109,11 +109,11 @@ class LocalView:
         """How many vectors could be near by chance: of a long memory several."""
         return self.catalog.size + self._vectors.more
 
-    def cosines(self, vectors: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
+    def cosines(self, vectors: Sequence[Sequence[float]] | FloatArray) -> Floats:
         """Similarity of each query vector with each memory; NaN: no vector on either side."""
         dims = self._vectors.dims
         if not dims:
-            return np.full((len(vectors), self.catalog.rows), np.nan)
+            return np.full((len(vectors), self.catalog.rows), np.nan, np.float32)
         if self._embedder:
             self._embedder.check_query(self._meta)
         queries = np.asarray(vectors, np.float32)
@@ -123,7 +123,7 @@ class LocalView:
                 f"{queries.shape}. Use the embedder that wrote {self._file.path}."
             )
         units = normalised(queries)
-        cosines = self._vectors.cosines(units).astype(np.float64)
+        cosines = self._vectors.cosines(units)
         # A query without direction is no evidence rather than similarity 0.
         cosines[~units.any(axis=1)] = np.nan
         return cosines
@@ -190,7 +190,7 @@ class LocalView:
     ) -> list[tuple[int, float | None]]:
         """One page of rows: by cosine, then those without one; equals in the order of writing."""
         # The last bit of a product depends on a row's place; rounded, equal texts stay equal.
-        cosines = np.round(self.cosines([vector])[0].astype(np.float32), 6)
+        cosines = np.round(self.cosines([vector])[0], 6)
         # No cosine ranks below every cosine.
         ranked = np.where(np.isnan(cosines), -2.0, cosines)
         ranked[~visible] = -np.inf

@@ -46,7 +46,7 @@ def test_cosines_of_several_queries_at_once(store):
     with view.lock:
         found = view.cosines([[2.0, 0.0, 0.0], [0.0, 3.0, 4.0]])
         first, second = by_key(view, found[0]), by_key(view, found[1])
-    assert found.dtype == np.float64
+        assert found.dtype == np.float32
     assert first["a"] == pytest.approx(1.0)
     assert first["b"] == pytest.approx(math.sqrt(0.5))
     # cos((0, 3, 4), (1, 1, 0)) = 3 / (5 sqrt(2))
