@@ -70,7 +70,7 @@ PRINTED = {
         'calls remember(text="I have a food allergy: peanuts.")',
         '"text": "My brother Tom visits us on 2 May."}',
         "human When does my brother Tom visit?",
-        "human What shall I pack for the picnic?",
+        "human What shall I bring to the office party?",
         'calls recall(query="food allergies")',
         'assistant You told me: "I have a food allergy: peanuts."',
         NOTHING_FITS,

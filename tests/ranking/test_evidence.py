@@ -29,7 +29,7 @@ ONE, TWO = 0.3 * log(2 / 4), 0.3 * log(3 / 4)
 
 
 def luck(count: int, rank: int = 1) -> float:
-    """What the best of so many reaches by chance: for one 1.25 x 1.08, for a hundred 1.25 x 2.55."""
+    """The best of so many by chance: 1.25 x 1.08 for one, 1.25 x 2.55 for a hundred."""
     return 1.25 * NormalDist().inv_cdf(1 - (rank - 0.44) / (count + 3))
 
 

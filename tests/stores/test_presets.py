@@ -127,10 +127,10 @@ def test_interpolated_ranks_names_as_a_third_list(store, call, clock):
 
 
 def test_interpolated_counts_use_as_least_frequently_used_does(store, call, clock):
-    texts = {"often": "said often", "once": "said once", "never": "said never"}
+    texts = {"often": "said at breakfast", "once": "said in Portugal", "never": "said to Tom"}
     for key, words in texts.items():
         store.remember(ADA, f"{FACTS['editor']}, {words}", key=key)
-    for words in ("said often", "said often", "said once"):
+    for words in ("at breakfast", "at breakfast", "in Portugal"):
         clock.turn(minutes=2)
         store.search(ADA, query=words, policy=RecallPolicy.similarity(), limit=1)
     items = found(call, store, preset("interpolated", w=1.0))
@@ -171,7 +171,7 @@ HEATING = (
 @pytest.mark.parametrize("name", PRESETS)
 def test_mmr_keeps_at_most_two_of_twelve_near_copies(store, call, clock, name):
     for room in (*ROOMS, "nursery", "pantry", "porch"):
-        text = f"The smart thermostat in the {room} is set to 20 degrees at night"
+        text = f"The smart thermostat in the {room} is set to 20 degrees at night, 22 by day"
         store.remember(ADA, text, key=f"copy-{room}")
     for place, text in enumerate(HEATING):
         store.remember(ADA, text, key=f"other-{place}")
