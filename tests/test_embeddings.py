@@ -209,3 +209,14 @@ def embed_by_hand(texts):
 )
 def test_identity_names_the_model_and_nothing_else(embeddings, identity):
     assert embedder_identity(embeddings) == identity
+
+
+def test_what_was_learned_turns_a_model_s_space_and_changes_no_length(local):
+    texts = ["Knee surgery in May, no running", "Can you plan me a 10k?", "Who wrote Faust?"]
+    own = local.encode(texts)
+    own /= np.linalg.norm(own, axis=1, keepdims=True)
+    learned = np.array(local.embed_documents(texts))
+    assert np.linalg.norm(learned, axis=1) == pytest.approx([1.0] * 3, abs=1e-5)
+    # Near to what the model says, and the note nearer to what it matters for.
+    assert ((own * learned).sum(axis=1) > 0.8).all()
+    assert learned[0] @ learned[1] - learned[0] @ learned[2] > own[0] @ own[1] - own[0] @ own[2]

@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from everyday import ME, PERSONAS, lines, questions, store_of
+from everyday import DATA, ME, PERSONAS, lines, questions, store_of
 
 from langmem_recall.embeddings import LocalEmbeddings
 
@@ -52,3 +52,23 @@ def test_notes_sorted_by_subject_are_recalled_like_notes_in_any_order(persona: s
         assert {memory.key for memory in some} == {memory.key for memory in others}, cue
     given.close()
     by_subject.close()
+
+
+def test_what_the_adapters_were_learned_from_is_in_no_set_that_is_measured_on() -> None:
+    def runs(text: str) -> set[tuple[str, ...]]:
+        words = text.lower().split()
+        return {tuple(words[place : place + 5]) for place in range(len(words) - 4)}
+
+    personas = [persona for both in PERSONAS.values() for persona in both]
+    cues = [row["cue"] for persona in personas for row in lines(f"{persona}_cues.jsonl")]
+    cues += [row["cue"] for row in lines("far_first_person.jsonl")]
+    notes = [row["text"] for persona in personas for row in lines(f"{persona}_memories.jsonl")]
+    measured = set[tuple[str, ...]]().union(*map(runs, [*cues, *notes]))
+    learned = lines("asked.jsonl")
+    assert len(learned) > 1_000
+    for row in learned:
+        assert all(map(measured.isdisjoint, map(runs, [row["note"], *row["asks"]])))
+    off_topic = (DATA / "off_topic.txt").read_text("utf-8").splitlines()
+    assert {cue.lower().strip("?.! ") for cue in cues}.isdisjoint(
+        cue.lower().strip("?.! ") for cue in off_topic
+    )

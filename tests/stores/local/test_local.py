@@ -372,7 +372,7 @@ def test_missing_extra_is_raised_at_once_instead_of_waiting(store, monkeypatch):
 
 
 def test_default_embedder_is_local_and_not_loaded_by_opening(monkeypatch):
-    monkeypatch.setattr(LocalEmbeddings, "_encode", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr(LocalEmbeddings, "encode", lambda *_: pytest.fail("loaded"))
     with LocalStore() as opened:
         assert isinstance(opened.embeddings, LocalEmbeddings)
         assert opened.index_config["dims"] == 256
