@@ -19,7 +19,7 @@ def read(half: str) -> list[Row]:
     return [json.loads(line) for line in lines if line]
 
 
-SEEN, UNSEEN, TRAINING = read("seen"), read("unseen"), read("training")
+SEEN, UNSEEN, BLIND = read("seen"), read("unseen"), read("blind")
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:
@@ -87,22 +87,22 @@ def test_no_line_of_the_unseen_half_occurs_in_the_seen_half() -> None:
     assert not seen & unseen
 
 
-def test_no_line_of_the_unseen_half_occurs_in_the_training_texts() -> None:
+def test_no_line_of_the_unseen_half_occurs_in_the_blind_texts() -> None:
     unseen = {line.strip() for row in UNSEEN for line in row["text"].split("\n")}
-    lines = {line.strip() for row in TRAINING for line in row["text"].split("\n")}
+    lines = {line.strip() for row in BLIND for line in row["text"].split("\n")}
     assert not {line for line in lines & unseen if len(line) > 15}
 
 
-def test_training_texts_have_no_text_twice_and_attacks_in_the_languages_of_the_seen_half() -> None:
-    assert len(values(TRAINING, "text")) == len(TRAINING)
-    attacks = [row for row in TRAINING if row["label"] == "attack"]
+def test_blind_texts_have_no_text_twice_and_attacks_in_the_languages_of_the_seen_half() -> None:
+    assert len(values(BLIND, "text")) == len(BLIND)
+    attacks = [row for row in BLIND if row["label"] == "attack"]
     assert values(attacks, "language") <= {"en", "de", "fr", "es", "pt"}
-    assert all(set(row) == FIELDS - {"template"} | {"writer"} for row in TRAINING)
+    assert all(set(row) == FIELDS - {"template"} | {"writer"} for row in BLIND)
 
 
-def test_no_text_that_is_learned_from_nearly_repeats_in_the_unseen_half() -> None:
-    learned = SEEN + TRAINING
-    known = [shingles(row["text"]) for row in learned]
+def test_no_other_text_nearly_repeats_in_the_unseen_half() -> None:
+    others = SEEN + BLIND
+    known = [shingles(row["text"]) for row in others]
     where: dict[tuple[str, ...], set[int]] = defaultdict(set)
     for number, parts in enumerate(known):
         for part in parts:
@@ -111,4 +111,4 @@ def test_no_text_that_is_learned_from_nearly_repeats_in_the_unseen_half() -> Non
         parts = shingles(row["text"])
         for number in set[int]().union(*(where.get(part, ()) for part in parts)):
             likeness = len(parts & known[number]) / len(parts | known[number])
-            assert likeness < 0.3, (likeness, row["text"], learned[number]["text"])
+            assert likeness < 0.3, (likeness, row["text"], others[number]["text"])
