@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
 DEMO := .venv-demo
-WHEEL_BYTES := 560000
+WHEEL_BYTES := 600000
 
 .PHONY: demo test lowest coverage lint build bench soak docs clean
 
