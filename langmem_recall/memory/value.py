@@ -46,6 +46,8 @@ MOST_LABELS = 100  # entities, tags and the like that one memory may carry
 MOST_PHRASINGS = 6  # phrasings of how a memory will be asked for: with more, any cue would find it
 LONGEST_PHRASING = 120
 INDEXED = "indexed"  # field with a memory's text and phrasings, for stores that embed by field
+PIECES = "indexed_pieces"  # field with the pieces of a long text, for the same stores
+_INTERNAL = (QUARANTINE, INDEXED, PIECES)
 MOST_ENTITIES = 16  # entities that are taken from a text when none are given
 LONGEST_ENTITY = 64
 ENTITY_REACH = 10_000  # characters of a text that are looked through for entities
@@ -139,7 +141,7 @@ def masked(memory: Memory, spans: Sequence[tuple[int, int]]) -> Memory:
     """A copy for readers, with parts of its text withheld wherever they would show."""
     text = without_spans(strip_hidden(memory.text), spans, WITHHELD_SPAN)
     entities = tuple(entity for entity in memory.entities if entity in text)
-    value = {name: part for name, part in memory.value.items() if name not in (QUARANTINE, INDEXED)}
+    value = {name: part for name, part in memory.value.items() if name not in _INTERNAL}
     content = content_of(memory.value)
     if content is memory.value:
         value = {"content": text}
@@ -164,25 +166,35 @@ def fielded(
     """A memory's value and what of it to embed, for a store that embeds by field.
 
     Such a store keeps vectors of fields that are embedded no more: of another text than the stored
-    one all are made anew. None leaves the fields to the store.
+    one all are made anew, and a text with fewer pieces fills up those of the former one. None
+    leaves the fields to the store.
     """
-    value = plain_value(memory)
-    had_field = stored is not None and len(plain_value(stored)) < len(stored.value)
-    is_other = stored is not None and stored.text != memory.text
-    if not memory.asked_as and not had_field and not memory.withheld_spans:
-        field = next((name for name in TEXT_FIELDS if value.get(name) == memory.text), None)
+    value, index = plain_value(memory), None
+    had_field = stored is not None and INDEXED in stored.value.keys() - plain_value(stored).keys()
+    field = next((name for name in TEXT_FIELDS if value.get(name) == memory.text), None)
+    text = searched_text(memory)
+    if memory.asked_as or had_field or memory.withheld_spans:
+        value[INDEXED], index = text, [INDEXED]
+    elif list(fields) == ["$"] and field is not None:
         # A vector of the whole value is one of its names, dates and braces as well: of the notes
         # asked for in other words it finds a quarter of what a vector of the text finds.
-        if list(fields) != ["$"] or field is None:
-            return value, None
-        return value, [*fields, field] if is_other else [field]
-    value[INDEXED] = searched_text(memory)
-    return value, [*fields, INDEXED] if is_other else [INDEXED]
+        index = [field]
+    # A value without a text field is read as all that it has in it.
+    pieces = [] if content_of(memory.value) is memory.value else windows_of(text)
+    missing = (len(stored.value.get(PIECES, ())) if stored else 0) - len(pieces)
+    # Never equal: InMemoryStore stumbles over two equal texts.
+    pieces += [text + "\n" * place for place in range(1, missing + 1)]
+    if pieces:
+        value[PIECES], index = pieces, [*(index or fields), f"{PIECES}[*]"]
+    if index and stored is not None and stored.text != memory.text:
+        index = list(dict.fromkeys([*fields, *index]))
+    return value, index
 
 
 def plain_value(memory: Memory) -> dict[str, Any]:
-    """A memory's value without the field that joins text and phrasings."""
+    """A memory's value without the fields that are only there to be embedded."""
     value = dict(memory.value)
+    value.pop(PIECES, None)
     # A field of that name may also be the writer's own.
     is_ours = memory.asked_as or memory.withheld_spans
     if value.get(INDEXED) == memory.text or (is_ours and INDEXED in value):

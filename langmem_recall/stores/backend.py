@@ -56,7 +56,7 @@ from langmem_recall.flows.effects import (
     run,
 )
 from langmem_recall.flows.usage import UsageBackend
-from langmem_recall.memory.value import read_memory
+from langmem_recall.memory.value import PIECES, read_memory
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.calibration import DEFAULT_NULL, NullDistribution
 from langmem_recall.ranking.catalog import Catalog, traits_of
@@ -179,6 +179,8 @@ class NamespaceIndex:
         self._memories: dict[MemoryId, Memory] = {}
         self._written_during_fill: set[MemoryId] | None = None
         self._filling_since: float | None = None
+        self._counted = self.catalog, -1, 0
+        """A catalog, its version, and the vectors there were in it."""
 
     def is_fresh(self, now: float, max_age_s: float) -> bool:
         """Whether the last fill is recent enough to trust."""
@@ -187,6 +189,16 @@ class NamespaceIndex:
     def known(self, memory_id: MemoryId) -> Memory | None:
         """What is known of a memory without reading it."""
         return self._memories.get(memory_id)
+
+    @property
+    def vector_count(self) -> int:
+        """How many vectors could be near by chance: of a long memory several."""
+        catalog, version, count = self._counted
+        if catalog is not self.catalog or version != catalog.version:
+            more = sum(len(one.value.get(PIECES, ())) for one in self._memories.values())
+            count = self.catalog.size + more
+            self._counted = self.catalog, self.catalog.version, count
+        return count
 
     def similarity(self, rows: Sequence[int]) -> FloatArray:
         """Not known: the vectors stay in the store."""
@@ -681,6 +693,7 @@ def _assemble(
         null,
         unseen,
         fetched.vectors,
+        among=index.vector_count,
         detailed=request.detailed,
     )
     # A page that the head has all of needs nothing beyond.
