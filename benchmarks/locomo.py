@@ -187,12 +187,12 @@ def memory_store(embeddings: Embeddings | None) -> BaseStore:
 
 
 def embeddings_named(name: str) -> Embeddings:
-    """WordLlama, or MiniLM where its wheels are installed."""
+    """WordLlama, or where its wheels are installed MiniLM, as ours or as any embedder."""
     if name == "wordllama":
         return LocalEmbeddings()
     from minilm import MiniLM
 
-    return MiniLM()
+    return MiniLM(is_known=name == "minilm")
 
 
 def limited(cases: CaseSet, count: int | None) -> CaseSet:

@@ -46,12 +46,17 @@ def lay_out(folder: Path) -> Path:
 
 
 class MiniLM(Embeddings):
-    """LocalEmbeddings("minilm") with vectors remembered on disk."""
+    """LocalEmbeddings("minilm") with vectors remembered on disk.
 
-    def __init__(self) -> None:
+    Args:
+        is_known: Whether what it has learned of cues is known, or measured as any embedder's is.
+    """
+
+    def __init__(self, is_known: bool = True) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="minilm-")
         self._inner = LocalEmbeddings("minilm", path=lay_out(Path(self._folder.name)))
         self.identity = self._inner.identity
+        self.need = self._inner.need if is_known else ()
         self._vectors = sqlite3.connect(
             Path(tempfile.gettempdir()) / f"langmem-recall-{self.identity}-int8.sqlite",
             check_same_thread=False,

@@ -86,6 +86,11 @@ class LocalEmbeddings(Embeddings):
         """How many numbers a vector has."""
         return _MODELS[self._name].dims
 
+    @property
+    def need(self) -> tuple[float, ...]:
+        """What tells cues for memories from others in this space: `NullDistribution.need`."""
+        return tuple(read_adapters()[f"{self._name}_need"].tolist())
+
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """One vector a text."""
         readable = [_readable(text) for text in texts]
@@ -95,7 +100,7 @@ class LocalEmbeddings(Embeddings):
             vectors[places] = self.encode([readable[place] for place in places])
         units = _units(np.nan_to_num(vectors, posinf=0.0, neginf=0.0))
         if places:
-            adapters = _adapters()
+            adapters = read_adapters()
             directions, gains = adapters[self._name], adapters[f"{self._name}_gains"]
             units = _units(units + (units @ directions * gains) @ directions.T)
         return cast(list[list[float]], units.tolist())
@@ -124,7 +129,7 @@ class LocalEmbeddings(Embeddings):
 
 
 @cache
-def _adapters() -> dict[str, NDArray[Any]]:
+def read_adapters() -> dict[str, NDArray[Any]]:
     """What benchmarks/adapters.py learned from notes and cues for them in other words.
 
     A model says how alike two texts are, recall asks whether the one matters for the other: some
@@ -218,7 +223,7 @@ def read_wordllama() -> tuple[Any, NDArray[np.float32]]:
 
 def _load_wordllama(path: str | None) -> Encode:
     tokenizer, table = read_wordllama()
-    table *= np.exp(_adapters()["wordllama_pieces"] / np.float32(64))[:, None]
+    table *= np.exp(read_adapters()["wordllama_pieces"] / np.float32(64))[:, None]
 
     def encode(texts: list[str]) -> NDArray[np.float32]:
         encodings = tokenizer.encode_batch(texts, add_special_tokens=False)

@@ -17,11 +17,13 @@ from langmem_recall.embeddings import embedder_identity, names_model
 from langmem_recall.flows.backend import ENOUGH, Backend, Null
 from langmem_recall.flows.effects import Await, Detach, Embed, Ops, Plan
 from langmem_recall.ranking.calibration import (
+    CUES,
     DEFAULT_NULL,
     PANELS,
     NullDistribution,
     assumed_null,
     measure,
+    measure_need,
 )
 from langmem_recall.text.tokens import language_of
 from langmem_recall.types import SIDECAR_ROOT
@@ -82,7 +84,12 @@ class Calibrations:
         """One request, and none where another process has made it for a model that has a name."""
         # Another panel gives other numbers.
         as_documents = backend.queries_as_documents
-        parts = (embedder_identity(embeddings), as_documents, PANELS[language], "asked")
+        parts = (
+            embedder_identity(embeddings),
+            as_documents,
+            PANELS[language],
+            _cues_for(embeddings, language),
+        )
         key = f"{language}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
         stored = yield from _stored(key)
         null: NullDistribution | None = None
@@ -95,14 +102,18 @@ class Calibrations:
                     null = None
         if null is None:
             questions, statements = zip(*PANELS[language], strict=True)
+            cues = _cues_for(embeddings, language)
             with watching() as progress:
                 began = monotonic()
-                vectors = yield Embed([*questions, *statements], as_queries=False)
+                vectors = yield Embed([*questions, *statements, *cues], as_queries=False)
                 seconds = monotonic() - began - progress.load_seconds
-            null = measure(vectors[: len(questions)], vectors[len(questions) :])
+            pairs, half = len(questions), len(cues) // 2
+            null = measure(vectors[:pairs], vectors[pairs : 2 * pairs])
             if null is None:
                 return
-            null = null._replace(quick=seconds < SLOW_S)
+            of_cues = vectors[2 * pairs :]
+            need = measure_need(of_cues[:half], of_cues[half:]) if cues else _need_of(embeddings)
+            null = null._replace(quick=seconds < SLOW_S, need=need if language == "en" else ())
             if not null.quick:
                 value = {
                     "mean": null.mean,
@@ -110,6 +121,7 @@ class Calibrations:
                     "probe": [float(number) for number in vectors[0][:PROBE]],
                     "center": list(null.center),
                     "asked": null.asked,
+                    "need": list(null.need),
                 }
                 # A process that cannot share it has measured it all the same.
                 with suppress(Exception):
@@ -119,14 +131,24 @@ class Calibrations:
                 self._nulls[language] = null
 
 
+def _cues_for(embeddings: Embeddings, language: str) -> list[str]:
+    """The cues that are embedded beside a panel: in English, where the embedder knows no need."""
+    is_known = language != "en" or _need_of(embeddings)
+    return [] if is_known else [*CUES["wanted"], *CUES["idle"]]
+
+
+def _need_of(embeddings: Embeddings) -> tuple[float, ...]:
+    return tuple(getattr(embeddings, "need", ()))
+
+
 def _stored(key: str) -> Plan[tuple[NullDistribution, list[float]] | None]:
     """What a process measured with an embedder of the same name, where it can be read."""
     with suppress(Exception):
         (item,) = yield Ops([GetOp(CALIBRATION, key, refresh_ttl=False)], sidecar=True)
         if item is not None:
             mean, sd, asked = (float(item.value[name]) for name in ("mean", "sd", "asked"))
-            center = tuple(map(float, item.value["center"]))
-            null = NullDistribution(mean, sd, center=center, asked=asked)
+            center, need = (tuple(map(float, item.value[name])) for name in ("center", "need"))
+            null = NullDistribution(mean, sd, center=center, asked=asked, need=need)
             return null, [float(number) for number in item.value["probe"]]
     return None
 

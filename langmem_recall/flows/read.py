@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from time import perf_counter
 from types import NoneType
@@ -29,6 +30,7 @@ from langgraph.store.base import (
 from langmem_recall.deadline import at_most
 from langmem_recall.errors import InputError, RecallError, check_whole, described
 from langmem_recall.filters import check_filter
+from langmem_recall.flows.backend import Null
 from langmem_recall.flows.bookkeeping import Bookkeeper
 from langmem_recall.flows.calibrations import Calibrations
 from langmem_recall.flows.candidates import (
@@ -46,6 +48,7 @@ from langmem_recall.memory.conflicts import conflicts
 from langmem_recall.memory.value import phrasing_found, plain_numbers
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
+from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drops
 from langmem_recall.ranking.pipeline import Likeness, mmr_order, rank, select
 from langmem_recall.text.temporal import read_as_of, read_temporal, searched_for
@@ -401,6 +404,9 @@ class Reader:
         """Candidates with evidence and usage, as they stand."""
         backend, notes = self._backend, list[str]()
         null = yield from self._calibrations.begin(backend, request.cue.words)
+        if not request.policy.trigger:
+            # Whoever asks with no trigger, as a model by tool does, asks for memories.
+            null = partial(_without_need, null)
         try:
             with at_most(HALF):
                 view = yield from backend.view(request.prefix)
@@ -484,6 +490,10 @@ class Reader:
                 "The empty namespace means every tenant's memories. Name a namespace, or make "
                 "the store with allow_empty_namespace=True."
             )
+
+
+def _without_need(null: Null) -> Plan[NullDistribution]:
+    return (yield from null())._replace(need=())
 
 
 class _HardGate:

@@ -12,6 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+NEED_WEIGHT, DOUBT, LEAST_NEED, MOST_NEED = 0.4, 0.3, -3.0, 1.5
+"""How much the log-odds that memories are for a cue count, what a cue must have of them to count
+neither way, and how far they are believed: more against a memory than for it."""
+
 
 class NullDistribution(NamedTuple):
     """Similarity of unrelated pairs under one embedder."""
@@ -25,6 +29,9 @@ class NullDistribution(NamedTuple):
     """How much nearer a memory is to any cue for being embedded with how it will be asked for."""
     quick: bool = False
     """Whether the embedder takes next to no time for a text."""
+    need: tuple[float, ...] = ()
+    """A direction in which cues that memories are for lie apart from small talk, common knowledge
+    and the like, and last a constant: of a cue they make log-odds. Empty where it is not known."""
 
     def mean_of(self, vector: ArrayLike) -> float:
         """What a cue with this vector has with unrelated statements, on average.
@@ -37,6 +44,16 @@ class NullDistribution(NamedTuple):
         if len(self.center) != len(numbers) or not 0.0 < norm < math.inf:
             return self.mean
         return float(numbers @ _array(self.center)) / norm
+
+    def need_of(self, vector: ArrayLike) -> float:
+        """What a cue with this vector adds to the log-odds of any memory, by what it is for."""
+        numbers = np.asarray(vector, np.float64)
+        norm = math.sqrt(numbers @ numbers)
+        if len(self.need) != len(numbers) + 1 or not 0.0 < norm < math.inf:
+            return 0.0
+        direction = _array(self.need)
+        need = float(numbers @ direction[:-1]) / norm + direction[-1] - DOUBT
+        return NEED_WEIGHT * min(max(need, LEAST_NEED), MOST_NEED)
 
 
 @lru_cache(maxsize=64)
@@ -74,6 +91,41 @@ PANELS: Mapping[str, tuple[tuple[str, str], ...]] = {
 }
 """Questions and statements by language, because many embedders find any two texts of a language
 they hardly know alike. Pair i shares a topic, two different pairs do not."""
+
+
+CUES: Mapping[str, tuple[str, ...]] = {
+    kind: tuple(cues)
+    for kind, cues in json.loads(
+        files("langmem_recall.ranking").joinpath("cues.json").read_text("utf-8")
+    ).items()
+}
+"""Cues that somebody's memories are for ("wanted"), and others ("idle"); as many of each."""
+
+
+def measure_need(wanted: ArrayLike, idle: ArrayLike) -> tuple[float, ...]:
+    """`NullDistribution.need` from vectors of the two sorts of `CUES`; empty where they are no use.
+
+    The line through both means, and normal log-odds of places along it. Each cue's place is that on
+    the line of all others: its own mean would draw it there.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            arrays = [np.asarray(vectors, np.float64) for vectors in (wanted, idle)]
+            units = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in arrays]
+            means = [each.mean(axis=0) for each in units]
+            own = [
+                (len(each) * (each @ mean) - 1.0) / (len(each) - 1)
+                for each, mean in zip(units, means, strict=True)
+            ]
+            above, below = own[0] - units[0] @ means[1], units[1] @ means[0] - own[1]
+            spread = float(above.var() + below.var()) / 2.0
+    except ValueError:
+        return ()
+    if not math.isfinite(spread) or spread <= MINIMUM_SD**2:
+        return ()
+    slope = float(above.mean() - below.mean()) / spread
+    middle = float(above.mean() + below.mean()) / 2.0
+    return (*(slope * (means[0] - means[1])).tolist(), -slope * middle)
 
 
 def measure(questions: ArrayLike, statements: ArrayLike) -> NullDistribution | None:

@@ -7,6 +7,7 @@
                                          thread
                                  g     = DENSE * (z - chance(N)) + WORDS * (c - EXPECTED)
     both:  + LENGTH * ln((1 + terms) / 4), fewer terms than four; - OTHER, - UNNAMED, - NO_ANSWER
+    the first: + what the cue is for (`NullDistribution.need_of`)
 
 z is the cosine in standard deviations above what the cue has with unrelated statements, c the
 share of the cue's IDF mass that the memory contains. In a conversation the words of a question are
@@ -441,7 +442,9 @@ def score_evidence(
     count = (among or window.catalog.size) * len(parts)
     for place, (part, match) in enumerate(zip(parts, matches, strict=True)):
         cosine = None if cosines is None else cosines[place]
-        mean = null.mean if vectors is None else null.mean_of(vectors[place])
+        mean, need = null.mean, 0.0
+        if vectors is not None:
+            mean, need = null.mean_of(vectors[place]), null.need_of(vectors[place])
         z = None if cosine is None else cosine - mean
         if z is not None:
             if window.catalog.flags_seen & PHRASED:
@@ -471,7 +474,9 @@ def score_evidence(
             alone=_filled(window.count, place + 1),
         )
         if part.repeats and window.count:
-            evidence = _score_part(window, part, match, evidence, found, named_at, z, unseen, count)
+            evidence = _score_part(
+                window, part, match, evidence, found, named_at, z, unseen, count, need
+            )
         tables.append(evidence)
     if len(tables) == 1:
         return tables[0]
@@ -496,11 +501,13 @@ def _score_part(
     z: FloatArray | None,
     unseen: float | None,
     count: int,
+    need: float,
 ) -> EvidenceTable:
     """The formula: log-odds of every row, what its thread adds, which have none.
 
     `z` is NaN where a memory was not measured, `unseen` the most that such a one can have, `count`
-    how many memories could have been near by chance. `named_at` are places with a name of the part.
+    how many memories could have been near by chance. `named_at` are places with a name of the part,
+    `need` is what the cue is for.
     """
     luck = chance(count)
     unknown = NO_DENSE / DENSE + luck
@@ -525,7 +532,7 @@ def _score_part(
     dense *= DENSE
     score = dense if order is None else dense.copy()
     score[worded] += _worth_of_words(part, own[worded], rarity, window.catalog.size)
-    score += length + supported
+    score += length + supported + need
     if order is not None:
         context = near if z is None else _with_neighbours(window, order, near)
         words = WORDS * (own - EXPECTED)

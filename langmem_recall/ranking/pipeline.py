@@ -129,7 +129,9 @@ def select(
         part = scored.evidence.alone
         alone[part] += 1
         is_sure = scored.signals.relevance >= SURE
-        if policy.trigger and part and alone[part] > MOST_ALONE and not is_sure:
+        # One more for each further part, and of a part at least its best.
+        is_beyond = alone[part] > 1 and alone.total() >= MOST_ALONE + len(alone)
+        if policy.trigger and part and is_beyond and not is_sure:
             dropped.append(Drop(scored, "top_k", lonely))
         else:
             others.append(scored)

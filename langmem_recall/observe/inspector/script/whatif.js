@@ -8,9 +8,9 @@ const LEAST_SPREAD = 1e-4;
 const MOMENT_HOURS = 1 / 60;
 const DIVERSITY_REACH = 4;
 const LEAST_TEXT_TOKENS = 10;
-const MARGIN = Math.E;
+const MARGIN = 1.9;
 const SURE = 0.9;
-const MOST_ALONE = 4;
+const MOST_ALONE = 3;
 const SIGNAL_NAMES = ["similarity", "recency", "importance", "strength", "trust"];
 
 // Six digits, ties to the even digit, as they are recorded.
@@ -210,7 +210,9 @@ function limited(varied, knobs, drop) {
       }
     }
     alone[part] = (alone[part] || 0) + 1;
-    if (!knobs.trigger || !part || alone[part] <= MOST_ALONE) return true;
+    const total = Object.values(alone).reduce((sum, count) => sum + count, 0);
+    const isBeyond = alone[part] > 1 && total >= MOST_ALONE + Object.keys(alone).length;
+    if (!knobs.trigger || !part || !isBeyond) return true;
     if (one.signals.relevance >= SURE) return true;
     drop(one, "top_k", `beyond the best ${MOST_ALONE} that stand alone and are not sure`);
     return false;
