@@ -286,7 +286,8 @@ def _sized(
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--embeddings", choices=("wordllama", "minilm", "unknown"), default="wordllama")
+    models = ("wordllama", "minilm", "unknown")
+    parser.add_argument("--embeddings", choices=models, default="wordllama")
     parser.add_argument("--store", choices=("local", "memory"), default="local")
     parser.add_argument("--asked-as", action="store_true")
     parser.add_argument("--test", action="store_true")

@@ -52,7 +52,7 @@ class NullDistribution(NamedTuple):
         if len(self.need) != len(numbers) + 1 or not 0.0 < norm < math.inf:
             return 0.0
         direction = _array(self.need)
-        need = float(numbers @ direction[:-1]) / norm + direction[-1] - DOUBT
+        need = float(numbers @ direction[:-1] / norm + direction[-1]) - DOUBT
         return NEED_WEIGHT * min(max(need, LEAST_NEED), MOST_NEED)
 
 

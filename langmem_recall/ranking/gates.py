@@ -28,8 +28,8 @@ MARGIN, SURE = 1.9, 0.9
 """How many times better the odds of the best may be for a memory that stands alone and is not sure
 itself: notes on the cue's subject that do not answer it lie just beyond."""
 MOST_ALONE = 3
-"""Memories that stand alone and are not sure are at most so many, and one more for each further part
-of the cue: a fifth is right in one case of fifty."""
+"""Memories that stand alone and are not sure are at most so many, and one more for each further
+part of the cue: a fifth is right in one case of fifty."""
 ANSWERING_SHARE = 0.5
 """A memory of the time asked for answers when it has this share of the best relevance of any time:
 with no trigger, as for a tool, a chance match of then must not hide what is plainly meant."""
