@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, measure
+from langmem_recall.ranking.calibration import (
+    DEFAULT_NULL,
+    PANELS,
+    NullDistribution,
+    measure,
+    measure_need,
+)
 
 EAST, NORTH, WEST = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]
 
@@ -100,3 +106,36 @@ def test_panel_has_thirty_two_pairs_of_distinct_texts():
     assert len({text.casefold() for text in texts}) == 64
     assert all(question.endswith("?") for question, _ in pairs)
     assert all(text.strip() == text and text for text in texts)
+
+
+def test_what_a_cue_is_for_is_read_from_the_line_between_two_sorts_of_cues():
+    # Along the first axis the sorts lie at 0.6 and -0.6, along the others anywhere.
+    draw = np.random.default_rng(3)
+
+    def cues(place: float) -> np.ndarray:
+        others = draw.standard_normal((80, 15)) * 0.2
+        return np.hstack([place + draw.standard_normal((80, 1)) * 0.2, others])
+
+    need = measure_need(cues(0.6), cues(-0.6))
+    null = NullDistribution(0.0, 0.1, need=need)
+    wanted, idle = np.eye(16)[0], -np.eye(16)[0]
+    between = np.eye(16)[1]
+    # Clear cases are believed as far as any: 0.4 x 1.5 and 0.4 x -3.
+    assert null.need_of(wanted) == pytest.approx(0.6)
+    assert null.need_of(5.0 * wanted) == pytest.approx(0.6)
+    assert null.need_of(idle) == pytest.approx(-1.2)
+    # On neither side a cue has what must be there to count: 0.4 x -0.3, but for chance.
+    assert null.need_of(between) == pytest.approx(-0.12, abs=0.25)
+
+
+def test_what_cannot_be_measured_counts_for_nothing():
+    null = NullDistribution(0.0, 0.1)
+    assert null.need_of([1.0, 0.0]) == 0.0
+    known = null._replace(need=(1.0, 0.0, 0.0))
+    assert known.need_of([0.0, 0.0]) == 0.0
+    assert known.need_of([1.0, 0.0, 0.0]) == 0.0
+    assert known.need_of([math.nan, 0.0]) == 0.0
+    assert measure_need([[1.0, 0.0]] * 4, [[1.0, 0.0]] * 4) == ()
+    assert measure_need([[0.0, 0.0]] * 4, [[1.0, 0.0]] * 4) == ()
+    assert measure_need([[1.0]], [[1.0, 2.0]]) == ()
+    assert measure_need([[1.0, 0.0], [1.0]], [[1.0, 0.0]] * 2) == ()

@@ -326,16 +326,22 @@ def test_every_candidate_is_either_chosen_or_dropped_with_a_reason(parts, policy
     assert all(drop.reason for drop in [*dropped, *ranking.dropped])
 
 
-def test_at_most_four_lone_memories_that_are_not_sure_are_chosen_for_a_part() -> None:
+def test_three_lone_memories_that_are_not_sure_are_chosen_and_one_more_for_a_second_part() -> None:
     def lone(number: int, part: int, relevance: float) -> Scored:
         memory = Memory(namespace=("u",), key=f"{part}-{number}", text=f"note {number}")
         found = Candidate(memory, Evidence(relevance=relevance, alone=part))
         return Scored(found, Signals(relevance, 0.0, 0.0, 0.0, 0.0, 0.0), relevance)
 
-    ranked = [lone(number, part, 0.7 - number / 100) for part in (1, 2) for number in range(6)]
+    def chosen(ranked: list[Scored]) -> list[str]:
+        best, dropped = select(ranked, policy, lambda ids: np.eye(len(ids)))
+        assert {drop.gate for drop in dropped} == {"top_k"}
+        return [one.memory.key for one in best]
+
     policy = RecallPolicy.default(top_k=20)
-    chosen, dropped = select(ranked, policy, lambda ids: np.eye(len(ids)))
-    assert [one.memory.key for one in chosen] == [f"{p}-{n}" for p in (1, 2) for n in range(4)]
-    assert {drop.gate for drop in dropped} == {"top_k"}
+    assert chosen([lone(n, 1, 0.7 - n / 100) for n in range(6)]) == ["1-0", "1-1", "1-2"]
+    both = [lone(number, part, 0.7 - number / 100) for number in range(6) for part in (1, 2)]
+    assert chosen(both) == ["1-0", "2-0", "1-1", "2-1"]
+    # Of a part that is behind its best comes in any case.
+    assert chosen([*(lone(n, 1, 0.8) for n in range(6)), lone(0, 2, 0.6)])[-1] == "2-0"
     sure = [lone(number, 1, 0.95) for number in range(6)]
     assert len(select(sure, policy, lambda ids: np.eye(len(ids)))[0]) == 6
