@@ -34,7 +34,6 @@ from langmem_recall.flows.calibrations import Calibrations
 from langmem_recall.flows.candidates import (
     ReadRequest,
     ReadResult,
-    complete,
     id_of,
     memories_at,
     memory_of,
@@ -412,21 +411,21 @@ class Reader:
         gate = _HardGate(self, request, notes)
         found = yield from backend.find(request, view, null, gate)
         notes += found.degraded
-        head, now = found.candidates, self._clock().timestamp()
-        ids = [candidate.memory.id for candidate in head]
+        now = self._clock().timestamp()
+        ids = [memory.id for memory in found.head.memories]
         usages: list[Usage] | None = None
         try:
             with at_most(HALF):
                 usages = yield from self._ledger.usages(request.prefix, ids, now, self.max_age_s)
         except Exception as error:
             notes.append(f"usage cannot be read ({described(error)}); ranked without it")
-        head = complete(head, usages, request.detailed)
-        tail, both = found.tail, [*head, *found.tail]
-        if not (found.is_judged and gate.has_passed) and not gate.passes_all(
-            [one.memory for one in both], any(one.standing for one in both)
-        ):
-            judged = yield from self.judged(both, request.include, notes)
-            head, tail = judged[: len(head)], judged[len(head) :]
+        head, tail = found.head.candidates(usages, request.detailed), found.tail
+        if not (found.is_judged and gate.has_passed):
+            both = [*head, *tail]
+            memories = [one.memory for one in both]
+            if not gate.passes_all(memories, any(one.standing for one in both)):
+                judged = yield from self.judged(both, request.include, notes)
+                head, tail = judged[: len(head)], judged[len(head) :]
         return found._replace(candidates=head, tail=tail, degraded=tuple(dict.fromkeys(notes)))
 
     def judged(

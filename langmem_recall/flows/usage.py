@@ -15,7 +15,7 @@ from uuid import uuid4
 from langgraph.store.base import GetOp, Item, PutOp
 
 from langmem_recall.errors import StoreError
-from langmem_recall.flows.candidates import listing
+from langmem_recall.flows.candidates import NEVER, listing
 from langmem_recall.flows.effects import Ops, Plan, pause
 from langmem_recall.memory.upkeep import counts_as_use, pooled, reinforced
 from langmem_recall.memory.value import plain_numbers
@@ -25,7 +25,6 @@ from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Recall, Usag
 USAGE = (SIDECAR_ROOT, "usage")
 MOST_KNOWN = 200_000
 """Usage records held in memory before the reading starts afresh."""
-NEVER = Usage()
 BALANCE = (SIDECAR_ROOT, "balance")
 BALANCE_KEY = "balance"
 LEAST = 0.1

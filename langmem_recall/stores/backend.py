@@ -37,9 +37,10 @@ from langmem_recall.flows.candidates import (
     is_short,
     likeness_in,
     listing,
-    make_candidates,
+    make_pool,
     match,
     pool_of,
+    standings,
     unscored,
 )
 from langmem_recall.flows.effects import (
@@ -688,7 +689,7 @@ def _assemble(
     tail = [item for one, item in beyond if one not in items and one not in barred]
     others = unscored(catalog, list(map(index.read, tail)))
     return ReadResult(
-        candidates=make_candidates(matched, table, list(rows.values()), memories),
+        head=make_pool(matched, table, list(rows.values()), memories, standings(catalog, memories)),
         tail=[
             one._replace(similarity=cosine_of(item.score) if matched.is_literal else None)
             for one, item in zip(others, tail, strict=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,20 @@ from langmem_recall.embeddings import LocalEmbeddings, embeds_alike
 from langmem_recall.errors import described
 from langmem_recall.flows.backend import ENOUGH, Null, OnProgress
 from langmem_recall.flows.candidates import (
+    NO_EVIDENCE,
     Gate,
     NamespaceView,
+    Pool,
     ReadRequest,
     ReadResult,
+    Standing,
     best_by_words,
     is_short,
     likeness_in,
-    make_candidates,
+    make_pool,
     match,
     pool_of,
+    standing_of,
     top,
 )
 from langmem_recall.flows.effects import Call, Embed, Ops, Plan
@@ -139,10 +144,9 @@ class LocalBackend(GenericBackend):
         scale = 1
         while True:
             rankings = yield Call(partial(search.look, scale))
-            looked_at, barred = list(search.live.values()), set[MemoryId]()
-            memories = [one.memory for one in looked_at]
-            if not gate.passes_all(memories, view.catalog.supersedes_any):
-                barred = yield from gate.judge(looked_at)
+            barred = set[MemoryId]()
+            if not gate.passes_all(list(search.live.values()), search.standings is not None):
+                barred = yield from gate.judge(search.unscored())
             if not is_short(rankings, barred, scale):
                 return search.result(barred)
             scale *= 2
@@ -180,8 +184,10 @@ class _Search:
         self.null = DEFAULT_NULL
         self.degraded: list[str] = []
         self._request, self._view = request, view
-        self.live: dict[int, Candidate] = {}
+        self.live: dict[int, Memory] = {}
         """Memories that were looked at, by row."""
+        self.standings: dict[int, Standing] | None = None
+        """What others put each of them out of force; None where no memory does."""
         self._measured: tuple[Catalog, int] | None = None
         """What was measured, and its version: in another one rows have another meaning."""
 
@@ -226,42 +232,33 @@ class _Search:
                 self._best = _top_among(among, table.score, pool)
                 self._best = self._best if rows is None else rows[self._best].tolist()
             looked_at = {*self._best, *self._worded, *self._nearest, *self._always}
-            new = list(looked_at - self.live.keys())
+            live, new = self.live, list(looked_at - self.live.keys())
             read = zip(new, view.memories(new), strict=True)
-            found = {row: memory for row, memory in read if memory is not None}
-            places = list(found) if rows is None else np.searchsorted(rows, list(found))
-            made = make_candidates(matched, table, places, list(found.values()))
-            self.live.update(zip(found, made, strict=True))
+            live.update((row, memory) for row, memory in read if memory is not None)
+            if catalog.supersedes_any:
+                self.standings = {row: standing_of(live[row], catalog) for row in live}
+            self._scored = table, rows
         rankings = (
             (policy.pool, self._best),
             (policy.rescues, self._worded),
             (request.wanted if reach else 0, self._nearest),
             (0, self._always),
         )
-        return [
-            (count, [self.live[row].memory for row in rows if row in self.live])
-            for count, rows in rankings
-        ]
+        return [(count, [live[row] for row in rows if row in live]) for count, rows in rankings]
 
     def result(self, barred: set[MemoryId]) -> ReadResult:
         """The head with its evidence, and what is beyond it."""
-        live, policy = self.live, self._request.policy
-        barred_rows = {row for row, one in live.items() if barred and one.memory.id in barred}
-        head = dict.fromkeys(
-            [
-                *pool_of(self._best, policy.pool, barred_rows),
-                *pool_of(self._worded, policy.rescues, barred_rows),
-                *self._always,
-            ]
-        )
+        policy, barred_rows = self._request.policy, set[int]()
+        if barred:
+            barred_rows = {row for row, memory in self.live.items() if memory.id in barred}
+        best = pool_of(self._best, policy.pool, barred_rows)
+        rescued = pool_of(self._worded, policy.rescues, barred_rows)
+        head = dict.fromkeys([*best, *rescued, *self._always])
+        tail = [row for row in self._nearest if row not in head and row not in barred_rows]
         worded = [wording.worded for wording in self.matched.wordings]
         return ReadResult(
-            candidates=[live[row] for row in head if row in live],
-            tail=[
-                live[row]
-                for row in self._nearest
-                if row in live and row not in head and row not in barred_rows
-            ],
+            head=self._pool(head),
+            tail=self._pool(tail).candidates(),
             searched=self._size,
             channels={
                 "dense": int(np.count_nonzero(self._visible)) if self._has_cosines else 0,
@@ -272,12 +269,26 @@ class _Search:
             is_judged=True,
         )
 
+    def unscored(self) -> list[Candidate]:
+        """What was looked at without its evidence, which only hard gates judge."""
+        standings = None if self.standings is None else list(self.standings.values())
+        memories = list(self.live.values())
+        return Pool(memories, repeat(NO_EVIDENCE), repeat(None), standings).candidates()
+
+    def _pool(self, rows: Iterable[int]) -> Pool:
+        """Memories of the last look with their evidence."""
+        live, (table, scored) = self.live, self._scored
+        found = [row for row in rows if row in live]
+        standings = None if self.standings is None else [self.standings[row] for row in found]
+        places: Any = found if scored is None else np.searchsorted(scored, found)
+        return make_pool(self.matched, table, places, [live[row] for row in found], standings)
+
     def _measure(self) -> None:
         """Cosines of every memory, and all evidence where a memory's depends on its neighbours."""
         request, view = self._request, self._view
         catalog = view.catalog
         self._measured = catalog, catalog.version
-        self.live.clear()
+        self.live, self.standings = {}, None
         if self.matched.version != catalog.version or self.matched.catalog is not catalog:
             # The rows no longer mean what they meant when the words were matched.
             self.matched = match(request, catalog)
@@ -347,5 +358,6 @@ def _cosines(
         return None, None
     if not np.isfinite(vectors).all():
         degraded.append("the embedder gave NaN or infinity; no dense evidence from that")
-    has_any = not np.isnan(cosines[:, :1]).all() or not np.isnan(cosines).all()
+    # The first memory mostly has one: then the others need not be looked at.
+    has_any = cosines.size and (cosines[0, 0] == cosines[0, 0] or not np.isnan(cosines).all())
     return (cosines, vectors) if has_any else (None, None)
