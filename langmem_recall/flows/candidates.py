@@ -147,7 +147,7 @@ def is_short(
 
     Rankings are `scale` times as long as wanted, where so many were found.
     """
-    return bool(barred) and any(
+    return any(
         len(ranking) >= scale * wanted
         and sum(memory.id not in barred for memory in ranking) < wanted
         for wanted, ranking in rankings

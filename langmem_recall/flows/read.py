@@ -105,6 +105,20 @@ class RankedItem(SearchItem):
     signals: Signals | None
     """The signals behind the score; None beyond the re-ranked head."""
 
+    def __init__(
+        self, candidate: Candidate, signals: Signals | None = None, score: float | None = None
+    ) -> None:
+        # What the bases do besides is to read times from texts.
+        memory: Any = candidate.memory
+        self.namespace, self.key = memory.id
+        self.created_at, self.updated_at = memory.created_at, memory.updated_at
+        self.score, self.similarity, self.signals = score, candidate.similarity, signals
+        value = memory.value
+        # A copy, because it may be the very value that a store or an index keeps.
+        self.value = {
+            name: part if type(part) in _PLAIN else _copied(part) for name, part in value.items()
+        }
+
 
 @dataclass(eq=False)
 class Reader:
@@ -168,8 +182,10 @@ class Reader:
         if degraded and degraded != self._degraded:
             logger.warning("A search went without a part: %s", "; ".join(degraded))
         self._degraded = degraded
-        places: list[Scored | Candidate] = [*mmr_order(ranked, policy, found.likeness), *found.tail]
-        page: list[SearchItem] = [_ranked_item(place) for place in places[op.offset : end]]
+        # What lies beyond the head has no score.
+        beyond = ((candidate, None, None) for candidate in found.tail)
+        places = [*mmr_order(ranked, policy, found.likeness), *beyond]
+        page: list[SearchItem] = [RankedItem(*place) for place in places[op.offset : end]]
         self._note_use(page, policy, op.refresh_ttl)
         return page
 
@@ -337,7 +353,9 @@ class Reader:
         self, namespace: Namespace, given: RecallPolicy | None
     ) -> Plan[RecallPolicy]:
         """The policy for a read, at the namespace's balance where it adapts."""
-        policy = yield from self.policy_at(namespace, given)
+        policy = given or self.policy
+        if given is None and self.stored_policies:
+            policy = yield from self.policy_at(namespace, None)
         if not policy.adapts:
             return policy
         now, balances = self._clock().timestamp(), self._ledger.balances
@@ -508,7 +526,12 @@ class _HardGate:
             depth > 0
             and self._is_open
             and not have_standing
-            and not [one for one in memories if not one.is_plain or one.namespace[:depth] != prefix]
+            and not [
+                one
+                for one in memories
+                # Most are of the very namespace.
+                if not one.is_plain or (one.namespace != prefix and one.namespace[:depth] != prefix)
+            ]
             and self._reader.keeper.quarantine.allows(memories)
         )
 
@@ -546,7 +569,6 @@ def _with_time(cue: Cue, now: datetime) -> Cue:
 
 
 def _check_search(op: SearchOp) -> None:
-    validate_op_namespace(op)
     for name, number in (("limit", op.limit), ("offset", op.offset)):
         check_whole(name, number, 0)
     if not isinstance(op.query, str):
@@ -644,26 +666,8 @@ def _found_as_asked(scored: Scored, words: str) -> Scored:
     return scored._replace(candidate=scored.candidate._replace(found_as=phrasing))
 
 
-def _ranked_item(place: Scored | Candidate) -> RankedItem:
-    """A result from what is stored; without a score where it lies beyond the head."""
-    scored, candidate = (place, place.candidate) if isinstance(place, Scored) else (None, place)
-    memory = candidate.memory
-    # A copy, because it may be the very value that a store or an index keeps.
-    value = {
-        name: part if isinstance(part, _PLAIN) else _copied(part)
-        for name, part in memory.value.items()
-    }
-    score = scored.score if scored else None
-    created: Any = memory.created_at
-    updated: Any = memory.updated_at
-    result = RankedItem(memory.namespace, memory.key, value, created, updated, score)
-    result.similarity = candidate.similarity
-    result.signals = scored.signals if scored else None
-    return result
-
-
 _OF_TIME = ("validity", "expired")
-_PLAIN = (str, int, float, NoneType)
+_PLAIN = frozenset({str, int, float, bool, NoneType})
 
 
 def _shown_item(item: SearchItem, candidate: Candidate) -> SearchItem:

@@ -185,7 +185,7 @@ class Ledger:
                 self._read_at[prefix] = now
                 self._take_in(below.items(), written)
         with self._lock:
-            return [self._current.get(one, NEVER) for one in ids]
+            return [usage or NEVER for usage in map(self._current.get, ids)]
 
     def record(self, ids: Iterable[MemoryId], now: float, refresh_floor: float) -> None:
         """Note that these memories were used; uses within the refresh floor do not count."""

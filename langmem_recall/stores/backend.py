@@ -432,7 +432,7 @@ class GenericBackend(Backend):
                 passes = gate.passes_all(found, index.catalog.supersedes_any)
                 candidates = [] if passes else unscored(index.catalog, found)
             barred = set() if passes else (yield from gate.judge(candidates))
-            if not is_short(rankings, barred, scale):
+            if not barred or not is_short(rankings, barred, scale):
                 break
             scale *= 2
         yardstick = DEFAULT_NULL
@@ -464,7 +464,7 @@ class GenericBackend(Backend):
             barred = set() if passes else (yield from gate.judge(candidates))
             if request.filter:
                 barred |= {one.id for one in known if not matches(one.value, request.filter)}
-            if not is_short([(wanted, known)], barred, scale):
+            if not barred or not is_short([(wanted, known)], barred, scale):
                 always = [*request.required, *map(catalog.id, pinned)]
                 return list(dict.fromkeys([*always, *pool_of(worded, wanted, barred)]))
             scale *= 2

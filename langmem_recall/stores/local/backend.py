@@ -143,11 +143,11 @@ class LocalBackend(GenericBackend):
             search.null = yield from null()
         scale = 1
         while True:
-            rankings = yield Call(partial(search.look, scale))
+            yield Call(partial(search.look, scale))
             barred = set[MemoryId]()
             if not gate.passes_all(list(search.live.values()), search.standings is not None):
                 barred = yield from gate.judge(search.unscored())
-            if not is_short(rankings, barred, scale):
+            if not barred or not is_short(search.rankings(), barred, scale):
                 return search.result(barred)
             scale *= 2
 
@@ -196,7 +196,7 @@ class _Search:
         with self._view.lock:
             self.matched = match(self._request, self._view.catalog)
 
-    def look(self, scale: int) -> list[tuple[int, list[Memory]]]:
+    def look(self, scale: int) -> None:
         """The best by what the blend reads and by words, and what a page reaches down to."""
         request, view, policy = self._request, self._view, self._request.policy
         with view.lock:
@@ -233,18 +233,19 @@ class _Search:
                 self._best = self._best if rows is None else rows[self._best].tolist()
             looked_at = {*self._best, *self._worded, *self._nearest, *self._always}
             live, new = self.live, list(looked_at - self.live.keys())
-            read = zip(new, view.memories(new), strict=True)
-            live.update((row, memory) for row, memory in read if memory is not None)
+            read = dict(zip(new, view.memories(new), strict=True))
+            live.update({row: memory for row, memory in read.items() if memory is not None})
             if catalog.supersedes_any:
                 self.standings = {row: standing_of(live[row], catalog) for row in live}
             self._scored = table, rows
-        rankings = (
-            (policy.pool, self._best),
-            (policy.rescues, self._worded),
-            (request.wanted if reach else 0, self._nearest),
-            (0, self._always),
-        )
-        return [(count, [live[row] for row in rows if row in live]) for count, rows in rankings]
+
+    def rankings(self) -> list[tuple[int, list[Memory]]]:
+        """How many are wanted of what the last look has found, best first."""
+        policy, live = self._request.policy, self.live
+        wanted = self._request.wanted if self._nearest else 0
+        counts = (policy.pool, policy.rescues, wanted, 0)
+        found = zip(counts, (self._best, self._worded, self._nearest, self._always), strict=True)
+        return [(count, [live[row] for row in rows if row in live]) for count, rows in found]
 
     def result(self, barred: set[MemoryId]) -> ReadResult:
         """The head with its evidence, and what is beyond it."""
@@ -258,7 +259,7 @@ class _Search:
         worded = [wording.worded for wording in self.matched.wordings]
         return ReadResult(
             head=self._pool(head),
-            tail=self._pool(tail).candidates(),
+            tail=self._pool(tail).candidates() if tail else [],
             searched=self._size,
             channels={
                 "dense": int(np.count_nonzero(self._visible)) if self._has_cosines else 0,
