@@ -267,7 +267,8 @@ def make_pool(
     """The memories at these rows of the table with their evidence."""
     if not memories:
         return Pool((), (), (), None)
-    found = table.at(np.asarray(rows))
+    places = np.asarray(rows)
+    found = EvidenceTable._make([column[places] for column in table])
     dense, coverage, bm25, has_words, entity, episode, relevance, alone = [
         column.tolist() for column in (*found[:6], found.relevance, found.alone)
     ]

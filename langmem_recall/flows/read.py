@@ -150,8 +150,9 @@ class Reader:
     ) -> Plan[list[SearchItem]]:
         """One page: of the ranking where there is a query, else of the store's own listing."""
         shown = _statuses(include) if include else frozenset[str]()
-        # Callers write lists too, as the stores let them.
-        op = op._replace(namespace_prefix=tuple(op.namespace_prefix))
+        if not isinstance(op.namespace_prefix, tuple):
+            # Callers write lists too, as the stores let them.
+            op = op._replace(namespace_prefix=tuple(op.namespace_prefix))
         policy = yield from self._policy_in_force(op.namespace_prefix, policy)
         if not op.query or policy.blend == "similarity":
             op = op._replace(refresh_ttl=op.refresh_ttl and not _quiet.get())
@@ -159,7 +160,12 @@ class Reader:
             if op.query:
                 self._note_use(items, policy, refresh_ttl=False)
             return items
-        _check_search(op)
+        check_whole("limit", op.limit, 0)
+        check_whole("offset", op.offset, 0)
+        if op.filter is not None:
+            check_filter(op.filter)
+        if not isinstance(op.query, str):
+            raise InputError(f"query must be a text, got {op.query!r}.")
         self._check_prefix(op.namespace_prefix)
         if not op.limit:
             return []
@@ -566,15 +572,6 @@ def _with_time(cue: Cue, now: datetime) -> Cue:
             reasons = ("of the time asked for",) * len(parts)
             cue = replace(cue, text=cue.words, parts=parts, reasons=reasons)
     return replace(cue, as_of=as_of, temporal=temporal) if as_of or temporal else cue
-
-
-def _check_search(op: SearchOp) -> None:
-    for name, number in (("limit", op.limit), ("offset", op.offset)):
-        check_whole(name, number, 0)
-    if not isinstance(op.query, str):
-        raise InputError(f"query must be a text, got {op.query!r}.")
-    if op.filter is not None:
-        check_filter(op.filter)
 
 
 def _checked_namespaces(namespace: Namespaces) -> list[Namespace]:

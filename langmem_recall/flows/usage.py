@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter, is_, itemgetter
 from typing import Any
 from uuid import uuid4
 
@@ -180,7 +180,10 @@ class Ledger:
             below = None if by_id else (yield from self._backend.read_below(prefix))
             if below is None:
                 found = yield from self._backend.read(ids)
-                self._take_in(zip(ids, found, strict=True), written)
+                with self._lock:
+                    is_known = all(map(is_, map(self._known.get, ids), found))
+                if not is_known:
+                    self._take_in(zip(ids, found, strict=True), written)
             else:
                 self._read_at[prefix] = now
                 self._take_in(below.items(), written)

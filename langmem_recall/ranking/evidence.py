@@ -157,10 +157,6 @@ class EvidenceTable(NamedTuple):
         """All of it as one absolute number in [0, 1]."""
         return 1.0 / (1.0 + np.exp(np.minimum(np.maximum(-self.score, -FLAT), FLAT)))
 
-    def at(self, rows: IntArray) -> EvidenceTable:
-        """The evidence of some rows."""
-        return EvidenceTable._make([column[rows] for column in self])
-
 
 class Window:
     """Some rows of a catalog with their whole threads: all that their evidence depends on.

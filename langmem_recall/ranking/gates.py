@@ -171,14 +171,9 @@ def recall_gates(
 
     Memories that stand alone are judged by the best for the same part of the cue.
     """
-    if not ranked:
-        return [], []
-    candidates, signals, _ = zip(*ranked, strict=True)
-    memories, evidence, *_ = zip(*candidates, strict=True)
-    relevances, *_ = zip(*signals, strict=True)
-    *_, parts = zip(*evidence, strict=True)
+    found = [(candidate.evidence.alone, signals.relevance) for candidate, signals, _ in ranked]
     # The last of each part is its best.
-    best: dict[int, float] = dict(sorted(zip(parts, relevances, strict=True)))
+    best = dict(sorted(found))
     late = {
         part: f"best relevance {value:.2f} is below the trigger {policy.trigger:g}"
         for part, value in best.items()
@@ -188,8 +183,8 @@ def recall_gates(
     below = f"is below the floor {policy.floor:g}"
     behind = {part: f"is far behind the best, {value:.2f}" for part, value in best.items()}
     passed, dropped, gates, reasons = list[Scored](), list[Scored](), list[str](), list[str]()
-    for scored, memory, part, relevance in zip(ranked, memories, parts, relevances, strict=True):
-        rejection = None
+    for scored, (part, relevance) in zip(ranked, found, strict=True):
+        memory, rejection = scored[0].memory, None
         if memory.pinned:
             pass
         elif part in late:
@@ -203,8 +198,8 @@ def recall_gates(
             if is_far and part and policy.trigger:
                 rejection = "floor", f"relevance {relevance:.2f} {behind[part]}"
             elif scored.score < policy.composite_floor:
-                reason = f"score {scored.score:.2f} is below {policy.composite_floor:g}"
-                rejection = "composite", reason
+                below_it = f"score {scored.score:.2f} is below {policy.composite_floor:g}"
+                rejection = "composite", below_it
         if rejection is None and view and (reason := _seen_in(view, conversation, memory)):
             rejection = "visible", reason
         if rejection is None:

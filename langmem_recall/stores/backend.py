@@ -159,14 +159,6 @@ class Fetched(NamedTuple):
     """Of the texts searched by, where they were embedded in this process."""
 
 
-def fetch_with_ops(searches: Sequence[SearchOp], gets: Sequence[GetOp]) -> Plan[Fetched]:
-    """Pages and items as any store gives them."""
-    answers: list[Any] = yield Ops([*searches, *gets])
-    ids = [(op.namespace, op.key) for op in gets]
-    items = dict(zip(ids, answers[len(searches) :], strict=True))
-    return Fetched(answers[: len(searches)], items)
-
-
 class NamespaceIndex:
     """Catalog and memories below one namespace, filled by paging, kept current by writes."""
 
@@ -193,10 +185,21 @@ class NamespaceIndex:
         """Not known: the vectors stay in the store."""
         return np.full((len(rows), len(rows)), np.nan)
 
+    def read_all(
+        self, items: Sequence[Item], otherwise: Callable[[Item], Memory] | None = None
+    ) -> list[Memory]:
+        """The memories of items just read, as they are known where they have not changed."""
+        known, other = map(self._memories.get, map(id_of, items)), otherwise or self.read
+        return [
+            # The very same time object comes only from a store that hands out what it keeps.
+            one if one and one.updated_at is item.updated_at is not None else other(item)
+            for one, item in zip(known, items, strict=True)
+        ]
+
     def memories(self, items: Sequence[Item]) -> list[Memory]:
-        """The memories of items just read; an empty index takes them in at once, not each."""
+        """The same; what the index knew otherwise is corrected, an empty one takes all in."""
         if self._memories or not items:
-            return [self.memory(item) for item in items]
+            return self.read_all(items, self.memory)
         memories = [_memory_of(item) for item in items]
         self._build(memories)
         return memories
@@ -204,9 +207,6 @@ class NamespaceIndex:
     def read(self, item: Item) -> Memory:
         """The memory of an item just read, as it is known where that has not changed."""
         known = self._memories.get((item.namespace, item.key))
-        # The very same time object comes only from a store that hands out what it keeps.
-        if known is not None and known.updated_at is item.updated_at is not None:
-            return known
         if known and known.updated_at == item.updated_at and known.value == item.value:
             return known
         return _memory_of(item)
@@ -427,7 +427,7 @@ class GenericBackend(Backend):
             if len(fetched.pages[0]) < limit:
                 yield from _add_unlisted(fetched.pages[0], limit, index, request.filter)
             with index.lock:
-                rankings = [(wanted, list(map(index.read, page))) for page in fetched.pages]
+                rankings = [(wanted, index.read_all(page)) for page in fetched.pages]
                 found = [memory for _, ranking in rankings for memory in ranking]
                 passes = gate.passes_all(found, index.catalog.supersedes_any)
                 candidates = [] if passes else unscored(index.catalog, found)
@@ -444,6 +444,7 @@ class GenericBackend(Backend):
                 with suppress(Exception):
                     vectors = yield Embed(texts, as_queries=not self.queries_as_documents)
                     fetched = fetched._replace(vectors=vectors)
+        degraded += self._unread(request.prefix)
         with index.lock:
             return _assemble(request, index, matched, yardstick, fetched, barred, degraded)
 
@@ -573,13 +574,20 @@ class GenericBackend(Backend):
         request: ReadRequest,
     ) -> Plan[Fetched]:
         """Pages and items; an engine may look for the words of the request itself."""
-        return fetch_with_ops(searches, gets)
+        answers: list[Any] = yield Ops([*searches, *gets])
+        ids = [(op.namespace, op.key) for op in gets]
+        items = dict(zip(ids, answers[len(searches) :], strict=True))
+        return Fetched(answers[: len(searches)], items)
 
     def _fetch_words(
         self, listed: SearchOp, gets: Sequence[GetOp], index: NamespaceIndex, request: ReadRequest
     ) -> Plan[Fetched]:
         """The same without vectors: a listing in place of pages."""
-        return fetch_with_ops([listed], gets)
+        return GenericBackend._fetch(self, [listed], gets, index, request)
+
+    def _unread(self, prefix: Namespace) -> list[str]:
+        """What of a namespace could not be looked at, for the trace."""
+        return []
 
     def _changes(
         self, prefix: Namespace, index: NamespaceIndex
@@ -687,7 +695,7 @@ def _assemble(
     # A page that the head has all of needs nothing beyond.
     beyond = pages[0].items() if request.wanted > pool else ()
     tail = [item for one, item in beyond if one not in items and one not in barred]
-    others = unscored(catalog, list(map(index.read, tail)))
+    others = unscored(catalog, index.read_all(tail)) if tail else []
     return ReadResult(
         head=make_pool(matched, table, list(rows.values()), memories, standings(catalog, memories)),
         tail=[
@@ -717,7 +725,8 @@ def _cosines(
     if not finite or len(pools) > shape[0]:
         return None, None
     # What grows from the nearest on is a distance.
-    grows = any(map(_is_growing, found))
+    known = [[score for score in page if score is not None and score == score] for page in found]
+    grows = any(len(page) > 1 and page[0] < page[-1] and page == sorted(page) for page in known)
     if grows or max(finite) > COSINE_LIMIT or min(finite) < -COSINE_LIMIT:
         degraded.append("the store's scores are no cosines; lexical only")
         return None, None
@@ -727,8 +736,3 @@ def _cosines(
         table[part, [rows[one] for one in page]] = np.array(cosines, np.float64)
     is_full = all(len(page) >= pool for page in pools)
     return table, min(finite) if is_full else None
-
-
-def _is_growing(scores: Sequence[float | None]) -> bool:
-    known = [score for score in scores if score is not None and score == score]
-    return len(known) > 1 and known[0] < known[-1] and known == sorted(known)
