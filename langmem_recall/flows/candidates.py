@@ -246,10 +246,9 @@ def memory_of(item: Item) -> Memory:
     return read_memory(item.namespace, item.key, item.value, item.created_at, item.updated_at)
 
 
-def unscored(catalog: Catalog, memories: Sequence[Memory]) -> list[Candidate]:
+def unscored(memories: Sequence[Memory], standings: Sequence[Standing] | None) -> list[Candidate]:
     """Memories without evidence, which only hard gates judge."""
-    nothing = repeat(None)
-    return Pool(memories, repeat(NO_EVIDENCE), nothing, standings(catalog, memories)).candidates()
+    return Pool(memories, repeat(NO_EVIDENCE), repeat(None), standings).candidates()
 
 
 def cosine_of(score: float | None) -> float | None:
@@ -289,10 +288,10 @@ def _ranks(values: Sequence[Any]) -> list[int | None]:
 
 def standings(catalog: Catalog, memories: Iterable[Memory]) -> list[Standing] | None:
     """What other memories put each of these out of force; None where no memory does."""
-    return [standing_of(memory, catalog) for memory in memories] if catalog.supersedes_any else None
+    return [_standing(memory, catalog) for memory in memories] if catalog.supersedes_any else None
 
 
-def standing_of(memory: Memory, catalog: Catalog) -> Standing:
+def _standing(memory: Memory, catalog: Catalog) -> Standing:
     """Why others put a memory, or what it was derived from, out of force, and which."""
     if blockers := catalog.superseders(memory.id):
         return "superseded", blockers

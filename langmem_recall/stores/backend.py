@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -26,9 +27,11 @@ from langmem_recall.filters import matches
 from langmem_recall.flows.backend import ENOUGH, Backend, Null, OnProgress
 from langmem_recall.flows.candidates import (
     COSINE_LIMIT,
+    NO_EVIDENCE,
     Gate,
     MatchedCue,
     NamespaceView,
+    Pool,
     ReadRequest,
     ReadResult,
     best_by_words,
@@ -430,7 +433,7 @@ class GenericBackend(Backend):
                 rankings = [(wanted, index.read_all(page)) for page in fetched.pages]
                 found = [memory for _, ranking in rankings for memory in ranking]
                 passes = gate.passes_all(found, index.catalog.supersedes_any)
-                candidates = [] if passes else unscored(index.catalog, found)
+                candidates = [] if passes else unscored(found, standings(index.catalog, found))
             barred = set() if passes else (yield from gate.judge(candidates))
             if not barred or not is_short(rankings, barred, scale):
                 break
@@ -460,7 +463,7 @@ class GenericBackend(Backend):
                 worded = list(map(catalog.id, rows))
                 known = [memory for memory in map(index.known, worded) if memory]
                 passes = gate.passes_all(known, catalog.supersedes_any)
-                candidates = [] if passes else unscored(catalog, known)
+                candidates = [] if passes else unscored(known, standings(catalog, known))
                 pinned = catalog.pinned() if request.with_pinned else []
             barred = set() if passes else (yield from gate.judge(candidates))
             if request.filter:
@@ -695,13 +698,12 @@ def _assemble(
     # A page that the head has all of needs nothing beyond.
     beyond = pages[0].items() if request.wanted > pool else ()
     tail = [item for one, item in beyond if one not in items and one not in barred]
-    others = unscored(catalog, index.read_all(tail)) if tail else []
+    others = index.read_all(tail)
+    literal = [cosine_of(item.score) if matched.is_literal else None for item in tail]
+    rest = Pool(others, repeat(NO_EVIDENCE), literal, standings(catalog, others))
     return ReadResult(
         head=make_pool(matched, table, list(rows.values()), memories, standings(catalog, memories)),
-        tail=[
-            one._replace(similarity=cosine_of(item.score) if matched.is_literal else None)
-            for one, item in zip(others, tail, strict=True)
-        ],
+        tail=rest.candidates(),
         searched=catalog.size,
         channels={"dense": dense_count if cosines is not None else 0, "words": word_count},
         likeness=partial(likeness_in, index),

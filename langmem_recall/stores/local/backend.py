@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from langmem_recall.embeddings import LocalEmbeddings, embeds_alike
 from langmem_recall.errors import described
 from langmem_recall.flows.backend import ENOUGH, Null, OnProgress
 from langmem_recall.flows.candidates import (
-    NO_EVIDENCE,
     Gate,
     NamespaceView,
     Pool,
@@ -27,8 +25,9 @@ from langmem_recall.flows.candidates import (
     make_pool,
     match,
     pool_of,
-    standing_of,
+    standings,
     top,
+    unscored,
 )
 from langmem_recall.flows.effects import Call, Embed, Ops, Plan
 from langmem_recall.flows.usage import MOST_KNOWN, UsageBackend, UsageBatch, checked_usage
@@ -45,7 +44,7 @@ from langmem_recall.stores.backend import Clock, GenericBackend
 from langmem_recall.stores.local.embedder import Floats
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.local.view import LocalView
-from langmem_recall.types import SIDECAR_ROOT, Candidate, Memory, MemoryId, Namespace, Usage
+from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace, Usage
 
 FEW = 30_000
 """Up to so many rows it takes longer to choose which to score than to score them all."""
@@ -144,9 +143,9 @@ class LocalBackend(GenericBackend):
         scale = 1
         while True:
             yield Call(partial(search.look, scale))
-            barred = set[MemoryId]()
-            if not gate.passes_all(list(search.live.values()), search.standings is not None):
-                barred = yield from gate.judge(search.unscored())
+            looked_at, barred = list(search.live.values()), set[MemoryId]()
+            if not gate.passes_all(looked_at, search.standings is not None):
+                barred = yield from gate.judge(unscored(looked_at, search.standings))
             if not barred or not is_short(search.rankings(), barred, scale):
                 return search.result(barred)
             scale *= 2
@@ -186,7 +185,7 @@ class _Search:
         self._request, self._view = request, view
         self.live: dict[int, Memory] = {}
         """Memories that were looked at, by row."""
-        self.standings: dict[int, Standing] | None = None
+        self.standings: list[Standing] | None = None
         """What others put each of them out of force; None where no memory does."""
         self._measured: tuple[Catalog, int] | None = None
         """What was measured, and its version: in another one rows have another meaning."""
@@ -235,8 +234,7 @@ class _Search:
             live, new = self.live, list(looked_at - self.live.keys())
             read = dict(zip(new, view.memories(new), strict=True))
             live.update({row: memory for row, memory in read.items() if memory is not None})
-            if catalog.supersedes_any:
-                self.standings = {row: standing_of(live[row], catalog) for row in live}
+            self.standings = standings(catalog, live.values())
             self._scored = table, rows
 
     def rankings(self) -> list[tuple[int, list[Memory]]]:
@@ -270,19 +268,14 @@ class _Search:
             is_judged=True,
         )
 
-    def unscored(self) -> list[Candidate]:
-        """What was looked at without its evidence, which only hard gates judge."""
-        standings = None if self.standings is None else list(self.standings.values())
-        memories = list(self.live.values())
-        return Pool(memories, repeat(NO_EVIDENCE), repeat(None), standings).candidates()
-
     def _pool(self, rows: Iterable[int]) -> Pool:
         """Memories of the last look with their evidence."""
         live, (table, scored) = self.live, self._scored
         found = [row for row in rows if row in live]
-        standings = None if self.standings is None else [self.standings[row] for row in found]
+        standing = self.standings and dict(zip(live, self.standings, strict=True))
+        reasons = [standing[row] for row in found] if standing else None
         places: Any = found if scored is None else np.searchsorted(scored, found)
-        return make_pool(self.matched, table, places, [live[row] for row in found], standings)
+        return make_pool(self.matched, table, places, [live[row] for row in found], reasons)
 
     def _measure(self) -> None:
         """Cosines of every memory, and all evidence where a memory's depends on its neighbours."""
