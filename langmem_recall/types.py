@@ -234,8 +234,9 @@ class Cue:
     """Why each of the parts is there, in their order; says nothing of what is searched."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "at", aware(self.at))
-        object.__setattr__(self, "as_of", aware(self.as_of))
+        if self.at is not None or self.as_of is not None:
+            object.__setattr__(self, "at", aware(self.at))
+            object.__setattr__(self, "as_of", aware(self.as_of))
 
     @property
     def searched(self) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 COSINE_LIMIT = 1.001
 """A score beyond this is no cosine, whatever the store calls it."""
-NO_EVIDENCE = Evidence()
+NO_EVIDENCE, NEVER = Evidence(), Usage()
 PAGE = 1_000
 EVERYTHING = 10_000_000
 
@@ -81,10 +81,40 @@ class ReadRequest(NamedTuple):
     """Whether BM25 and ranks are wanted, for a trace or for rank fusion."""
 
 
+Standing = tuple[str | None, tuple[MemoryId, ...]]
+"""Why other memories put one out of force, or None, and which."""
+
+
+class Pool(NamedTuple):
+    """What is to be ranked, by columns: a record of each is made once, with how it was used."""
+
+    memories: Sequence[Memory]
+    evidence: Iterable[Evidence]
+    similarity: Iterable[float | None]
+    standings: Sequence[Standing] | None
+    """None where no memory puts another out of force."""
+
+    def candidates(
+        self, usages: Sequence[Usage] | None = None, with_ranks: bool = False
+    ) -> list[Candidate]:
+        """The memories as candidates, with their ranks where those are wanted."""
+        memories, evidence, similarity, standings = self
+        nothing, used = repeat(None), repeat(NEVER) if usages is None else usages
+        ranks: tuple[Iterable[int | None], ...] = nothing, nothing
+        standing: tuple[Iterable[Any], ...] = nothing, repeat(())
+        if with_ranks and memories:
+            cosines, _, scores, *_ = zip(*evidence, strict=True)
+            ranks = _ranks(cosines), _ranks(scores)
+        if standings:
+            standing = tuple(zip(*standings, strict=True))
+        columns = memories, evidence, used, *ranks, similarity, *standing, nothing
+        return record_all(Candidate, *columns)
+
+
 class ReadResult(NamedTuple):
     """What a read brought: the head that is ranked and the rest in the store's order."""
 
-    candidates: list[Candidate]
+    head: Pool
     tail: list[Candidate]
     """Beyond the head; what they have of evidence is not read."""
     searched: int
@@ -93,6 +123,8 @@ class ReadResult(NamedTuple):
     degraded: tuple[str, ...] = ()
     is_judged: bool = False
     """Whether the gate has seen each of them, as it is."""
+    candidates: Sequence[Candidate] = ()
+    """Those of the head as they stand, with how they were used."""
 
 
 class Gate(Protocol):
@@ -115,7 +147,7 @@ def is_short(
 
     Rankings are `scale` times as long as wanted, where so many were found.
     """
-    return bool(barred) and any(
+    return any(
         len(ranking) >= scale * wanted
         and sum(memory.id not in barred for memory in ranking) < wanted
         for wanted, ranking in rankings
@@ -214,9 +246,9 @@ def memory_of(item: Item) -> Memory:
     return read_memory(item.namespace, item.key, item.value, item.created_at, item.updated_at)
 
 
-def unscored(catalog: Catalog, memories: Sequence[Memory]) -> list[Candidate]:
+def unscored(memories: Sequence[Memory], standings: Sequence[Standing] | None) -> list[Candidate]:
     """Memories without evidence, which only hard gates judge."""
-    return _candidates(catalog, memories, repeat(NO_EVIDENCE), repeat(None))
+    return Pool(memories, repeat(NO_EVIDENCE), repeat(None), standings).candidates()
 
 
 def cosine_of(score: float | None) -> float | None:
@@ -224,53 +256,25 @@ def cosine_of(score: float | None) -> float | None:
     return None if score is None or score != score else float(score)
 
 
-def make_candidates(
+def make_pool(
     matched: MatchedCue,
     table: EvidenceTable,
     rows: Sequence[int] | NDArray[np.intp],
     memories: Sequence[Memory],
-) -> list[Candidate]:
+    standings: Sequence[Standing] | None,
+) -> Pool:
     """The memories at these rows of the table with their evidence."""
     if not memories:
-        return []
-    found = table.at(np.asarray(rows))
-    dense, coverage, bm25, has_words, entity, episode, relevance, alone = (
-        column.tolist() for column in found._replace(score=found.relevance)
-    )
+        return Pool((), (), (), None)
+    places = np.asarray(rows)
+    found = EvidenceTable._make([column[places] for column in table])
+    dense, coverage, bm25, has_words, entity, episode, relevance, alone = [
+        column.tolist() for column in (*found[:6], found.relevance, found.alone)
+    ]
     cosines = [None if value != value else value for value in dense]
     scores = [score if hit else None for score, hit in zip(bm25, has_words, strict=True)]
     evidence = record_all(Evidence, cosines, coverage, scores, entity, episode, relevance, alone)
-    literal = cosines if matched.is_literal else repeat(None)
-    return _candidates(matched.catalog, memories, evidence, literal)
-
-
-def _candidates(
-    catalog: Catalog,
-    memories: Sequence[Memory],
-    evidence: Iterable[Evidence],
-    similarity: Iterable[float | None],
-) -> list[Candidate]:
-    nothing, none = repeat(None), repeat(())
-    columns = (repeat(Usage()), nothing, nothing, similarity, nothing, none, nothing)
-    candidates = record_all(Candidate, memories, evidence, *columns)
-    if catalog.supersedes_any:
-        return [_with_standing(candidate, catalog) for candidate in candidates]
-    return candidates
-
-
-def complete(
-    candidates: Sequence[Candidate], usages: Sequence[Usage] | None, with_ranks: bool
-) -> list[Candidate]:
-    """The candidates of a head with how they were used, and their ranks where those are wanted."""
-    if not candidates:
-        return []
-    columns: list[Sequence[Any]] = list(zip(*candidates, strict=True))
-    if usages is not None:
-        columns[2] = usages
-    if with_ranks:
-        cosines, _, scores, *_ = zip(*columns[1], strict=True)
-        columns[3:5] = _ranks(cosines), _ranks(scores)
-    return record_all(Candidate, *columns)
+    return Pool(memories, evidence, cosines if matched.is_literal else repeat(None), standings)
 
 
 def _ranks(values: Sequence[Any]) -> list[int | None]:
@@ -282,16 +286,19 @@ def _ranks(values: Sequence[Any]) -> list[int | None]:
     return ranks
 
 
-def _with_standing(candidate: Candidate, catalog: Catalog) -> Candidate:
-    """The candidate with the memories that put it, or what it was derived from, out of force."""
-    memory = candidate.memory
+def standings(catalog: Catalog, memories: Iterable[Memory]) -> list[Standing] | None:
+    """What other memories put each of these out of force; None where no memory does."""
+    return [_standing(memory, catalog) for memory in memories] if catalog.supersedes_any else None
+
+
+def _standing(memory: Memory, catalog: Catalog) -> Standing:
+    """Why others put a memory, or what it was derived from, out of force, and which."""
     if blockers := catalog.superseders(memory.id):
-        return candidate._replace(standing="superseded", blockers=blockers)
+        return "superseded", blockers
     for parent in memory.derived_from:
         if blockers := catalog.superseders((memory.namespace, parent)):
-            reason = f"derived from {parent}, which is superseded"
-            return candidate._replace(standing=reason, blockers=blockers)
-    return candidate
+            return f"derived from {parent}, which is superseded", blockers
+    return None, ()
 
 
 def memories_at(ids: Sequence[MemoryId]) -> Plan[dict[MemoryId, Memory]]:

@@ -221,6 +221,8 @@ class Host:
             return effect.pending.wait(progress.part_patience if progress else _for_ever)
         waiting_for("the embedder" if isinstance(effect, Embed) else "the store")
         try:
+            if progress is None and isinstance(effect, Call):
+                return effect.perform()
             if isinstance(effect, Ops) and effect.sidecar and self.records is not None:
                 return run(self.records(effect), replace(self, records=None))
             return self._perform(effect) if progress is None else self._in_turn(effect, progress)

@@ -350,6 +350,8 @@ class Quarantine:
                 self._cache.clear()
                 self._allowed.clear()
             self._cache |= sure
+            allowed = {name: it[2] for name, it in sure.items() if not it[0].withholds}
+            self._allowed |= allowed
         return decisions
 
     def _judge(self, memories: Collection[Memory]) -> Plan[Decisions]:

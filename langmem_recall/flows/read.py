@@ -36,7 +36,6 @@ from langmem_recall.flows.calibrations import Calibrations
 from langmem_recall.flows.candidates import (
     ReadRequest,
     ReadResult,
-    complete,
     id_of,
     memories_at,
     memory_of,
@@ -109,6 +108,20 @@ class RankedItem(SearchItem):
     signals: Signals | None
     """The signals behind the score; None beyond the re-ranked head."""
 
+    def __init__(
+        self, candidate: Candidate, signals: Signals | None = None, score: float | None = None
+    ) -> None:
+        # What the bases do besides is to read times from texts.
+        memory: Any = candidate.memory
+        self.namespace, self.key = memory.id
+        self.created_at, self.updated_at = memory.created_at, memory.updated_at
+        self.score, self.similarity, self.signals = score, candidate.similarity, signals
+        value = memory.value
+        # A copy, because it may be the very value that a store or an index keeps.
+        self.value = {
+            name: part if type(part) in _PLAIN else _copied(part) for name, part in value.items()
+        }
+
 
 @dataclass(eq=False)
 class Reader:
@@ -140,8 +153,9 @@ class Reader:
     ) -> Plan[list[SearchItem]]:
         """One page: of the ranking where there is a query, else of the store's own listing."""
         shown = _statuses(include) if include else frozenset[str]()
-        # Callers write lists too, as the stores let them.
-        op = op._replace(namespace_prefix=tuple(op.namespace_prefix))
+        if not isinstance(op.namespace_prefix, tuple):
+            # Callers write lists too, as the stores let them.
+            op = op._replace(namespace_prefix=tuple(op.namespace_prefix))
         policy = yield from self._policy_in_force(op.namespace_prefix, policy)
         if not op.query or policy.blend == "similarity":
             op = op._replace(refresh_ttl=op.refresh_ttl and not _quiet.get())
@@ -149,7 +163,12 @@ class Reader:
             if op.query:
                 self._note_use(items, policy, refresh_ttl=False)
             return items
-        _check_search(op)
+        check_whole("limit", op.limit, 0)
+        check_whole("offset", op.offset, 0)
+        if op.filter is not None:
+            check_filter(op.filter)
+        if not isinstance(op.query, str):
+            raise InputError(f"query must be a text, got {op.query!r}.")
         self._check_prefix(op.namespace_prefix)
         if not op.limit:
             return []
@@ -172,8 +191,10 @@ class Reader:
         if degraded and degraded != self._degraded:
             logger.warning("A search went without a part: %s", "; ".join(degraded))
         self._degraded = degraded
-        places: list[Scored | Candidate] = [*mmr_order(ranked, policy, found.likeness), *found.tail]
-        page: list[SearchItem] = [_ranked_item(place) for place in places[op.offset : end]]
+        # What lies beyond the head has no score.
+        beyond = ((candidate, None, None) for candidate in found.tail)
+        places = [*mmr_order(ranked, policy, found.likeness), *beyond]
+        page: list[SearchItem] = [RankedItem(*place) for place in places[op.offset : end]]
         self._note_use(page, policy, op.refresh_ttl)
         return page
 
@@ -341,7 +362,9 @@ class Reader:
         self, namespace: Namespace, given: RecallPolicy | None
     ) -> Plan[RecallPolicy]:
         """The policy for a read, at the namespace's balance where it adapts."""
-        policy = yield from self.policy_at(namespace, given)
+        policy = given or self.policy
+        if given is None and self.stored_policies:
+            policy = yield from self.policy_at(namespace, None)
         if not policy.adapts:
             return policy
         now, balances = self._clock().timestamp(), self._ledger.balances
@@ -418,21 +441,21 @@ class Reader:
         gate = _HardGate(self, request, notes)
         found = yield from backend.find(request, view, null, gate)
         notes += found.degraded
-        head, now = found.candidates, self._clock().timestamp()
-        ids = [candidate.memory.id for candidate in head]
+        now = self._clock().timestamp()
+        ids = [memory.id for memory in found.head.memories]
         usages: list[Usage] | None = None
         try:
             with at_most(HALF):
                 usages = yield from self._ledger.usages(request.prefix, ids, now, self.max_age_s)
         except Exception as error:
             notes.append(f"usage cannot be read ({described(error)}); ranked without it")
-        head = complete(head, usages, request.detailed)
-        tail, both = found.tail, [*head, *found.tail]
-        if not (found.is_judged and gate.has_passed) and not gate.passes_all(
-            [one.memory for one in both], any(one.standing for one in both)
-        ):
-            judged = yield from self.judged(both, request.include, notes)
-            head, tail = judged[: len(head)], judged[len(head) :]
+        head, tail = found.head.candidates(usages, request.detailed), found.tail
+        if not (found.is_judged and gate.has_passed):
+            both = [*head, *tail]
+            memories = [one.memory for one in both]
+            if not gate.passes_all(memories, any(one.standing for one in both)):
+                judged = yield from self.judged(both, request.include, notes)
+                head, tail = judged[: len(head)], judged[len(head) :]
         return found._replace(candidates=head, tail=tail, degraded=tuple(dict.fromkeys(notes)))
 
     def judged(
@@ -519,7 +542,12 @@ class _HardGate:
             depth > 0
             and self._is_open
             and not have_standing
-            and not [one for one in memories if not one.is_plain or one.namespace[:depth] != prefix]
+            and not [
+                one
+                for one in memories
+                # Most are of the very namespace.
+                if not one.is_plain or (one.namespace != prefix and one.namespace[:depth] != prefix)
+            ]
             and self._reader.keeper.quarantine.allows(memories)
         )
 
@@ -554,16 +582,6 @@ def _with_time(cue: Cue, now: datetime) -> Cue:
             reasons = ("of the time asked for",) * len(parts)
             cue = replace(cue, text=cue.words, parts=parts, reasons=reasons)
     return replace(cue, as_of=as_of, temporal=temporal) if as_of or temporal else cue
-
-
-def _check_search(op: SearchOp) -> None:
-    validate_op_namespace(op)
-    for name, number in (("limit", op.limit), ("offset", op.offset)):
-        check_whole(name, number, 0)
-    if not isinstance(op.query, str):
-        raise InputError(f"query must be a text, got {op.query!r}.")
-    if op.filter is not None:
-        check_filter(op.filter)
 
 
 def _checked_namespaces(namespace: Namespaces) -> list[Namespace]:
@@ -655,26 +673,8 @@ def _found_as_asked(scored: Scored, words: str) -> Scored:
     return scored._replace(candidate=scored.candidate._replace(found_as=phrasing))
 
 
-def _ranked_item(place: Scored | Candidate) -> RankedItem:
-    """A result from what is stored; without a score where it lies beyond the head."""
-    scored, candidate = (place, place.candidate) if isinstance(place, Scored) else (None, place)
-    memory = candidate.memory
-    # A copy, because it may be the very value that a store or an index keeps.
-    value = {
-        name: part if isinstance(part, _PLAIN) else _copied(part)
-        for name, part in memory.value.items()
-    }
-    score = scored.score if scored else None
-    created: Any = memory.created_at
-    updated: Any = memory.updated_at
-    result = RankedItem(memory.namespace, memory.key, value, created, updated, score)
-    result.similarity = candidate.similarity
-    result.signals = scored.signals if scored else None
-    return result
-
-
 _OF_TIME = ("validity", "expired")
-_PLAIN = (str, int, float, NoneType)
+_PLAIN = frozenset({str, int, float, bool, NoneType})
 
 
 def _shown_item(item: SearchItem, candidate: Candidate) -> SearchItem:

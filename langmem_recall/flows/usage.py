@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter, is_, itemgetter
 from typing import Any
 from uuid import uuid4
 
 from langgraph.store.base import GetOp, Item, PutOp
 
 from langmem_recall.errors import StoreError
-from langmem_recall.flows.candidates import listing
+from langmem_recall.flows.candidates import NEVER, listing
 from langmem_recall.flows.effects import Ops, Plan, pause
 from langmem_recall.memory.upkeep import counts_as_use, pooled, reinforced
 from langmem_recall.memory.value import plain_numbers
@@ -25,7 +25,6 @@ from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Recall, Usag
 USAGE = (SIDECAR_ROOT, "usage")
 MOST_KNOWN = 200_000
 """Usage records held in memory before the reading starts afresh."""
-NEVER = Usage()
 BALANCE = (SIDECAR_ROOT, "balance")
 BALANCE_KEY = "balance"
 LEAST = 0.1
@@ -181,12 +180,15 @@ class Ledger:
             below = None if by_id else (yield from self._backend.read_below(prefix))
             if below is None:
                 found = yield from self._backend.read(ids)
-                self._take_in(zip(ids, found, strict=True), written)
+                with self._lock:
+                    is_known = all(map(is_, map(self._known.get, ids), found))
+                if not is_known:
+                    self._take_in(zip(ids, found, strict=True), written)
             else:
                 self._read_at[prefix] = now
                 self._take_in(below.items(), written)
         with self._lock:
-            return [self._current.get(one, NEVER) for one in ids]
+            return [usage or NEVER for usage in map(self._current.get, ids)]
 
     def record(self, ids: Iterable[MemoryId], now: float, refresh_floor: float) -> None:
         """Note that these memories were used; uses within the refresh floor do not count."""

@@ -1,5 +1,6 @@
 """Array types of the ranking room, and a column that grows."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -11,7 +12,9 @@ IntArray: TypeAlias = NDArray[np.int32]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 BLOCK = 64
-"""Values of which one is looked at first, where the largest of many are wanted."""
+"""At most so many values of which one is looked at first, where the largest of many are wanted."""
+FEW = 2_000
+"""Of so many values it takes as long to look at them all."""
 
 
 class Column:
@@ -51,18 +54,25 @@ class Column:
 
 def top_rows(values: NDArray[Any], count: int, margin: float = 0.0) -> NDArray[np.intp]:
     """Rows of so many of the largest values, ascending, and of all within a margin of them."""
-    if count >= len(values):
-        return np.arange(len(values))
-    width = len(values) // BLOCK
-    if width <= 8 * count:
-        least = np.partition(values, len(values) - count)[len(values) - count] - margin
+    total = len(values)
+    if count >= total:
+        return np.arange(total)
+    # There are then about as many blocks as values in those that are looked at.
+    block = min(math.isqrt(total // count), BLOCK)
+    if total < FEW or block < 2:
+        least = np.partition(values, total - count)[total - count] - margin
         return np.flatnonzero(values >= least)
     # Each of them is in one of as many blocks with the largest maxima: the others are read once.
-    blocks, rest = values[: BLOCK * width].reshape(BLOCK, width), values[BLOCK * width :]
+    width = total // block
+    blocks, rest = values[: block * width].reshape(block, width), values[block * width :]
     peaks = blocks.max(axis=0)
-    best = np.argpartition(peaks, width - count)[width - count :]
+    best = peaks.argpartition(width - count)[width - count :]
     few = np.concatenate((blocks[:, best].ravel(), rest))
-    least = np.partition(few, len(few) - count)[len(few) - count] - margin
-    within = np.arange(0, BLOCK * width, width)[:, None] + np.flatnonzero(peaks >= least)
-    rows = np.concatenate((within.ravel(), np.arange(BLOCK * width, len(values))))
-    return np.sort(rows[values[rows] >= least])
+    few.partition(len(few) - count)
+    least = few[len(few) - count] - margin
+    columns = (peaks >= least).nonzero()[0]
+    places, within = (blocks[:, columns] >= least).nonzero()
+    rows: NDArray[np.intp] = places * width + columns[within]
+    if len(rest):
+        rows = np.concatenate((rows, block * width + (rest >= least).nonzero()[0]))
+    return rows

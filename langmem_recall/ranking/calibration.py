@@ -34,7 +34,7 @@ class NullDistribution(NamedTuple):
     and the like, and last a constant: of a cue they make log-odds. Empty where it is not known."""
 
     def mean_of(self, vector: ArrayLike) -> float:
-        """What a cue with this vector has with unrelated statements, on average.
+        """What a cue with this vector, () where it is not known, has with unrelated statements.
 
         Some cues are near to anything, questions to other questions and first person to first
         person: measured by the mean of all, those would always find something.

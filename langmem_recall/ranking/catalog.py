@@ -137,6 +137,8 @@ class Catalog:
         """What `Traits.flags` says of each row."""
         self.flags_seen = 0
         """Flags that any row ever had."""
+        self.spellings: dict[str, str] = {}
+        """What cues have misspelt, by terms of the memories as they are now."""
         self._ids: list[MemoryId] = []
         self._row_of: dict[MemoryId, int] = {}
         self._threads: dict[str, int] = {}
@@ -246,6 +248,7 @@ class Catalog:
     def _changed(self) -> None:
         self.rows, self.size = self.lexical.rows, self.lexical.size
         self.version += 1
+        self.spellings.clear()
         self._order = None
         self._links = None
 

@@ -39,6 +39,7 @@ from langmem_recall.text.tokens import (
     is_identifier,
     language_of,
     near_spellings,
+    read_once,
     read_words,
     tokens,
 )
@@ -90,6 +91,8 @@ FLAT = 60.0
 """Evidence beyond which relevance no longer changes, so that no exponential overflows."""
 ROUGHLY = 1e-5
 """Cosines that differ by less may change places when they are scored exactly."""
+MOST_SPELLINGS = 256
+"""Terms that no memory has of which it is kept what they may be misspelt for."""
 COMMON_SHARE = 0.05
 COMMON_COUNT = 20
 """A name in more memories than both says nothing about which one is meant."""
@@ -154,10 +157,6 @@ class EvidenceTable(NamedTuple):
     def relevance(self) -> FloatArray:
         """All of it as one absolute number in [0, 1]."""
         return 1.0 / (1.0 + np.exp(np.minimum(np.maximum(-self.score, -FLAT), FLAT)))
-
-    def at(self, rows: IntArray) -> EvidenceTable:
-        """The evidence of some rows."""
-        return EvidenceTable._make(column[rows] for column in self)
 
 
 class Window:
@@ -225,37 +224,54 @@ class Window:
 
 def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
     """Read one part of a cue: its terms, names, speaker and what kind of answer it wants."""
-    words = read_words(text)
+    words, terms, name_terms, may_name, flags = _read(text)
     mentions = _speaker_mentions(words, catalog) if catalog.speakers else {}
-    speaker_terms = {term for name in mentions.values() for term in tokens(name)}
-    name_terms = {term for word in words if word.is_capital for term in tokens(word.text)}
-    terms = [_as_known(term, catalog) for term in tokens(text)]
-    name_terms |= {_as_known(term, catalog) for term in name_terms}
-    # A speaker's name says whose memory is meant, not what it is about.
-    repeats = Counter(term for term in terms if term not in speaker_terms) or Counter(terms)
+    terms = [_as_known(term, catalog) for term in terms]
+    name_terms = name_terms.union(_as_known(term, catalog) for term in name_terms)
+    repeats: dict[str, int] = Counter(terms)
+    if mentions:
+        # A speaker's name says whose memory is meant, not what it is about.
+        spoken = {term for name in mentions.values() for term in tokens(name)}
+        repeats = Counter(term for term in terms if term not in spoken) or repeats
     names = [term for term in repeats if term in name_terms or any(map(str.isdigit, term))]
-    speakers = set(mentions.values())
+    speakers, dense_text = set(mentions.values()), text
+    if strip_names and (mentions or name_terms):
+        dense_text = _without_common_names(text, words, mentions, catalog)
     return Part(
         text=text,
-        dense_text=_without_common_names(text, words, mentions, catalog) if strip_names else text,
+        dense_text=dense_text,
         repeats=repeats,
         weights=dict.fromkeys(repeats, 1.0)
         | dict.fromkeys(names, NAME_WEIGHT)
         | dict.fromkeys(filter(is_identifier, repeats), CODE_WEIGHT),
         names=dict.fromkeys(names, 1.0),
-        # German writes every noun like a name, and some write everything in capitals.
-        is_naming=bool(names) and not text.isupper() and language_of(text) != "de",
+        is_naming=bool(names) and may_name,
         speaker=catalog.speakers[speakers.pop()] if len(speakers) == 1 else None,
-        flags=TIMED * bool(_WHEN.search(text)) | NUMBERED * bool(_COUNT.search(text)),
+        flags=flags,
     )
+
+
+@read_once
+def _read(text: str) -> tuple[list[Word], list[str], frozenset[str], bool, int]:
+    """What a text says by itself: words, terms, those of names, if names count, what it asks."""
+    words = read_words(text)
+    name_terms = frozenset(term for word in words if word.is_capital for term in tokens(word.text))
+    # German writes every noun like a name, and some write everything in capitals.
+    may_name = not text.isupper() and language_of(text) != "de"
+    flags = TIMED * bool(_WHEN.search(text)) | NUMBERED * bool(_COUNT.search(text))
+    return words, tokens(text), name_terms, may_name, flags
 
 
 def _as_known(term: str, catalog: Catalog) -> str:
     """A term that no memory has as the likeliest of those that it may be misspelt for."""
-    lexical = catalog.lexical
+    lexical, known = catalog.lexical, catalog.spellings
     if lexical.document_frequency(term):
         return term
-    return lexical.most_frequent(near_spellings(term)) or term
+    if term not in known:
+        if len(known) >= MOST_SPELLINGS:
+            known.clear()
+        known[term] = lexical.most_frequent(near_spellings(term)) or term
+    return known[term]
 
 
 def _speaker_mentions(words: Sequence[Word], catalog: Catalog) -> dict[str, str]:
@@ -330,7 +346,7 @@ def match_words(catalog: Catalog, part: Part) -> LexicalMatch:
         lent[cells] = worths.repeat(len(places)).reshape(targets.shape)[near]
         coverage = (shares @ lent.reshape(len(shares), -1))[order.place]
     # Of truth values, which numpy finds ten times as fast as of numbers.
-    return LexicalMatch(own, coverage, rarity, np.flatnonzero(own > 0), found, idfs, is_named)
+    return LexicalMatch(own, coverage, rarity, (own > 0).nonzero()[0], found, idfs, is_named)
 
 
 @lru_cache(maxsize=64, typed=True)
@@ -369,9 +385,14 @@ def support(z: FloatArray, count: int) -> float:
     most = min(SUPPORTERS + 1, len(z))
     if most < 2:
         return 0.0
-    best = np.sort(np.partition(z, len(z) - most)[len(z) - most :])[-2::-1]
-    surplus = sum(value - chance(count, rank) for rank, value in enumerate(best.tolist(), 2))
-    return max(float(surplus) / SUPPORTERS, 0.0)
+    best: list[float] = sorted(z[top_rows(z, most)].tolist(), reverse=True)[1:most]
+    return max((sum(best) - _chances(count, most)) / SUPPORTERS, 0.0)
+
+
+@lru_cache(maxsize=1024)
+def _chances(count: int, most: int) -> float:
+    """What chance gives to the next best of so many, taken together."""
+    return sum(chance(count, rank) for rank in range(2, most + 1))
 
 
 def rows_in_reach(
@@ -442,42 +463,38 @@ def score_evidence(
     count = (among or window.catalog.size) * len(parts)
     for place, (part, match) in enumerate(zip(parts, matches, strict=True)):
         cosine = None if cosines is None else cosines[place]
-        mean, need = null.mean, 0.0
-        if vectors is not None:
-            mean, need = null.mean_of(vectors[place]), null.need_of(vectors[place])
-        z = None if cosine is None else cosine - mean
-        if z is not None:
+        vector = () if vectors is None else vectors[place]
+        mean, need = null.mean_of(vector), null.need_of(vector)
+        z = None
+        if cosine is not None:
+            z = cosine - mean
             if window.catalog.flags_seen & PHRASED:
                 # Phrasings are near to any question, as questions are to each other.
                 z -= (window.flags & PHRASED > 0) * null.asked
             z /= null.sd
         unseen = None if unseen_cosine is None else (unseen_cosine - mean) / null.sd
-        found = window.postings(match)
-        bm25 = entity = _filled(window.count, 0.0)
-        named = np.flatnonzero(match.is_named[found.term_of]) if part.names else _NO_ROWS
-        named_at = found.places[named]
+        found, nothing = window.postings(match), _filled(window.count, 0.0)
+        bm25, entity, named_at = nothing, nothing, _NO_ROWS
+        if part.names:
+            named = match.is_named[found.term_of].nonzero()[0]
+            named_at = found.places[named]
         if detailed:
             bm25 = window.catalog.lexical.bm25(part.repeats, found)
-        if detailed and len(named):
+        if detailed and len(named_at):
             entity = np.bincount(named_at, match.idfs[found.term_of[named]], window.count)
             # Sums in two orders may differ in the last bit.
             total = sum(match.idfs[match.is_named])
             entity[named_at] = np.minimum(entity[named_at] / total, 1.0)
-        evidence = EvidenceTable(
-            dense=_filled(window.count, math.nan) if cosine is None else cosine,
-            coverage=match.coverage[window.rows],
-            bm25=bm25,
-            matched=match.own[window.rows] > 0,
-            entity=entity,
-            episode=_filled(window.count, 0.0),
-            score=_filled(window.count, NOTHING_ASKED),
-            alone=_filled(window.count, place + 1),
-        )
+        own, coverage = match.own[window.rows], match.coverage[window.rows]
+        episode, score = nothing, _filled(window.count, NOTHING_ASKED)
+        alone = _filled(window.count, place + 1)
         if part.repeats and window.count:
-            evidence = _score_part(
-                window, part, match, evidence, found, named_at, z, unseen, count, need
-            )
-        tables.append(evidence)
+            scored = window, part, match, own, coverage, found, named_at, z, unseen, count, need
+            score, episode = _score_part(*scored)
+            alone = alone if window.order is None else alone * window.order.alone
+        dense = _filled(window.count, math.nan) if cosine is None else cosine
+        columns = dense, coverage, bm25, own > 0, entity, episode, score, alone
+        tables.append(EvidenceTable(*columns))
     if len(tables) == 1:
         return tables[0]
     best = np.argmax([table.score for table in tables], axis=0)[None, :]
@@ -495,15 +512,16 @@ def _score_part(
     window: Window,
     part: Part,
     match: LexicalMatch,
-    evidence: EvidenceTable,
+    own: FloatArray,
+    coverage: FloatArray,
     found: Scan,
     named_at: IntArray,
     z: FloatArray | None,
     unseen: float | None,
     count: int,
     need: float,
-) -> EvidenceTable:
-    """The formula: log-odds of every row, what its thread adds, which have none.
+) -> tuple[FloatArray, FloatArray]:
+    """The formula: log-odds of every row, and what its thread adds.
 
     `z` is NaN where a memory was not measured, `unseen` the most that such a one can have, `count`
     how many memories could have been near by chance. `named_at` are places with a name of the part,
@@ -516,18 +534,19 @@ def _score_part(
     length = LENGTH * math.log((1 + min(len(part.repeats), TERMS)) / TERMS)
     supported, blind, rarity = 0.0, None, None
     # Of many rows few share a word, and making an array of all takes as long as filling it.
-    own = match.own[window.rows]
-    worded = match.worded if window.is_whole else np.flatnonzero(evidence.matched)
+    worded = match.worded if window.is_whole else own.nonzero()[0]
     if z is None:
-        near, blind = np.full(window.count, unknown), evidence.coverage <= 0
+        near, blind = np.full(window.count, unknown), coverage <= 0
     else:
-        near, missing = z, np.isnan(z)
-        if missing.any():
-            near, blind = np.where(missing, unknown, z), missing & (evidence.coverage <= 0)
+        near = z
+        # The least of all is NaN where any is.
+        if math.isnan(z.min()):
+            missing = np.isnan(z)
+            near, blind = np.where(missing, unknown, z), missing & (coverage <= 0)
             z = z[~missing]
         supported = DENSE * SUPPORT * support(z, count)
         rarity = match.rarity[window.rows][worded]
-    order = window.order
+    order, episode = window.order, _filled(window.count, 0.0)
     dense = np.subtract(near, luck, out=near if order is None else None)
     dense *= DENSE
     score = dense if order is None else dense.copy()
@@ -536,12 +555,11 @@ def _score_part(
     if order is not None:
         context = near if z is None else _with_neighbours(window, order, near)
         words = WORDS * (own - EXPECTED)
-        together = DENSE * (context - luck) + WORDS * (evidence.coverage - EXPECTED)
+        together = DENSE * (context - luck) + WORDS * (coverage - EXPECTED)
         together = together + THREAD * _best_of_thread(order, dense + words) + length
         alone = order.alone
         score = np.where(alone, score, together)
         episode = np.where(alone, 0.0, together - length - dense - words)
-        evidence = evidence._replace(episode=episode, alone=evidence.alone * alone)
     if part.speaker is not None or CODE_WEIGHT in part.weights.values() or part.flags:
         score = score - _mismatch(window, part, found)
     if part.is_naming:
@@ -551,9 +569,7 @@ def _score_part(
         kept = score[exempt]
         score -= UNNAMED
         score[exempt] = kept
-    return evidence._replace(
-        score=score if blind is None else np.where(blind, NOTHING_ASKED, score)
-    )
+    return score if blind is None else np.where(blind, NOTHING_ASKED, score), episode
 
 
 def _worth_of_words(

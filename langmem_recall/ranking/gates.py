@@ -171,11 +171,9 @@ def recall_gates(
 
     Memories that stand alone are judged by the best for the same part of the cue.
     """
-    best: dict[int, float] = {}
-    for candidate, signals, _ in ranked:
-        part = candidate.evidence.alone
-        if signals.relevance >= best.get(part, 0.0):
-            best[part] = signals.relevance
+    found = [(candidate.evidence.alone, signals.relevance) for candidate, signals, _ in ranked]
+    # The last of each part is its best.
+    best = dict(sorted(found))
     late = {
         part: f"best relevance {value:.2f} is below the trigger {policy.trigger:g}"
         for part, value in best.items()
@@ -183,18 +181,25 @@ def recall_gates(
     }
     conversation = " \n ".join(map(_plain_words, view.texts)) if view else ""
     below = f"is below the floor {policy.floor:g}"
+    behind = {part: f"is far behind the best, {value:.2f}" for part, value in best.items()}
     passed, dropped, gates, reasons = list[Scored](), list[Scored](), list[str](), list[str]()
-    for scored in ranked:
-        candidate, signals, _ = scored
-        memory, part, rejection = candidate.memory, candidate.evidence.alone, None
+    for scored, (part, relevance) in zip(ranked, found, strict=True):
+        memory, rejection = scored[0].memory, None
         if memory.pinned:
             pass
         elif part in late:
             rejection = "trigger", late[part]
-        elif signals.relevance < policy.floor:
-            rejection = "floor", f"relevance {signals.relevance:.2f} {below}"
+        elif relevance < policy.floor:
+            rejection = "floor", f"relevance {relevance:.2f} {below}"
         else:
-            rejection = _too_far(scored, best[part], policy)
+            top = best[part]
+            # Odds, not shares: 0.88 is as far from 0.73 as 0.6 from 0.35.
+            is_far = relevance < SURE and relevance * (1.0 - top) * MARGIN < top * (1.0 - relevance)
+            if is_far and part and policy.trigger:
+                rejection = "floor", f"relevance {relevance:.2f} {behind[part]}"
+            elif scored.score < policy.composite_floor:
+                below_it = f"score {scored.score:.2f} is below {policy.composite_floor:g}"
+                rejection = "composite", below_it
         if rejection is None and view and (reason := _seen_in(view, conversation, memory)):
             rejection = "visible", reason
         if rejection is None:
@@ -204,18 +209,6 @@ def recall_gates(
             gates.append(rejection[0])
             reasons.append(rejection[1])
     return passed, record_all(Drop, dropped, gates, reasons, repeat(None))
-
-
-def _too_far(scored: Scored, best: float, policy: RecallPolicy) -> tuple[str, str] | None:
-    """Why a memory above the floor is not relevant enough beside the best one, or None."""
-    relevance = scored.signals.relevance
-    # Odds, not shares: 0.88 is as far from 0.73 as 0.6 from 0.35.
-    is_far = relevance < SURE and relevance * (1.0 - best) * MARGIN < best * (1.0 - relevance)
-    if policy.trigger and scored.evidence.alone and is_far:
-        return "floor", f"relevance {relevance:.2f} is far behind the best, {best:.2f}"
-    if scored.score < policy.composite_floor:
-        return "composite", f"score {scored.score:.2f} is below {policy.composite_floor:g}"
-    return None
 
 
 def _seen_in(view: View, conversation: str, memory: Memory) -> str | None:

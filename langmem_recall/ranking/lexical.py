@@ -192,10 +192,11 @@ class LexicalIndex:
     def scan(self, terms: Iterable[str]) -> Scan:
         """Live postings of several terms in one, those of each term by ascending rows."""
         rows, counts, sizes = [NOTHING], [NOTHING], list[int]()
+        starts, loaded = self._bulk_starts, len(self._bulk_starts) - 1
         for term in terms:
             term_id, size = self._ids.get(term, -1), 0
-            if 0 <= term_id < len(self._bulk_starts) - 1:
-                start, stop = self._bulk_starts[term_id], self._bulk_starts[term_id + 1]
+            if 0 <= term_id < loaded:
+                start, stop = starts[term_id], starts[term_id + 1]
                 rows.append(self._bulk_rows[start:stop])
                 counts.append(self._bulk_counts[start:stop])
                 size = stop - start
@@ -207,7 +208,7 @@ class LexicalIndex:
                 size += len(added)
             sizes.append(size)
         of_all, times = np.concatenate(rows), np.concatenate(counts)
-        term_of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        term_of = np.arange(len(sizes), dtype=np.int32).repeat(sizes)
         if self.size < self.rows:
             live = self._alive.values[of_all]
             of_all, times, term_of = of_all[live], times[live], term_of[live]

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -26,9 +27,11 @@ from langmem_recall.filters import matches
 from langmem_recall.flows.backend import ENOUGH, Backend, Null, OnProgress
 from langmem_recall.flows.candidates import (
     COSINE_LIMIT,
+    NO_EVIDENCE,
     Gate,
     MatchedCue,
     NamespaceView,
+    Pool,
     ReadRequest,
     ReadResult,
     best_by_words,
@@ -37,9 +40,10 @@ from langmem_recall.flows.candidates import (
     is_short,
     likeness_in,
     listing,
-    make_candidates,
+    make_pool,
     match,
     pool_of,
+    standings,
     unscored,
 )
 from langmem_recall.flows.effects import (
@@ -158,14 +162,6 @@ class Fetched(NamedTuple):
     """Of the texts searched by, where they were embedded in this process."""
 
 
-def fetch_with_ops(searches: Sequence[SearchOp], gets: Sequence[GetOp]) -> Plan[Fetched]:
-    """Pages and items as any store gives them."""
-    answers: list[Any] = yield Ops([*searches, *gets])
-    ids = [(op.namespace, op.key) for op in gets]
-    items = dict(zip(ids, answers[len(searches) :], strict=True))
-    return Fetched(answers[: len(searches)], items)
-
-
 class NamespaceIndex:
     """Catalog and memories below one namespace, filled by paging, kept current by writes."""
 
@@ -204,10 +200,21 @@ class NamespaceIndex:
         """Not known: the vectors stay in the store."""
         return np.full((len(rows), len(rows)), np.nan)
 
+    def read_all(
+        self, items: Sequence[Item], otherwise: Callable[[Item], Memory] | None = None
+    ) -> list[Memory]:
+        """The memories of items just read, as they are known where they have not changed."""
+        known, other = map(self._memories.get, map(id_of, items)), otherwise or self.read
+        return [
+            # The very same time object comes only from a store that hands out what it keeps.
+            one if one and one.updated_at is item.updated_at is not None else other(item)
+            for one, item in zip(known, items, strict=True)
+        ]
+
     def memories(self, items: Sequence[Item]) -> list[Memory]:
-        """The memories of items just read; an empty index takes them in at once, not each."""
+        """The same; what the index knew otherwise is corrected, an empty one takes all in."""
         if self._memories or not items:
-            return [self.memory(item) for item in items]
+            return self.read_all(items, self.memory)
         memories = [_memory_of(item) for item in items]
         self._build(memories)
         return memories
@@ -215,9 +222,6 @@ class NamespaceIndex:
     def read(self, item: Item) -> Memory:
         """The memory of an item just read, as it is known where that has not changed."""
         known = self._memories.get((item.namespace, item.key))
-        # The very same time object comes only from a store that hands out what it keeps.
-        if known is not None and known.updated_at is item.updated_at is not None:
-            return known
         if known and known.updated_at == item.updated_at and known.value == item.value:
             return known
         return _memory_of(item)
@@ -438,12 +442,12 @@ class GenericBackend(Backend):
             if len(fetched.pages[0]) < limit:
                 yield from _add_unlisted(fetched.pages[0], limit, index, request.filter)
             with index.lock:
-                rankings = [(wanted, list(map(index.read, page))) for page in fetched.pages]
+                rankings = [(wanted, index.read_all(page)) for page in fetched.pages]
                 found = [memory for _, ranking in rankings for memory in ranking]
                 passes = gate.passes_all(found, index.catalog.supersedes_any)
-                candidates = [] if passes else unscored(index.catalog, found)
+                candidates = [] if passes else unscored(found, standings(index.catalog, found))
             barred = set() if passes else (yield from gate.judge(candidates))
-            if not is_short(rankings, barred, scale):
+            if not barred or not is_short(rankings, barred, scale):
                 break
             scale *= 2
         yardstick = DEFAULT_NULL
@@ -455,6 +459,7 @@ class GenericBackend(Backend):
                 with suppress(Exception):
                     vectors = yield Embed(texts, as_queries=not self.queries_as_documents)
                     fetched = fetched._replace(vectors=vectors)
+        degraded += self._unread(request.prefix)
         with index.lock:
             return _assemble(request, index, matched, yardstick, fetched, barred, degraded)
 
@@ -470,12 +475,12 @@ class GenericBackend(Backend):
                 worded = list(map(catalog.id, rows))
                 known = [memory for memory in map(index.known, worded) if memory]
                 passes = gate.passes_all(known, catalog.supersedes_any)
-                candidates = [] if passes else unscored(catalog, known)
+                candidates = [] if passes else unscored(known, standings(catalog, known))
                 pinned = catalog.pinned() if request.with_pinned else []
             barred = set() if passes else (yield from gate.judge(candidates))
             if request.filter:
                 barred |= {one.id for one in known if not matches(one.value, request.filter)}
-            if not is_short([(wanted, known)], barred, scale):
+            if not barred or not is_short([(wanted, known)], barred, scale):
                 always = [*request.required, *map(catalog.id, pinned)]
                 return list(dict.fromkeys([*always, *pool_of(worded, wanted, barred)]))
             scale *= 2
@@ -584,13 +589,20 @@ class GenericBackend(Backend):
         request: ReadRequest,
     ) -> Plan[Fetched]:
         """Pages and items; an engine may look for the words of the request itself."""
-        return fetch_with_ops(searches, gets)
+        answers: list[Any] = yield Ops([*searches, *gets])
+        ids = [(op.namespace, op.key) for op in gets]
+        items = dict(zip(ids, answers[len(searches) :], strict=True))
+        return Fetched(answers[: len(searches)], items)
 
     def _fetch_words(
         self, listed: SearchOp, gets: Sequence[GetOp], index: NamespaceIndex, request: ReadRequest
     ) -> Plan[Fetched]:
         """The same without vectors: a listing in place of pages."""
-        return fetch_with_ops([listed], gets)
+        return GenericBackend._fetch(self, [listed], gets, index, request)
+
+    def _unread(self, prefix: Namespace) -> list[str]:
+        """What of a namespace could not be looked at, for the trace."""
+        return []
 
     def _changes(
         self, prefix: Namespace, index: NamespaceIndex
@@ -699,13 +711,12 @@ def _assemble(
     # A page that the head has all of needs nothing beyond.
     beyond = pages[0].items() if request.wanted > pool else ()
     tail = [item for one, item in beyond if one not in items and one not in barred]
-    others = unscored(catalog, list(map(index.read, tail)))
+    others = index.read_all(tail)
+    literal = [cosine_of(item.score) if matched.is_literal else None for item in tail]
+    rest = Pool(others, repeat(NO_EVIDENCE), literal, standings(catalog, others))
     return ReadResult(
-        candidates=make_candidates(matched, table, list(rows.values()), memories),
-        tail=[
-            one._replace(similarity=cosine_of(item.score) if matched.is_literal else None)
-            for one, item in zip(others, tail, strict=True)
-        ],
+        head=make_pool(matched, table, list(rows.values()), memories, standings(catalog, memories)),
+        tail=rest.candidates(),
         searched=catalog.size,
         channels={"dense": dense_count if cosines is not None else 0, "words": word_count},
         likeness=partial(likeness_in, index),
@@ -729,7 +740,8 @@ def _cosines(
     if not finite or len(pools) > shape[0]:
         return None, None
     # What grows from the nearest on is a distance.
-    grows = any(map(_is_growing, found))
+    known = [[score for score in page if score is not None and score == score] for page in found]
+    grows = any(len(page) > 1 and page[0] < page[-1] and page == sorted(page) for page in known)
     if grows or max(finite) > COSINE_LIMIT or min(finite) < -COSINE_LIMIT:
         degraded.append("the store's scores are no cosines; lexical only")
         return None, None
@@ -739,8 +751,3 @@ def _cosines(
         table[part, [rows[one] for one in page]] = np.array(cosines, np.float64)
     is_full = all(len(page) >= pool for page in pools)
     return table, min(finite) if is_full else None
-
-
-def _is_growing(scores: Sequence[float | None]) -> bool:
-    known = [score for score in scores if score is not None and score == score]
-    return len(known) > 1 and known[0] < known[-1] and known == sorted(known)

@@ -295,11 +295,11 @@ class RecallStore(BaseStore):
         `.similarity` and `.signals`, and count as used. What is quarantined or superseded is left
         out unless `include` names it: "quarantined", "superseded" or both.
         """
-        op = SearchOp(namespace_prefix, filter, limit, offset, query)
-        validate_op_namespace(op)
         if refresh_ttl is None:
             refresh_ttl = (self._inner.ttl_config or {}).get("refresh_on_read", True)
-        return self._reader.search(op._replace(refresh_ttl=refresh_ttl), policy, include)
+        op = SearchOp(namespace_prefix, filter, limit, offset, query, refresh_ttl)
+        validate_op_namespace(op)
+        return self._reader.search(op, policy, include)
 
     @_sync
     def batch(self, ops: Iterable[Op]) -> Plan[list[Result]]:

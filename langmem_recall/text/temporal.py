@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
-from langmem_recall.text.tokens import STOP_WORDS, word_lists
+from langmem_recall.text.tokens import STOP_WORDS, read_once, word_lists
 from langmem_recall.types import Temporal
 
 # Spelled out, because the calendar module speaks the language of the machine.
@@ -66,9 +66,14 @@ def read_temporal(text: str, now: datetime) -> Temporal | None:
         role = _role(said)
         if role is not None:
             return Temporal("window", said.start, said.end, role, role and not _topic(said))
-    plain = _one_line(text).translate(_PLAIN)
-    mode: Any = next((mode for mode, words in _MODES.items() if words.search(plain)), None)
+    mode = _mode_of(text)
     return Temporal(mode) if mode else None
+
+
+@read_once
+def _mode_of(text: str) -> Any:
+    plain = _one_line(text).translate(_PLAIN)
+    return next((mode for mode, words in _MODES.items() if words.search(plain)), None)
 
 
 def searched_for(text: str, now: datetime) -> tuple[str, ...]:
@@ -209,16 +214,8 @@ def _language(name: str) -> _Language:
 
 def _times_in(text: str, now: datetime, either_way: bool = False) -> Iterator[_Said]:
     """The times that a text names, most specific first; `either_way` those to come as well."""
-    line = _one_line(text)
-    plain = line.translate(_PLAIN)
-    words = set(_WORD.findall(plain))
-    dated = bool(_HAS_YEAR.search(plain))
-    likely = {
-        name: len(words & (hints | others))
-        for name, (hints, others) in _HINTS.items()
-        if dated or not words.isdisjoint(hints)
-    }
-    for name in sorted(likely, key=likely.__getitem__, reverse=True):
+    line, plain, likely = _languages_in(text)
+    for name in likely:
         language, is_found = _language(name), False
         for kind, pattern in language.windows:
             match = pattern.search(plain)
@@ -244,6 +241,21 @@ def _times_in(text: str, now: datetime, either_way: bool = False) -> Iterator[_S
         if is_found:
             # A text is in one language, and its words may mean something else in another.
             return
+
+
+@read_once
+def _languages_in(text: str) -> tuple[str, str, list[str]]:
+    """A text in one line, the same without accents, and in which languages it may name a time."""
+    line = _one_line(text)
+    plain = line.translate(_PLAIN)
+    words = set(_WORD.findall(plain))
+    dated = bool(_HAS_YEAR.search(plain))
+    likely = {
+        name: len(words & (hints | others))
+        for name, (hints, others) in _HINTS.items()
+        if dated or not words.isdisjoint(hints)
+    }
+    return line, plain, sorted(likely, key=likely.__getitem__, reverse=True)
 
 
 def _role(said: _Said) -> bool | None:

@@ -4,12 +4,12 @@ import re
 import threading
 import tomllib
 import unicodedata
-from collections.abc import Iterator
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache, wraps
 from importlib.resources import files
 from itertools import chain, pairwise
 from string import ascii_lowercase
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from snowballstemmer.english_stemmer import EnglishStemmer
 
@@ -18,6 +18,23 @@ from snowballstemmer.english_stemmer import EnglishStemmer
 def word_lists(path: str) -> dict[str, Any]:
     """What a data file of the package holds, by its path without the ending."""
     return tomllib.loads(files("langmem_recall").joinpath(f"{path}.toml").read_text("utf-8"))
+
+
+T = TypeVar("T")
+
+# A turn reads its cue several times, for each namespace and call; of longer texts nothing is kept.
+MOST_READ, LONGEST_READ = 1_024, 1_000
+
+
+def read_once(reader: Callable[[str], T]) -> Callable[[str], T]:
+    """What a reader makes of the texts that were read last, kept."""
+    kept = lru_cache(maxsize=MOST_READ)(reader)
+
+    @wraps(reader)
+    def reading(text: str) -> T:
+        return kept(text) if len(text) <= LONGEST_READ else reader(text)
+
+    return reading
 
 
 # Read with the module, not at first use: that would be a file opened on the event loop.
@@ -264,6 +281,7 @@ _LINES = files(__package__).joinpath("function_words.txt").read_text("utf-8").sp
 _LANGUAGES = {line[:2]: frozenset(line[3:].split()) for line in _LINES}
 
 
+@read_once
 def language_of(text: str) -> str:
     """The language with a panel of its own that a text is most likely in; English in doubt."""
     for name, script in () if text.isascii() else _SCRIPTS:

@@ -9,8 +9,8 @@ from langmem_recall.ranking.arrays import BLOCK, top_rows
 
 
 @given(
-    size=st.integers(1, 40 * BLOCK),
-    count=st.integers(1, 5),
+    size=st.integers(1, 100 * BLOCK),
+    count=st.integers(1, 60),
     kinds=st.sampled_from([2, 50, 10**6]),
     seed=st.integers(0, 2**32 - 1),
 )

@@ -170,6 +170,16 @@ def test_memory_with_another_identifier_loses_two_and_a_half():
     assert other[2] - other[0] > 2.0
 
 
+def test_a_slip_is_read_anew_when_what_it_may_mean_is_written():
+    catalog = catalog_of(memory("a", "The tram is late"))
+    assert list(part("gardan", catalog).repeats) == ["gardan"]
+
+    later = memory("b", "A new garden")
+    catalog.put(later.id, traits_of(later))
+
+    assert list(part("gardan", catalog).repeats) == ["garden"]
+
+
 def test_a_cue_is_measured_by_its_own_mean_where_its_vector_is_known():
     catalog, null = catalog_of("tea"), NullDistribution(0.1, 0.1, center=(0.3, 0.0))
     one = part("banana", catalog)

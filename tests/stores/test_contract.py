@@ -148,7 +148,8 @@ def test_the_relevant_memory_comes_first_and_says_why(store: RecallStore, call: 
     assert found[0].key == "seat"
     assert len(found) == 3
     assert found[0].score >= found[1].score >= found[2].score
-    assert found[0].signals.relevance > 0.5 > found[1].signals.relevance
+    # Of the other notes the best is the one that the journey has most in common with.
+    assert found[0].signals.relevance > 0.9 > 0.6 > found[1].signals.relevance
     assert found[0].similarity == pytest.approx(found[0].signals.similarity)
 
 

@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 from langmem_recall.text import tokens as tokens_module
 from langmem_recall.text.tokens import (
+    LONGEST_READ,
     LONGEST_WORD,
     STOP_WORDS,
     is_identifier,
     near_spellings,
+    read_once,
     tokens,
 )
 
@@ -260,3 +262,12 @@ def test_a_slip_is_near_the_word_it_is_of(written: str, meant: str) -> None:
 def test_another_word_is_no_slip(term: str, other: str) -> None:
     assert other not in near_spellings(term)
     assert term not in near_spellings(term)
+
+
+def test_a_cue_is_read_once_and_a_long_text_is_not_kept():
+    read = []
+    length = read_once(lambda text: read.append(text) or len(text))
+    long = "x" * (LONGEST_READ + 1)
+
+    assert [length(text) for text in ("tea", "tea", long, long)] == [3, 3, 1_001, 1_001]
+    assert read == ["tea", long, long]

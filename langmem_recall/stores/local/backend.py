@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,15 +15,19 @@ from langmem_recall.flows.backend import ENOUGH, Null, OnProgress
 from langmem_recall.flows.candidates import (
     Gate,
     NamespaceView,
+    Pool,
     ReadRequest,
     ReadResult,
+    Standing,
     best_by_words,
     is_short,
     likeness_in,
-    make_candidates,
+    make_pool,
     match,
     pool_of,
+    standings,
     top,
+    unscored,
 )
 from langmem_recall.flows.effects import Call, Embed, Ops, Plan
 from langmem_recall.flows.usage import MOST_KNOWN, UsageBackend, UsageBatch, checked_usage
@@ -40,7 +44,7 @@ from langmem_recall.stores.backend import Clock, GenericBackend
 from langmem_recall.stores.local.embedder import Floats
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.local.view import LocalView
-from langmem_recall.types import SIDECAR_ROOT, Candidate, Memory, MemoryId, Namespace, Usage
+from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace, Usage
 
 FEW = 30_000
 """Up to so many rows it takes longer to choose which to score than to score them all."""
@@ -138,12 +142,11 @@ class LocalBackend(GenericBackend):
             search.null = yield from null()
         scale = 1
         while True:
-            rankings = yield Call(partial(search.look, scale))
+            yield Call(partial(search.look, scale))
             looked_at, barred = list(search.live.values()), set[MemoryId]()
-            memories = [one.memory for one in looked_at]
-            if not gate.passes_all(memories, view.catalog.supersedes_any):
-                barred = yield from gate.judge(looked_at)
-            if not is_short(rankings, barred, scale):
+            if not gate.passes_all(looked_at, search.standings is not None):
+                barred = yield from gate.judge(unscored(looked_at, search.standings))
+            if not barred or not is_short(search.rankings(), barred, scale):
                 return search.result(barred)
             scale *= 2
 
@@ -180,8 +183,10 @@ class _Search:
         self.null = DEFAULT_NULL
         self.degraded: list[str] = []
         self._request, self._view = request, view
-        self.live: dict[int, Candidate] = {}
+        self.live: dict[int, Memory] = {}
         """Memories that were looked at, by row."""
+        self.standings: list[Standing] | None = None
+        """What others put each of them out of force; None where no memory does."""
         self._measured: tuple[Catalog, int] | None = None
         """What was measured, and its version: in another one rows have another meaning."""
 
@@ -190,7 +195,7 @@ class _Search:
         with self._view.lock:
             self.matched = match(self._request, self._view.catalog)
 
-    def look(self, scale: int) -> list[tuple[int, list[Memory]]]:
+    def look(self, scale: int) -> None:
         """The best by what the blend reads and by words, and what a page reaches down to."""
         request, view, policy = self._request, self._view, self._request.policy
         with view.lock:
@@ -226,42 +231,33 @@ class _Search:
                 self._best = _top_among(among, table.score, pool)
                 self._best = self._best if rows is None else rows[self._best].tolist()
             looked_at = {*self._best, *self._worded, *self._nearest, *self._always}
-            new = list(looked_at - self.live.keys())
-            read = zip(new, view.memories(new), strict=True)
-            found = {row: memory for row, memory in read if memory is not None}
-            places = list(found) if rows is None else np.searchsorted(rows, list(found))
-            made = make_candidates(matched, table, places, list(found.values()))
-            self.live.update(zip(found, made, strict=True))
-        rankings = (
-            (policy.pool, self._best),
-            (policy.rescues, self._worded),
-            (request.wanted if reach else 0, self._nearest),
-            (0, self._always),
-        )
-        return [
-            (count, [self.live[row].memory for row in rows if row in self.live])
-            for count, rows in rankings
-        ]
+            live, new = self.live, list(looked_at - self.live.keys())
+            read = dict(zip(new, view.memories(new), strict=True))
+            live.update({row: memory for row, memory in read.items() if memory is not None})
+            self.standings = standings(catalog, live.values())
+            self._scored = table, rows
+
+    def rankings(self) -> list[tuple[int, list[Memory]]]:
+        """How many are wanted of what the last look has found, best first."""
+        policy, live = self._request.policy, self.live
+        wanted = self._request.wanted if self._nearest else 0
+        counts = (policy.pool, policy.rescues, wanted, 0)
+        found = zip(counts, (self._best, self._worded, self._nearest, self._always), strict=True)
+        return [(count, [live[row] for row in rows if row in live]) for count, rows in found]
 
     def result(self, barred: set[MemoryId]) -> ReadResult:
         """The head with its evidence, and what is beyond it."""
-        live, policy = self.live, self._request.policy
-        barred_rows = {row for row, one in live.items() if barred and one.memory.id in barred}
-        head = dict.fromkeys(
-            [
-                *pool_of(self._best, policy.pool, barred_rows),
-                *pool_of(self._worded, policy.rescues, barred_rows),
-                *self._always,
-            ]
-        )
+        policy, barred_rows = self._request.policy, set[int]()
+        if barred:
+            barred_rows = {row for row, memory in self.live.items() if memory.id in barred}
+        best = pool_of(self._best, policy.pool, barred_rows)
+        rescued = pool_of(self._worded, policy.rescues, barred_rows)
+        head = dict.fromkeys([*best, *rescued, *self._always])
+        tail = [row for row in self._nearest if row not in head and row not in barred_rows]
         worded = [wording.worded for wording in self.matched.wordings]
         return ReadResult(
-            candidates=[live[row] for row in head if row in live],
-            tail=[
-                live[row]
-                for row in self._nearest
-                if row in live and row not in head and row not in barred_rows
-            ],
+            head=self._pool(head),
+            tail=self._pool(tail).candidates() if tail else [],
             searched=self._size,
             channels={
                 "dense": int(np.count_nonzero(self._visible)) if self._has_cosines else 0,
@@ -272,12 +268,21 @@ class _Search:
             is_judged=True,
         )
 
+    def _pool(self, rows: Iterable[int]) -> Pool:
+        """Memories of the last look with their evidence."""
+        live, (table, scored) = self.live, self._scored
+        found = [row for row in rows if row in live]
+        standing = self.standings and dict(zip(live, self.standings, strict=True))
+        reasons = [standing[row] for row in found] if standing else None
+        places: Any = found if scored is None else np.searchsorted(scored, found)
+        return make_pool(self.matched, table, places, [live[row] for row in found], reasons)
+
     def _measure(self) -> None:
         """Cosines of every memory, and all evidence where a memory's depends on its neighbours."""
         request, view = self._request, self._view
         catalog = view.catalog
         self._measured = catalog, catalog.version
-        self.live.clear()
+        self.live, self.standings = {}, None
         if self.matched.version != catalog.version or self.matched.catalog is not catalog:
             # The rows no longer mean what they meant when the words were matched.
             self.matched = match(request, catalog)
@@ -347,5 +352,6 @@ def _cosines(
         return None, None
     if not np.isfinite(vectors).all():
         degraded.append("the embedder gave NaN or infinity; no dense evidence from that")
-    has_any = not np.isnan(cosines[:, :1]).all() or not np.isnan(cosines).all()
+    # The first memory mostly has one: then the others need not be looked at.
+    has_any = cosines.size and (cosines[0, 0] == cosines[0, 0] or not np.isnan(cosines).all())
     return (cosines, vectors) if has_any else (None, None)

@@ -200,7 +200,7 @@ def _as_array(vector: Any) -> Floats | None:
 def normalised(vectors: Floats) -> Floats:
     """Rows of unit length; rows that are zero or not finite become zero."""
     with np.errstate(over="ignore", invalid="ignore"):
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    usable = np.isfinite(lengths) & (lengths > 0)
+        lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    usable = (lengths > 0) & (lengths < np.inf)
     units: Floats = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=usable)
     return units

@@ -124,8 +124,10 @@ class LocalView:
             )
         units = normalised(queries)
         cosines = self._vectors.cosines(units)
-        # A query without direction is no evidence rather than similarity 0.
-        cosines[~units.any(axis=1)] = np.nan
+        directed = units.any(axis=1)
+        if not directed.all():
+            # A query without direction is no evidence rather than similarity 0.
+            cosines[~directed] = np.nan
         return cosines
 
     def matching(self, filter: Mapping[str, Any] | None, *, omit_expired: bool = True) -> BoolArray:
@@ -339,7 +341,8 @@ class VectorMatrix:
                 np.maximum.at(row, self._owner.values, extra)
         if not self._has.values.all():
             scores[:, ~self._has.values] = np.nan
-        return np.clip(scores, -1.0, 1.0, out=scores)
+        np.minimum(scores, 1.0, out=scores)
+        return np.maximum(scores, -1.0, out=scores)
 
     def similarity(self, rows: Sequence[int]) -> Floats:
         """Cosine between each two memories by their first vectors; NaN: no vector."""

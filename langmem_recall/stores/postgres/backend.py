@@ -9,15 +9,14 @@ from typing import Any
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, SearchOp
 
 from langmem_recall.errors import ConfigurationError, InputError
-from langmem_recall.flows.backend import Null, OnProgress
-from langmem_recall.flows.candidates import Gate, ReadRequest, ReadResult, id_of, listing
+from langmem_recall.flows.backend import OnProgress
+from langmem_recall.flows.candidates import ReadRequest, id_of, listing
 from langmem_recall.flows.effects import Effect, Ops, Plan
 from langmem_recall.stores.backend import (
     Clock,
     Fetched,
     GenericBackend,
     NamespaceIndex,
-    fetch_with_ops,
 )
 from langmem_recall.stores.postgres import citus
 from langmem_recall.stores.postgres.database import (
@@ -150,14 +149,10 @@ class PostgresBackend(GenericBackend):
             answers = iter((yield Ops(plain, effect.sidecar)))
         return [next(items if isinstance(op, GetOp) else answers) for op in effect.ops]
 
-    def find(self, request: ReadRequest, view: Any, null: Null, gate: Gate) -> Plan[ReadResult]:
-        """Candidates with evidence; what could not be looked at is said."""
-        found = yield from super().find(request, view, null, gate)
-        missed = self._homes.missed.get(request.prefix)
-        if missed is None:
-            return found
+    def _unread(self, prefix: Namespace) -> list[str]:
+        missed = self._homes.missed.get(prefix)
         note = f"what lies below the namespace cannot be read ({missed}); without it"
-        return found._replace(degraded=(*found.degraded, note))
+        return [] if missed is None else [note]
 
     def _fetch(
         self,
@@ -167,7 +162,7 @@ class PostgresBackend(GenericBackend):
         request: ReadRequest,
     ) -> Plan[Fetched]:
         if not self._reads.can_search(searches):
-            return fetch_with_ops(searches, gets)
+            return super()._fetch(searches, gets, index, request)
         is_filled = index.filled_at is not None
         return self._reads.fetch(
             searches,
@@ -182,7 +177,7 @@ class PostgresBackend(GenericBackend):
         self, listed: SearchOp, gets: Sequence[GetOp], index: NamespaceIndex, request: ReadRequest
     ) -> Plan[Fetched]:
         if not listed.namespace_prefix:
-            return (yield from fetch_with_ops([listed], gets))
+            return (yield from super()._fetch_words(listed, gets, index, request))
         page = yield from self._reads.ordered(listed, "s.updated_at DESC")
         items = yield from self._reads.items(gets)
         found = dict(zip(((op.namespace, op.key) for op in gets), items, strict=True))

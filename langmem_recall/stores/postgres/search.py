@@ -202,14 +202,15 @@ class PostgresReads:
         """
         ask, prefix, limit = self._database.ask, searches[0].namespace_prefix, searches[0].limit
         vectors = yield Embed([op.query or "" for op in searches], as_queries=False)
-        survey = yield from self._surveyed(prefix)
+        survey = self._survey
+        if survey is None or survey.vectors is None or monotonic() - survey.at > SURVEY_AGE_S:
+            survey = yield from self._surveyed(prefix)
         if size is None:
             size = yield from self._size(prefix, exact)
         homes = (path_of(prefix),) if exact else self._homes.of(prefix)
         scan: Scan = "rows" if size <= survey.exact_up_to(limit) else "index"
-        settings: list[Statement] = []
-        if scan == "index" and self._is_hnsw:
-            settings = self._settings(searches[0], survey)
+        is_tuned = scan == "index" and self._is_hnsw
+        settings = self._settings(searches[0], survey) if is_tuned else []
         fields = _WHOLE if known is None else _STAMP
         asks = list(zip(searches, map(_literal, vectors), strict=True))
         looks = [self._nearest(scan, homes, *one, fields) for one in asks]
@@ -227,7 +228,16 @@ class PostgresReads:
         if is_one:
             answers = [[tuple(row) for at, *row in answers[0] if at == nth] for nth in range(parts)]
         if known is not None:
-            answers = yield from self._with_values(answers, known)
+            values, missing = self._known_values(answers, known)
+            if missing:
+                rows = list(chain(*(yield ask(*self._get_all(missing, _WHOLE)))))
+                self._note_versions(rows)
+                values |= {(path, key): tuple(value) for path, key, *value, _ in rows}
+            # What vanished meanwhile is left out.
+            answers = [
+                [(*row[:2], *values[row[:2]], *row[5:]) for row in rows if row[:2] in values]
+                for rows in answers
+            ]
         pages = [self._page(rows) for rows in answers[: len(searches)]]
         # Compare all vectors where a page is short of what the namespace may hold.
         thin = [
@@ -335,8 +345,10 @@ ORDER BY {order} LIMIT %s OFFSET %s"""
             self._versions.clear()
         self._versions.update({(path, key): version for path, key, _, _, _, version in rows})
 
-    def _with_values(self, answers: Sequence[Rows], known: Known) -> Plan[list[Rows]]:
-        """Rows that came without values, with them; what vanished meanwhile is left out."""
+    def _known_values(
+        self, answers: Sequence[Rows], known: Known
+    ) -> tuple[dict[tuple[str, str], tuple[Any, ...]], list[MemoryId]]:
+        """Values of rows that came without them, and those of which none is known."""
         values: dict[tuple[str, str], tuple[Any, ...]] = {}
         missing: list[MemoryId] = []
         for path, key, _, created_at, updated_at, version, *_ in chain(*answers):
@@ -347,14 +359,7 @@ ORDER BY {order} LIMIT %s OFFSET %s"""
                 values[path, key] = memory.value, created_at, memory.updated_at
             else:
                 missing.append((namespace_of(path), key))
-        if missing:
-            rows = list(chain(*(yield self._database.ask(*self._get_all(missing, _WHOLE)))))
-            self._note_versions(rows)
-            values |= {(path, key): tuple(value) for path, key, *value, _ in rows}
-        return [
-            [(*row[:2], *values[row[:2]], *row[5:]) for row in rows if row[:2] in values]
-            for rows in answers
-        ]
+        return values, missing
 
     def _size(self, prefix: Namespace, exact: bool = False) -> Plan[int]:
         """How many memories a namespace has, up to a number; and where they lie."""
