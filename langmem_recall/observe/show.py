@@ -8,16 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cache, lru_cache
 from html import escape
-from itertools import accumulate
 from json.encoder import encode_basestring_ascii as quoted
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from langmem_recall.errors import InputError, first_problem
 from langmem_recall.types import (
@@ -273,53 +271,32 @@ def _number(number: float | None) -> float:
 
 # --- tables ---------------------------------------------------------------------------------------
 
-_NARROWEST = 40
-_NARROW = 80  # below this width a table says less of each memory, so that its text can be read
-_KEY_WIDTH = 12
+_LONGEST_KEY = 12
+_TITLES = ["#", "score", "relev", "recent", "import", "source", "key", "text"]
 
 
-class _Column(NamedTuple):
-    title: str
-    show: Callable[[int, Scored], str]
-    align: str = ">"
-    is_spare: bool = False  # whether a narrow table does without it
-
-
-_COLUMNS = (
-    _Column("#", lambda place, _: str(place)),
-    _Column("score", lambda _, scored: f"{scored.score:.3f}"),
-    _Column("relev", lambda _, scored: f"{scored.signals.relevance:.2f}"),
-    _Column("recent", lambda _, scored: f"{scored.signals.recency:.2f}", is_spare=True),
-    _Column("import", lambda _, scored: f"{scored.signals.importance:.2f}", is_spare=True),
-    _Column("source", lambda _, scored: scored.memory.source, "<", is_spare=True),
-    _Column("key", lambda _, scored: shortened(scored.memory.key, _KEY_WIDTH), "<"),
-)
-
-
-def _rows(recall: Recall, columns: Sequence[_Column]) -> list[list[str]]:
-    """What was chosen, below the titles of the columns; the text comes last."""
-    chosen = enumerate(recall.chosen, start=1)
-    cells = ([*(it.show(n, scored) for it in columns), scored.memory.text] for n, scored in chosen)
-    return [[*(column.title for column in columns), "text"], *cells] if recall.chosen else []
+def _rows(recall: Recall) -> list[list[str]]:
+    """What was chosen, below the titles of the columns; nothing at all where that is nothing."""
+    rows = [_TITLES]
+    for place, (candidate, signals, score) in enumerate(recall.chosen, start=1):
+        memory, key = candidate.memory, shortened(candidate.memory.key, _LONGEST_KEY)
+        shares = (signals.relevance, signals.recency, signals.importance)
+        numbers = [str(place), f"{score:.3f}", *(f"{share:.2f}" for share in shares)]
+        rows.append([*numbers, memory.source, key, printable(memory.text)])
+    return rows if recall.chosen else []
 
 
 def table(recall: Recall, width: int = 100) -> str:
     """The recall for a terminal: the funnel, what was chosen, what each gate dropped and why."""
-    width = max(width, _NARROWEST)
-    columns = [column for column in _COLUMNS if width >= _NARROW or not column.is_spare]
-    rows, lines = _rows(recall, columns), _setting(recall)
-    widths = [max(map(_columns, cells)) for cells in [*zip(*rows, strict=True)][:-1]]
-    for *cells, text in rows:
-        line = ""
-        for cell, room, column in zip(cells, widths, columns, strict=True):
-            blanks = " " * (room - _columns(cell))
-            line += f"{blanks}{cell}  " if column.align == ">" else f"{cell}{blanks}  "
-        lines.append(line + printable(text))
+    rows, lines = _rows(recall), _setting(recall)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = map(str.ljust, row, widths)
+        lines.append("  ".join(cells).rstrip())
     for title, drops in _drops_by_gate(recall):
-        nearest = drops[0]
-        key = shortened(nearest.memory.key, _KEY_WIDTH)
-        lines.append(f"dropped {title}: {printable(nearest.reason)}")
-        lines.append(f"  nearest {key}: {printable(nearest.memory.text)}")
+        memory = drops[0].memory
+        lines.append(f"dropped {title}: {printable(drops[0].reason)}")
+        lines.append(f"  nearest {shortened(memory.key, _LONGEST_KEY)}: {printable(memory.text)}")
     lines += [f"degraded: {printable(note)}" for note in recall.trace.degraded]
     return "\n".join([str(recall), *(shortened(line, width) for line in lines)])
 
@@ -327,8 +304,7 @@ def table(recall: Recall, width: int = 100) -> str:
 def html(recall: Recall) -> str:
     """The recall as a self-contained fragment of HTML; every text in it is escaped."""
     rows = "".join(
-        f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>"
-        for row in _rows(recall, _COLUMNS)
+        f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in _rows(recall)
     )
     dropped = ""
     for title, drops in _drops_by_gate(recall):
@@ -359,21 +335,10 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
 
 
-def shortened(text: str, columns: int) -> str:
-    """The text made printable and cut to so many columns of a terminal."""
+def shortened(text: str, most: int) -> str:
+    """The text made printable and cut to so many characters."""
     text = printable(text)
-    if _columns(text) <= columns:
-        return text
-    used = accumulate(map(_columns, text), initial=1)
-    end = max(sum(total <= columns for total in used) - 1, 0)
-    return f"{text[:end].rstrip()}…"
-
-
-def _columns(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    spacing = (char for char in text if not unicodedata.combining(char))
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in spacing)
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def _setting(recall: Recall) -> list[str]:

@@ -18,7 +18,6 @@ from recalls import candidate, recall_of
 
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.observe.doctor import (
-    EXAMPLE_MEMORIES,
     Calibration,
     Diagnosis,
     Facts,
@@ -123,14 +122,6 @@ def test_panels_show_the_null_by_language_and_the_assumed_one_where_none_was_mea
 def test_a_gate_that_is_off_or_shut_has_no_cosine(policy: RecallPolicy) -> None:
     (panel,) = diagnose(facts(policy)).panels
     assert (panel["trigger"], panel["floor"]) == (None, None)
-
-
-def test_without_a_store_the_gates_are_explained_for_an_example() -> None:
-    found = diagnose(Facts(RecallPolicy.default(), GOOD))
-    readings = found.readings
-    assert readings["searched"] == EXAMPLE_MEMORIES == 100
-    assert "memories" not in readings
-    assert check(found, "lexical") == "unknown"
 
 
 def test_separation_is_the_share_of_pairs_in_the_right_order() -> None:
