@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from langmem_recall.observe.doctor import Diagnosis
     from langmem_recall.observe.monitor import MonitorReport
 
-COSINES = (
-    "Cosines by language: of unrelated texts, and those that alone reach a gate (above 1: none)"
-)
+COSINES = "Cosines of unrelated texts, by language"
 MARKS = {"alarm": "ALARM", "warn": "warning", "pass": "pass", "unknown": "unknown"}
 
 

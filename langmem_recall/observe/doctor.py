@@ -22,7 +22,6 @@ from langmem_recall.observe import monitor
 from langmem_recall.observe.monitor import GATES, HealthWarning, MonitorReport
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy
 from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution
-from langmem_recall.ranking.evidence import DENSE, chance
 from langmem_recall.stores.backend import backend_of
 from langmem_recall.stores.recall_store import Caching
 from langmem_recall.types import Namespace
@@ -217,28 +216,10 @@ def diagnose(facts: Facts) -> Diagnosis:
 
 
 def panels_of(facts: Facts) -> Iterator[dict[str, Any]]:
-    """The null distribution by language, the assumed one where none was measured.
-
-    `trigger` and `floor` are the cosines that alone reach them: above 1, words must agree; None
-    where the gate is off, or no cosine does.
-    """
-    size = facts.survey.searched
+    """The null distribution by language, the assumed one where none was measured."""
     for language, measured in (facts.calibration.nulls or {"any": None}).items():
         null = measured or DEFAULT_NULL
-        gates = {"trigger": facts.policy.trigger, "floor": facts.policy.floor}
-        yield {
-            **{"language": language, "mean": null.mean, "sd": null.sd, "measured": null.measured},
-            **{
-                name: cosine_alone(level, size, null) if 0.0 < level < 1.0 else None
-                for name, level in gates.items()
-            },
-        }
-
-
-def cosine_alone(relevance: float, memories: int, null: NullDistribution) -> float:
-    """The cosine by which a lone memory has this relevance for three words that it has not."""
-    evidence = math.log(relevance / (1.0 - relevance))
-    return null.mean + null.sd * (evidence / DENSE + chance(max(memories, 1)))
+        yield {"language": language, "mean": null.mean, "sd": null.sd, "measured": null.measured}
 
 
 def _readings(facts: Facts) -> dict[str, Any]:

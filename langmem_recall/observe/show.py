@@ -275,55 +275,40 @@ _LONGEST_KEY = 12
 _TITLES = ["#", "score", "relev", "recent", "import", "source", "key", "text"]
 
 
-def _rows(recall: Recall) -> list[list[str]]:
-    """What was chosen, below the titles of the columns; nothing at all where that is nothing."""
-    rows = [_TITLES]
+def table(recall: Recall, width: int = 100) -> str:
+    """The recall for a terminal: the funnel, what was chosen, what each gate dropped and why."""
+    trace, rows, gates = recall.trace, [_TITLES], dict[str, list[Drop]]()
+    where = ", ".join("/".join(namespace) or "everywhere" for namespace in trace.namespaces)
+    channels = ", ".join(f"{count:,} by {name}" for name, count in trace.channels.items())
+    found = f" ({channels})" if channels else ""
+    took = f" · {1e3 * sum(trace.timings.values()):.1f} ms" if trace.timings else ""
+    lines = [
+        f"cue: {printable(' | '.join(trace.cue.searched))}",
+        f"in {printable(where)}: {trace.searched:,} stored{found} · {trace.policy}{took}",
+    ]
     for place, (candidate, signals, score) in enumerate(recall.chosen, start=1):
         memory, key = candidate.memory, shortened(candidate.memory.key, _LONGEST_KEY)
         shares = (signals.relevance, signals.recency, signals.importance)
         numbers = [str(place), f"{score:.3f}", *(f"{share:.2f}" for share in shares)]
         rows.append([*numbers, memory.source, key, printable(memory.text)])
-    return rows if recall.chosen else []
-
-
-def table(recall: Recall, width: int = 100) -> str:
-    """The recall for a terminal: the funnel, what was chosen, what each gate dropped and why."""
-    rows, lines = _rows(recall), _setting(recall)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
+    for row in rows if recall.chosen else ():
         cells = map(str.ljust, row, widths)
         lines.append("  ".join(cells).rstrip())
-    for title, drops in _drops_by_gate(recall):
-        memory = drops[0].memory
-        lines.append(f"dropped {title}: {printable(drops[0].reason)}")
-        lines.append(f"  nearest {shortened(memory.key, _LONGEST_KEY)}: {printable(memory.text)}")
+    for drop in recall.dropped:
+        gates.setdefault(drop.gate, []).append(drop)
+    for gate, drops in gates.items():
+        nearest = max(drops, key=lambda drop: drop.scored.signals.relevance)
+        title, key = GATE_WORDS.get(gate, gate), shortened(nearest.memory.key, _LONGEST_KEY)
+        lines.append(f"dropped {len(drops)} {title}: {printable(nearest.reason)}")
+        lines.append(f"  nearest {key}: {printable(nearest.memory.text)}")
     lines += [f"degraded: {printable(note)}" for note in recall.trace.degraded]
     return "\n".join([str(recall), *(shortened(line, width) for line in lines)])
 
 
 def html(recall: Recall) -> str:
-    """The recall as a self-contained fragment of HTML; every text in it is escaped."""
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in _rows(recall)
-    )
-    dropped = ""
-    for title, drops in _drops_by_gate(recall):
-        items = "".join(
-            f"<li><code>{_escaped(drop.memory.key)}</code> {_escaped(drop.reason)}: "
-            f"{_escaped(drop.memory.text)}</li>"
-            for drop in drops
-        )
-        dropped += f"<details><summary>{_escaped(title)}</summary><ul>{items}</ul></details>"
-    notes = [*_setting(recall), *(f"degraded: {note}" for note in recall.trace.degraded)]
-    return (
-        '<div style="font-size:90%;overflow-x:auto">'
-        f"<p><b>{_escaped(str(recall))}</b></p><p>{'<br>'.join(map(_escaped, notes))}</p>"
-        f'<table style="text-align:left">{rows}</table>{dropped}</div>'
-    )
-
-
-def _escaped(text: str) -> str:
-    return escape(printable(text))
+    """The table for a notebook, as a fragment of HTML in which every text is escaped."""
+    return f"<pre>{escape(table(recall, 200))}</pre>"
 
 
 def printable(text: str) -> str:
@@ -339,26 +324,3 @@ def shortened(text: str, most: int) -> str:
     """The text made printable and cut to so many characters."""
     text = printable(text)
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
-
-
-def _setting(recall: Recall) -> list[str]:
-    """What was asked, and where it was looked for."""
-    trace = recall.trace
-    where = ", ".join("/".join(namespace) or "everywhere" for namespace in trace.namespaces)
-    channels = ", ".join(f"{count:,} by {name}" for name, count in trace.channels.items())
-    took = f" · {1e3 * sum(trace.timings.values()):.1f} ms" if trace.timings else ""
-    found = f" ({channels})" if channels else ""
-    return [
-        f"cue: {printable(' | '.join(trace.cue.searched))}",
-        f"in {printable(where)}: {trace.searched:,} stored{found} · {trace.policy}{took}",
-    ]
-
-
-def _drops_by_gate(recall: Recall) -> Iterator[tuple[str, list[Drop]]]:
-    """Drops in the order of the gates, the most relevant of each first, under a title."""
-    gates: dict[str, list[Drop]] = {}
-    for drop in recall.dropped:
-        gates.setdefault(drop.gate, []).append(drop)
-    for gate, drops in gates.items():
-        drops.sort(key=lambda drop: -drop.scored.signals.relevance)
-        yield f"{len(drops)} {GATE_WORDS.get(gate, gate)}", drops

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from langmem.knowledge.extraction import Memory as LangmemMemory
 from openai_server import OpenAIServer, replying_server
 
 from langmem_recall import LocalStore, MemoryWriter, RecallStore, WritePolicy, Writing, learn
-from langmem_recall.agents.learning.writer import Learned, alearn
+from langmem_recall.agents.learning.writer import Learned
 from langmem_recall.errors import ConfigurationError
 
 ADA = ("memories", "ada")
@@ -56,7 +57,7 @@ def learning(request: pytest.FixtureRequest) -> Callable[..., Any]:
     async def both(*args: Any, **fields: Any) -> Learned:
         if request.param == "sync":
             return learn(*args, **fields)
-        return await alearn(*args, **fields)
+        return await asyncio.to_thread(learn, *args, **fields)
 
     return both
 
@@ -345,10 +346,10 @@ async def test_turns_that_follow_closely_are_learned_from_once_in_the_background
             else:
                 agent.invoke(state, RUN)
         assert server.chats == []
-        await writer.aflush()
+        await asyncio.to_thread(writer.flush)
         assert len(server.chats) == 1
         # Nothing new: no call.
-        await writer.aflush()
+        await asyncio.to_thread(writer.flush)
         assert len(server.chats) == 1
     assert [one.action for learned in outcomes for one in learned.writes] == ["remembered"] * 2
     assert writer.tokens == {"input_tokens": 1, "output_tokens": 1}

@@ -335,7 +335,7 @@ def test_notebook_fragment_shows_rows_and_reasons(recall: Recall) -> None:
     page = Tags()
     page.feed(html(recall))
 
-    assert page.tags[0] == "div"
+    assert page.tags == ["pre"]
     assert "memory tea" in page.text
     assert "relevance 0.10 is below the floor 0.3" in page.text
 

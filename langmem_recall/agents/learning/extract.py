@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from langmem_recall.agents.block import as_data
 from langmem_recall.cue import words_of
 from langmem_recall.errors import ConfigurationError, RecallError
-from langmem_recall.flows.effects import Call
 from langmem_recall.memory.value import text_of
 from langmem_recall.models import named_chat_model
 from langmem_recall.text.tokens import word_lists
@@ -74,8 +73,8 @@ class ExtractionError(RecallError):
     """A model's answer cannot be used; the messages are learned from next time."""
 
 
-Extractor = Callable[[Sequence[BaseMessage], Sequence[tuple[str, str]]], Call]
-"""Makes the call that reads messages, beside known memories as (id, text); it gives `Extracted`."""
+Extractor = Callable[[Sequence[BaseMessage], Sequence[tuple[str, str]]], Extracted]
+"""Reads messages, beside known memories as (id, text)."""
 
 
 def extractor_of(model: Any, extractor: Any) -> Extractor:
@@ -85,7 +84,7 @@ def extractor_of(model: Any, extractor: Any) -> Extractor:
             raise ConfigurationError(
                 f"extractor must be a function of messages or have `invoke`, got {extractor!r:.80}."
             )
-        return lambda messages, known: _foreign_call(extractor, messages)
+        return lambda messages, known: _read_foreign(extractor, messages)
     if isinstance(model, str):
         model = named_chat_model(model)
     if not isinstance(model, BaseChatModel):
@@ -100,12 +99,12 @@ def extractor_of(model: Any, extractor: Any) -> Extractor:
             f"{type(model).__name__} has no structured output. Choose a model that has, or pass "
             "extractor=..."
         ) from error
-    return lambda messages, known: _model_call(structured, messages, known)
+    return lambda messages, known: _ask(structured, messages, known)
 
 
-def _model_call(
+def _ask(
     model: Any, messages: Sequence[BaseMessage], known: Sequence[tuple[str, str]]
-) -> Call:
+) -> Extracted:
     lines, left = list[str](), MOST_CHARS
     for message in reversed(messages):
         text = words_of(message)[: min(MOST_OF_A_MESSAGE, left)]
@@ -115,19 +114,13 @@ def _model_call(
     memories = [as_data({"known": name, "text": text}) for name, text in known]
     request = [SystemMessage(INSTRUCTIONS), HumanMessage("\n".join([*memories, *reversed(lines)]))]
     config: RunnableConfig = {"tags": [TAG_NOSTREAM], "run_name": "memory_writer"}
-
-    def read(answer: Any) -> Extracted:
-        raw, notes = answer.get("raw"), answer.get("parsed")
-        usage = getattr(raw, "usage_metadata", None) or {}
-        if not isinstance(notes, Notes):
-            fault = answer.get("parsing_error") or "no observations"
-            raise ExtractionError(f"The model's answer cannot be read: {fault!r:.200}.")
-        return Extracted(notes, usage.get("input_tokens", 0), usage.get("output_tokens", 0))
-
-    async def acall() -> Extracted:
-        return read(await model.ainvoke(request, config))
-
-    return Call(lambda: read(model.invoke(request, config)), acall)
+    answer = model.invoke(request, config)
+    raw, notes = answer.get("raw"), answer.get("parsed")
+    usage = getattr(raw, "usage_metadata", None) or {}
+    if not isinstance(notes, Notes):
+        fault = answer.get("parsing_error") or "no observations"
+        raise ExtractionError(f"The model's answer cannot be read: {fault!r:.200}.")
+    return Extracted(notes, usage.get("input_tokens", 0), usage.get("output_tokens", 0))
 
 
 def _speaker(message: BaseMessage) -> str:
@@ -138,7 +131,7 @@ def _speaker(message: BaseMessage) -> str:
     return f"tool {message.name or ''}".strip() if isinstance(message, ToolMessage) else "system"
 
 
-def _foreign_call(extractor: Any, messages: Sequence[BaseMessage]) -> Call:
+def _read_foreign(extractor: Any, messages: Sequence[BaseMessage]) -> Extracted:
     """Another extractor's texts as observations without a quote: content tells who said them."""
 
     def observation(found: Any) -> Observation:
@@ -154,20 +147,11 @@ def _foreign_call(extractor: Any, messages: Sequence[BaseMessage]) -> Call:
             corrects="",
         )
 
-    def read(found: Any) -> Extracted:
-        if isinstance(found, Notes):
-            return Extracted(found)
-        notes = [it if isinstance(it, Observation) else observation(it) for it in found or ()]
-        return Extracted(Notes(observations=notes, summary=""))
-
-    def call() -> Extracted:
-        if hasattr(extractor, "invoke"):
-            return read(extractor.invoke({"messages": list(messages)}))
-        return read(extractor(messages))
-
-    async def acall() -> Extracted:
-        if hasattr(extractor, "ainvoke"):
-            return read(await extractor.ainvoke({"messages": list(messages)}))
-        return call()
-
-    return Call(call, acall)
+    if hasattr(extractor, "invoke"):
+        found = extractor.invoke({"messages": list(messages)})
+    else:
+        found = extractor(messages)
+    if isinstance(found, Notes):
+        return Extracted(found)
+    notes = [it if isinstance(it, Observation) else observation(it) for it in found or ()]
+    return Extracted(Notes(observations=notes, summary=""))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 from langchain.agents.middleware.types import AgentMiddleware
 from langchain_core.language_models import BaseChatModel
@@ -21,23 +19,20 @@ from langgraph.store.base import BaseStore
 
 from langmem_recall.agents.block import SUMMARY_TAG
 from langmem_recall.agents.conversation import Conversation, messages_of
-from langmem_recall.agents.learning.extract import Extracted, Extractor, Observation, extractor_of
+from langmem_recall.agents.learning.extract import Extractor, Observation, extractor_of
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.options import check_names, off_loop, recall_store, store_call
+from langmem_recall.agents.options import check_names, recall_store
 from langmem_recall.agents.placement import message_keys
 from langmem_recall.agents.turn import RecallRecord, digest, read_records, thread_of
 from langmem_recall.cue import human_words, latest_human
 from langmem_recall.errors import ConfigurationError, RecallError, described
-from langmem_recall.flows.effects import CALLS, Call, arun, run
 from langmem_recall.memory.conflicts import conflicts, share_subject
 from langmem_recall.memory.restating import plain
 from langmem_recall.memory.value import usable_phrasings
-from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.recall_store import RecallStore
-from langmem_recall.types import PHRASING_SOURCES, TRUST, Cue, Memory, Namespace, Recall, Source
+from langmem_recall.types import PHRASING_SOURCES, TRUST, Cue, Memory, Namespace, Source
 
 logger = logging.getLogger(__name__)
-P = ParamSpec("P")
 
 MOST_PARTS, LONGEST_PART = 12, 250
 """Messages of the user, and characters of one, that known memories are looked up by."""
@@ -102,28 +97,6 @@ class _Task:
     is_cancelled: bool = False
 
 
-def _sync(plan: Callable[P, Generator[Call, Any, Learned]]) -> Callable[P, Learned]:
-    """The function that carries a plan out and waits for it."""
-    plan.__annotations__["return"] = "Learned"
-
-    @wraps(plan)
-    def call(*args: P.args, **fields: P.kwargs) -> Learned:
-        return run(plan(*args, **fields), CALLS)
-
-    return call
-
-
-def _async(function: Callable[P, Learned]) -> Callable[P, Coroutine[Any, Any, Learned]]:
-    """The same for the event loop."""
-
-    @wraps(function)
-    async def acall(*args: P.args, **fields: P.kwargs) -> Learned:
-        return await arun(function.__wrapped__(*args, **fields), CALLS)  # type: ignore[attr-defined]
-
-    return acall
-
-
-@_sync
 def learn(
     store: BaseStore,
     namespace: Namespace,
@@ -133,13 +106,13 @@ def learn(
     extractor: Any = None,
     thread_id: str | None = None,
     trusted_tools: Collection[str] = (),
-) -> Generator[Call, Any, Learned]:
+) -> Learned:
     """Learn from the messages of a session; what was learned before is only reinforced.
 
     The store's write policy decides what is stored, its guard judges it. What the user's own words
     carry is user stated, what a trusted tool said is tool verified; the rest is inferred, or
     external where untrusted output is behind it. A correction by the user supersedes what it
-    contradicts, with history.
+    contradicts, with history. On an event loop: `await asyncio.to_thread(learn, ...)`.
 
     Args:
         store: Where the memories are kept.
@@ -162,42 +135,38 @@ def learn(
     trusted = frozenset(check_names("trusted_tools", trusted_tools, '("lookup",)'))
     found, home = convert_to_messages(messages), recall_store(store, None)
     task = _Task(home, namespace, found, thread_id, (), trusted)
-    return (yield from _learning(task, extractor_of(model, extractor)))
+    return _learn(task, extractor_of(model, extractor))
 
 
-alearn = _async(learn)
-
-
-def _learning(task: _Task, extract: Extractor) -> Generator[Call, Any, Learned]:
+def _learn(task: _Task, extract: Extractor) -> Learned:
     """Read what is new, let it be observed, and write what the policy allows."""
     store, home, since = task.store, task.namespace, task.since
     keys = message_keys(task.messages)
     summary_key = None if task.thread_id is None else f"session-{digest(task.thread_id)}"
     previous: Memory | None = None
     if summary_key is not None:
-        (previous,) = yield store_call(store, "memories", [(home, summary_key)])
+        (previous,) = store.memories([(home, summary_key)])
         since = since or (str(previous.turn) if previous is not None else None)
     new = task.messages[keys.index(since) + 1 if since in keys else 0 :]
     if latest_human(new) is None:
         return Learned()
     words = [words[:LONGEST_PART] for words in human_words(new)[-MOST_PARTS:]]
     cue = Cue(parts=tuple(filter(str.strip, words)))
-    policy: RecallPolicy = yield store_call(store, "policy_for", home)
     # Whatever comes near: what is not shown to the model as known it would note as new.
     gates = {"trigger": 0.0, "floor": 0.0, "composite_floor": 0.0, "unverified_share": 1.0}
-    lenient = policy.replace(top_k=MOST_KNOWN, **gates)
-    recall: Recall = yield store_call(store, "recall", (home,), cue, policy=lenient, record=False)
+    lenient = store.policy_for(home).replace(top_k=MOST_KNOWN, **gates)
+    recall = store.recall((home,), cue, policy=lenient, record=False)
     memories = {f"k{place}": memory for place, memory in enumerate(recall.memories, 1)}
     known = [(name, memory.text) for name, memory in memories.items()]
     if previous is not None:
         known.append(("earlier summary", previous.text))
-    extracted: Extracted = yield extract(new, known)
+    extracted = extract(new, known)
     conversation = Conversation(task.messages, task.records, task.trusted)
     writes, tokens = list[Written](), (extracted.input_tokens, extracted.output_tokens)
     for observation in extracted.notes.observations:
         if task.is_cancelled:
             return Learned(tuple(writes), *tokens)
-        written = yield from _write(task, keys[-1], conversation, observation, memories)
+        written = _write(task, keys[-1], conversation, observation, memories)
         writes.append(written)
         if written.key is not None:
             # A later statement of the same session may be about this one.
@@ -205,11 +174,9 @@ def _learning(task: _Task, extract: Extractor) -> Generator[Call, Any, Learned]:
             memories[f"new {len(writes)}"] = memory
     summary = extracted.notes.summary
     if summary.strip() and not task.is_cancelled:
-        is_tainted = yield off_loop(conversation.saw_untrusted)
-        fields = {"key": summary_key, "source": "external" if is_tainted else "agent_inferred"}
-        written = yield from _remember(
-            task, summary, SUMMARY, turn=keys[-1], tags=[SUMMARY_TAG], **fields
-        )
+        source = "external" if conversation.saw_untrusted() else "agent_inferred"
+        fields = {"key": summary_key, "source": source, "turn": keys[-1], "tags": [SUMMARY_TAG]}
+        written = _remember(task, summary, SUMMARY, **fields)
         writes.append(written)
     return Learned(tuple(writes), *tokens, messages=len(new), upto=keys[-1])
 
@@ -220,10 +187,10 @@ def _write(
     conversation: Conversation,
     seen: Observation,
     known: dict[str, Memory],
-) -> Generator[Call, Any, Written]:
+) -> Written:
     """One observation: who said it, whether it corrects something, and what the store says."""
     text = seen.text.strip()
-    source, is_users = yield off_loop(conversation.attributed, text, seen.quote)
+    source, is_users = conversation.attributed(text, seen.quote)
     observation: str = seen.observation
     is_claimed = observation == "user_stated_preference" and not is_users
     if is_claimed or (observation == "tool_result_verified" and source != "tool_verified"):
@@ -233,13 +200,13 @@ def _write(
     if source == "user_stated":
         corrected, doubt = _corrected(text, known.get(seen.corrects), known)
     for memory in corrected:
-        past = yield store_call(task.store, "history", task.namespace, memory.key)
+        past = task.store.history(task.namespace, memory.key)
         is_ours = bool(task.thread_id and past) and past[0].thread_id == task.thread_id
         if is_ours and plain(text) in [plain(each.text) for each in past[1:]]:
             # The session has corrected it since, and was read again.
             reason = f"an earlier value of {memory.key}, said before it in this session"
             return Written("refused", text, source, observation, None, reason)
-    written = yield from _remember(
+    written = _remember(
         task,
         text,
         observation,
@@ -271,15 +238,13 @@ def _corrected(
     return [], f"{named.key} is about something else, so both are kept"
 
 
-def _remember(
-    task: _Task, text: str, observation: str, **fields: Any
-) -> Generator[Call, Any, Written]:
+def _remember(task: _Task, text: str, observation: str, **fields: Any) -> Written:
     """What the store makes of it; a refusal is an outcome."""
     kind = MEMORY_KINDS.get(observation, "semantic")
     given = {**fields, "observation": observation, "kind": kind, "thread_id": task.thread_id}
     known = {name: field for name, field in given.items() if field not in (None, [])}
     try:
-        memory: Memory = yield store_call(task.store, "remember", task.namespace, text, **known)
+        memory = task.store.remember(task.namespace, text, **known)
     except RecallError as refusal:
         reason = str(refusal).split(". ")[0]
         return Written("refused", text, fields["source"], observation, None, reason)
@@ -354,10 +319,6 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
         for place in places:
             self._run(place)
 
-    async def aflush(self) -> None:
-        """The async form of `flush`."""
-        await asyncio.to_thread(self.flush)
-
     def cancel(self, thread_id: str | None = None) -> None:
         """Drop what waits and stop what runs, of one thread or of all; nothing more is written."""
         with self._changes:
@@ -396,7 +357,7 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
         _stop_waiting(task)
         try:
             with self._slots:
-                learned = run(_learning(task, self._extract), CALLS)
+                learned = _learn(task, self._extract)
             with self._changes:
                 self.tokens["input_tokens"] += learned.input_tokens
                 self.tokens["output_tokens"] += learned.output_tokens

@@ -175,7 +175,6 @@ class PostgresBackend(GenericBackend):
             () if index.catalog.size else request.cue.searched,
             most=request.policy.pool,
             size=index.catalog.size if is_filled else None,
-            known=index.known if is_filled else None,
         )
 
     def _fetch_words(

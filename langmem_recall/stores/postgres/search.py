@@ -35,7 +35,7 @@ from langmem_recall.stores.postgres.database import (
 from langmem_recall.stores.postgres.schema import SETTINGS_TABLE, WORDS, WORDS_INDEX
 from langmem_recall.stores.postgres.vectors import WHOSE, check_identity, identity_of
 from langmem_recall.text.tokens import STOP_WORDS
-from langmem_recall.types import Memory, MemoryId, Namespace
+from langmem_recall.types import MemoryId, Namespace
 
 EXACT_UP_TO = 1_000
 """Memories that are compared one by one in about the time an ANN index takes."""
@@ -45,8 +45,8 @@ SURVEY_AGE_S = 600.0
 """Seconds after which sizes of table and namespace, and common words, are looked up again."""
 MOST_COUNTED = 100_000
 """Memories of a namespace beyond which its size does not matter."""
-MOST_SIZES, MOST_COMMON, MOST_VERSIONS = 10_000, 20_000, 500_000
-"""Namespaces whose size, words that proved common, and items whose version is remembered."""
+MOST_SIZES, MOST_COMMON = 10_000, 20_000
+"""Namespaces whose size, and words that proved common, are remembered."""
 OVERLAP = timedelta(seconds=60)
 """A transaction may end so long after the time that its rows carry."""
 RARE = 50
@@ -59,11 +59,6 @@ ROW_BYTES = 150
 _WORD = re.compile(r"\w[\w.@:/-]*\w|\w")
 
 _ITEM = "s.prefix, s.key, s.value, s.created_at, s.updated_at"
-_VERSION = "jsonb_hash_extended(s.value, 0)"
-"""Tells a value from any other that the same time was noted for, by whatever means it came."""
-_WHOLE = f"{_ITEM}, {_VERSION}"
-_STAMP = f"s.prefix, s.key, NULL::jsonb, s.created_at, s.updated_at, {_VERSION}"
-"""An item without its value, for a caller that holds that already."""
 _JOINED = "store s JOIN store_vectors sv ON s.prefix = sv.prefix AND s.key = sv.key"
 _HOMES = f"sv.prefix = ANY(ARRAY(SELECT DISTINCT prefix FROM store WHERE {below('prefix')}))"
 _BY_NAME = ', sv.prefix COLLATE "C", sv.key COLLATE "C"'
@@ -80,8 +75,6 @@ _SHARD_BYTES = "SELECT pg_table_size(tableoid) FROM store_vectors WHERE prefix =
 
 Scan = Literal["index", "rows", "memories"]
 """The nearest that the ANN index finds, of all vectors, or of all memories by their best one."""
-Known = Callable[[MemoryId], Memory | None]
-"""What a process knows of a memory without reading it."""
 
 
 class Survey(NamedTuple):
@@ -156,10 +149,7 @@ FROM counted WHERE frequency > {RARE}"""
 
 
 class PostgresReads:
-    """Reads of one Postgres store, as plans.
-
-    Values that this process holds in their latest version are not sent again.
-    """
+    """Reads of one Postgres store, as plans."""
 
     def __init__(self, database: Database, homes: KnownHomes) -> None:
         self._database = database
@@ -169,7 +159,6 @@ class PostgresReads:
         self._identity = identity_of(self._store)
         self._rare = RareWords()
         self._sizes: dict[tuple[Namespace, bool], tuple[int, float]] = {}
-        self._versions: dict[tuple[str, str], int] = {}
         config = self._store.index_config or {}
         ann = config.get("ann_index_config") or {}
         self._has_cosines = bool(config) and config.get("distance_type", "cosine") == "cosine"
@@ -190,15 +179,13 @@ class PostgresReads:
         *,
         most: int = RARE,
         size: int | None = None,
-        known: Known | None = None,
         exact: bool = False,
     ) -> Plan[Fetched]:
         """Pages, items, and the `most` items with rare words of the texts, in one round trip.
 
         A page is full whenever its namespace, which has `size` memories, can fill it: where an
-        index has lost some, a second round trip compares all the vectors. Values that are `known`
-        are not sent; those that turn out to have changed are fetched in another one. `exact` leaves
-        out what lies below the namespace.
+        index has lost some, a second round trip compares all the vectors. `exact` leaves out what
+        lies below the namespace.
         """
         ask, prefix, limit = self._database.ask, searches[0].namespace_prefix, searches[0].limit
         vectors = yield Embed([op.query or "" for op in searches], as_queries=False)
@@ -210,11 +197,10 @@ class PostgresReads:
         settings: list[Statement] = []
         if scan == "index" and self._is_hnsw:
             settings = self._settings(searches[0], survey)
-        fields = _WHOLE if known is None else _STAMP
         asks = list(zip(searches, map(_literal, vectors), strict=True))
-        looks = [self._nearest(scan, homes, *one, fields) for one in asks]
+        looks = [self._nearest(scan, homes, *one) for one in asks]
         ids = [(op.namespace, op.key) for op in gets]
-        reads = self._get_all(ids, fields)
+        reads = self._get_all(ids)
         parts = len(looks) + len(reads)
         is_one = homes is not None and len(homes) == 1 and len(reads) < 2
         statements = [_as_one(looks, reads)] if is_one else [*looks, *reads]
@@ -226,8 +212,6 @@ class PostgresReads:
         worded = self._rare.items(prefix, words, answers.pop()) if words else []
         if is_one:
             answers = [[tuple(row) for at, *row in answers[0] if at == nth] for nth in range(parts)]
-        if known is not None:
-            answers = yield from self._with_values(answers, known)
         pages = [self._page(rows) for rows in answers[: len(searches)]]
         # Compare all vectors where a page is short of what the namespace may hold.
         thin = [
@@ -237,7 +221,7 @@ class PostgresReads:
             and (scan == "index" or len(answers[place]) >= op.limit * self._per_memory)
         ]
         if thin:
-            again = [self._nearest("memories", homes, *asks[place], _WHOLE) for place in thin]
+            again = [self._nearest("memories", homes, *asks[place]) for place in thin]
             for place, rows in zip(thin, (yield ask(*again)), strict=True):
                 pages[place] = self._page(rows)
         for op, page in zip(searches, pages, strict=True):
@@ -261,7 +245,7 @@ class PostgresReads:
         if not gets:
             return []
         ids = [(op.namespace, op.key) for op in gets]
-        rows = chain(*(yield self._database.ask(*self._get_all(ids, _WHOLE))))
+        rows = chain(*(yield self._database.ask(*self._get_all(ids))))
         fetched = {id_of(item): item for item in _items(rows)}
         return [fetched.get(memory_id) for memory_id in ids]
 
@@ -270,13 +254,12 @@ class PostgresReads:
 
         def make(homes: Homes | None) -> list[Statement]:
             place, params = within("s.prefix", prefix, homes)
-            sql = f"SELECT {_WHOLE} FROM store s WHERE {place}{self._unexpired()} LIMIT %s"
+            sql = f"SELECT {_ITEM} FROM store s WHERE {place}{self._unexpired()} LIMIT %s"
             return [Statement(sql, (*params, most + 1)), _SURVEY]
 
         with loading():
             rows, survey = yield from self._look_below(prefix, make)
         self._take_survey(survey)
-        self._note_versions(rows)
         if len(rows) <= most:
             self._note_homes(prefix, rows)
         return _items(rows)
@@ -299,12 +282,11 @@ ORDER BY {order} LIMIT %s OFFSET %s"""
         def make(homes: Homes | None) -> list[Statement]:
             here, params = within("s.prefix", prefix, homes)
             place = f"FROM store s WHERE {here}{self._unexpired()}"
-            recent = f"SELECT {_WHOLE} {place} AND s.updated_at >= %s"
+            recent = f"SELECT {_ITEM} {place} AND s.updated_at >= %s"
             counted = f"SELECT {home}, count(*) {place} {group}"
             return [Statement(recent, (*params, since - OVERLAP)), Statement(counted, params)]
 
         rows, counts = yield from self._look_below(prefix, make)
-        self._note_versions(rows)
         self._note_homes(prefix, counts)
         return _items(rows), sum(count for _, count in counts)
 
@@ -329,32 +311,6 @@ ORDER BY {order} LIMIT %s OFFSET %s"""
     def _note_homes(self, prefix: Namespace, rows: Rows) -> None:
         if self._homes.is_split and self._homes.is_due(prefix):
             self._homes.note(prefix, (row[0] for row in rows))
-
-    def _note_versions(self, rows: Rows) -> None:
-        if len(self._versions) > MOST_VERSIONS:
-            self._versions.clear()
-        self._versions.update({(path, key): version for path, key, _, _, _, version in rows})
-
-    def _with_values(self, answers: Sequence[Rows], known: Known) -> Plan[list[Rows]]:
-        """Rows that came without values, with them; what vanished meanwhile is left out."""
-        values: dict[tuple[str, str], tuple[Any, ...]] = {}
-        missing: list[MemoryId] = []
-        for path, key, _, created_at, updated_at, version, *_ in chain(*answers):
-            memory = known((namespace_of(path), key))
-            is_latest = self._versions.get((path, key)) == version
-            if is_latest and memory is not None and memory.updated_at == updated_at:
-                # The very time object that is known says that nothing has to be compared.
-                values[path, key] = memory.value, created_at, memory.updated_at
-            else:
-                missing.append((namespace_of(path), key))
-        if missing:
-            rows = list(chain(*(yield self._database.ask(*self._get_all(missing, _WHOLE)))))
-            self._note_versions(rows)
-            values |= {(path, key): tuple(value) for path, key, *value, _ in rows}
-        return [
-            [(*row[:2], *values[row[:2]], *row[5:]) for row in rows if row[:2] in values]
-            for rows in answers
-        ]
 
     def _size(self, prefix: Namespace, exact: bool = False) -> Plan[int]:
         """How many memories a namespace has, up to a number; and where they lie."""
@@ -417,9 +373,7 @@ ORDER BY {order} LIMIT %s OFFSET %s"""
         sets = " ".join(f"SET LOCAL {name} = '{value}';" for name, value in names.items())
         return [Statement(f"DO $$ BEGIN {sets} END $$")]
 
-    def _nearest(
-        self, scan: Scan, homes: Homes | None, op: SearchOp, vector: str, fields: str
-    ) -> Statement:
+    def _nearest(self, scan: Scan, homes: Homes | None, op: SearchOp, vector: str) -> Statement:
         """The items of the nearest vectors, read after the rest was left out, and whose vectors."""
         prefix, most = op.namespace_prefix, op.limit * self._per_memory
         score, group, ties = f"(sv.embedding <=> %s::{self._type})", "", _BY_NAME
@@ -443,7 +397,7 @@ ORDER BY {order} LIMIT %s OFFSET %s"""
         whose = WHOSE if self._survey is None or self._survey.has_settings else "NULL"
         beside, params_beside = _beside(prefix, homes)
         sql = f"""
-SELECT {fields}, found.distance, {whose} AS whose FROM (
+SELECT {_ITEM}, found.distance, {whose} AS whose FROM (
     SELECT sv.prefix, sv.key, {score} AS distance FROM {source} WHERE {place} {group}
     ORDER BY distance{ties} LIMIT %s
 ) found JOIN store s ON s.prefix = found.prefix AND s.key = found.key{beside}
@@ -461,8 +415,8 @@ ORDER BY found.distance"""
                 params += operands
         return sql, params
 
-    def _get_all(self, ids: Sequence[MemoryId], fields: str) -> list[Statement]:
-        sql = f"SELECT {fields} FROM store s WHERE s.prefix = %s AND s.key = ANY(%s)"
+    def _get_all(self, ids: Sequence[MemoryId]) -> list[Statement]:
+        sql = f"SELECT {_ITEM} FROM store s WHERE s.prefix = %s AND s.key = ANY(%s)"
         return [Statement(sql + self._unexpired(), one) for one in keys_by_path(ids).items()]
 
     def _unexpired(self) -> str:

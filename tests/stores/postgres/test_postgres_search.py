@@ -148,7 +148,7 @@ def test_a_page_that_the_index_has_thinned_out_is_repaired(crowd: CountedPostgre
     reads = reads_of(crowd)
     settings = reads._settings(op, Survey(0, can_iterate=False, has_words=False, at=0))
     bare: Any = run(
-        _rows(crowd, *settings, reads._nearest("index", None, op, str([1.0] * DIMS), "s.key")),
+        _rows(crowd, *settings, reads._nearest("index", None, op, str([1.0] * DIMS))),
         Host(crowd, crowd),
     )
     assert len(bare[-1]) < 30
