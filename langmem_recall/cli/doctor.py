@@ -42,6 +42,10 @@ def doctor_command(
     """
     if target_rate is not None and cues is None:
         raise InputError("--target-rate needs recorded cues. Pass them with --cues.")
+    if output and target_rate is None:
+        raise InputError(
+            "--output is the policy file of --target-rate. Name a rate, or use > FILE."
+        )
     from langmem_recall.evaluation.evaluate import set_injection_rate
     from langmem_recall.observe.doctor import Facts, calibration_of, diagnose, survey
     from langmem_recall.stores.recall_store import RecallStore
@@ -74,8 +78,7 @@ def doctor_command(
         if line:
             screen.print(line)
 
-    path = output if target_rate is None else None
-    return Result(record, show, is_bad=diagnosis.is_alarming, path=path)
+    return Result(record, show, is_bad=diagnosis.is_alarming)
 
 
 def _ask(

@@ -218,12 +218,7 @@ def _read_case(record: dict[str, Any]) -> Case:
 # --- traces ---------------------------------------------------------------------------------------
 
 
-def cases_from_traces(
-    records: Iterable[Mapping[str, Any]],
-    feedback: Mapping[str, Iterable[str]] | None = None,
-    *,
-    name: str = "traces",
-) -> CaseSet:
+def cases_from_traces(records: Iterable[Mapping[str, Any]], *, name: str = "traces") -> CaseSet:
     """Cases from what `TraceLog` recorded, texts included.
 
     Every recall with good feedback becomes a case: its cue, its time of asking, and the memories
@@ -233,13 +228,12 @@ def cases_from_traces(
 
     Args:
         records: Records of recalls and of feedback, as `read_log` gives them.
-        feedback: Keys of good memories that no record tells of, by the id of their recall.
         name: What the set is called.
 
     Raises:
         InputError: No recall has good feedback, or a record cannot be read.
     """
-    good = {recall_id: set(keys) for recall_id, keys in (feedback or {}).items()}
+    good = defaultdict[str, set[str]](set)
     recalls: list[tuple[str, tuple[Namespace, ...], Cue, datetime]] = []
     seen: dict[tuple[Namespace, ...], dict[MemoryId, Memory]] = {}
     without_text = 0
@@ -249,7 +243,7 @@ def cases_from_traces(
             check_record(record, FEEDBACK)
             recall_id, key = record.get("recall"), record.get("key")
             if record.get("good") is True and isinstance(recall_id, str) and isinstance(key, str):
-                good.setdefault(recall_id, set()).add(key)
+                good[recall_id].add(key)
         if kind in (ANSWER, VERDICT, FEEDBACK):
             continue
         recall = from_dict(record)
@@ -270,7 +264,7 @@ def cases_from_traces(
     if not cases:
         raise InputError(
             f"None of {len(recalls)} traces has good feedback on a memory it brought. "
-            "Report outcomes with RecallStore.feedback, or pass feedback={recall id: [keys]}."
+            "Report outcomes with RecallStore.feedback."
         )
     wanted = {case.collection for case in cases}
     used = tuple(each for each, _ in collections.values() if each.name in wanted)

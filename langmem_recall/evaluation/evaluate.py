@@ -230,11 +230,8 @@ def _rows(measured: Sequence[CaseValues], cases: CaseSet, k: int) -> tuple[Row, 
             values = (each.within("injected", group) for each in compared)
             estimates[f"injected_{label}"] = metrics.mean_estimate(*values)
             for name, metric in (("auc", "relevance"), ("score_auc", "score")):
-                own, *first = (
-                    (each.within(metric, answerable), each.within(metric, group))
-                    for each in compared
-                )
-                estimates[f"{name}_{label}"] = metrics.auc_estimate(*own, *first)
+                sides = (policy.within(metric, each) for each in (answerable, group))
+                estimates[f"{name}_{label}"] = metrics.auc_estimate(*sides)
         rows.append(Row(policy.name, estimates))
     return tuple(rows)
 

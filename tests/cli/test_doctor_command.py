@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -176,9 +175,10 @@ def test_memories_without_vectors_are_counted(tmp_path: Path) -> None:
     assert run("doctor", path, "-e", "none", "--json").json["readings"]["embedder"] is None
 
 
-def test_a_report_goes_to_a_file(store: Path, tmp_path: Path) -> None:
-    assert run("doctor", store, "-o", tmp_path / "report.json").stdout == ""
-    assert json.loads((tmp_path / "report.json").read_text())["readings"]["memories"] == 4
+def test_a_policy_file_without_a_target_rate_is_refused(store: Path, tmp_path: Path) -> None:
+    ended = run("doctor", store, "-o", tmp_path / "policy.toml")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert not (tmp_path / "policy.toml").exists()
 
 
 def test_a_target_rate_without_cues_is_refused(store: Path) -> None:

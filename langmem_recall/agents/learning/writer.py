@@ -303,10 +303,6 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
         """Have the session learned from, in a while."""
         self._schedule(state, runtime)
 
-    async def aafter_agent(self, state: Any, runtime: Runtime[Any]) -> None:
-        """The async form of `after_agent`."""
-        self._schedule(state, runtime)
-
     def __call__(self, state: Any) -> dict[str, Any]:
         """The node: have the session learned from, in a while; the state stays as it is."""
         self._schedule(state, get_runtime())

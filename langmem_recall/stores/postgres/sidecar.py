@@ -51,11 +51,6 @@ MOST_DOUBT = timedelta(days=30)
 
 _RECORD = ", ".join(Usage._fields)
 _ROW = "(%s, %s, %s, %s, %s, %s, %s)"
-_FLOATS = "%s::double precision[]"
-_ARRAYS = f"""
-SELECT * FROM unnest(
-    %s::text[], %s::text[], %s::bigint[], {_FLOATS}, {_FLOATS}, {_FLOATS}, %s::integer[]
-)"""
 _THESE = "prefix = %s AND key = ANY(%s)"
 _READ = f"SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE {_THESE}"
 # Locked in order, like additions: otherwise the two dead-lock.
@@ -83,13 +78,10 @@ Name = tuple[str | None, str, str]
 """Kind, path and key of a record; what belongs to no namespace has no kind of its own."""
 
 
-def upsert(
-    rows: Sequence[tuple[str, str, Usage]], fade_per_day: float, from_arrays: bool = False
-) -> Statement:
+def upsert(rows: Sequence[tuple[str, str, Usage]], fade_per_day: float) -> Statement:
     """Add records to those that are there, in the order of the rows; gives what they come to.
 
-    Nothing but columns and numbers in what updates, and rows of values: Citus takes no other. One
-    server takes many rows several times as fast `from_arrays`, which are the same few parameters.
+    Nothing but columns and numbers in what updates, and rows of values: Citus takes no other.
     """
     most_days = math.inf
     if fade_per_day < 1:
@@ -106,15 +98,14 @@ def upsert(
     sql = _UPSERT.format(
         usage=USAGE_TABLE,
         record=_RECORD,
-        rows=_ARRAYS if from_arrays else f"VALUES {', '.join([_ROW] * len(rows))}",
+        rows=", ".join([_ROW] * len(rows)),
         faded_stored=faded("stored"),
         faded_added=faded("excluded"),
         most_merit=MOST_MERIT,
     )
-    flat = [(path, key, *usage) for path, key, usage in rows]
-    if from_arrays:
-        return Statement(sql, tuple(map(list, zip(*flat, strict=True))))
-    return Statement(sql, tuple(chain.from_iterable(flat)))
+    return Statement(
+        sql, tuple(chain.from_iterable((path, key, *usage) for path, key, usage in rows))
+    )
 
 
 def _number(value: float) -> str:
@@ -178,7 +169,7 @@ class PostgresUsage(Tables, UsageBackend):
                 statements.append(Statement(_PRUNE, known))
             for start in range(0, len(rows), MOST_ROWS):
                 some = rows[start : start + MOST_ROWS]
-                statements.append(upsert(some, fade_per_day, self._homes.has_citus is False))
+                statements.append(upsert(some, fade_per_day))
             if any(abs(batch.touches[home, key].merit) > MOST_MERIT for key in keys):
                 statements.append(Statement(_BOUND_MERIT, (path, keys)))
         if not statements:
