@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import threading
@@ -45,8 +46,8 @@ class Flusher:
             if self._thread is not None and self._thread.is_alive():
                 self._is_nudged_again = True
                 return
-            self._stopped = threading.Event()
-            self._thread = threading.Timer(self._interval_s, self._run, (self._stopped,))
+            self._stopped, loop = threading.Event(), asyncio._get_running_loop()
+            self._thread = threading.Timer(self._interval_s, self._run, (self._stopped, loop))
             self._thread.daemon = True
             self._thread.start()
 
@@ -63,10 +64,10 @@ class Flusher:
         if owner is not None:
             _open_stores.discard(owner)
 
-    def _run(self, stopped: threading.Event) -> None:
+    def _run(self, stopped: threading.Event, loop: asyncio.AbstractEventLoop | None) -> None:
         try:
             sleep = sleep_using_event(stopped)
-            Retrying(wait=PATIENCE, before_sleep=_say, sleep=sleep)(self._flush, stopped)
+            Retrying(wait=PATIENCE, before_sleep=_say, sleep=sleep)(self._flush, stopped, loop)
         finally:
             # What came in the meantime gets another flush.
             with self._lock:
@@ -77,12 +78,14 @@ class Flusher:
             if again:
                 self.nudge()
 
-    def _flush(self, stopped: threading.Event) -> None:
+    def _flush(self, stopped: threading.Event, loop: asyncio.AbstractEventLoop | None) -> None:
         # In this order: a caller that stops it sees that it flushes, or it sees that it is stopped.
         self._is_flushing, self._is_nudged_again = True, False
         try:
             owner = None if stopped.is_set() else self._owner()
-            if owner is not None:
+            # A store that lives in a loop cannot write once that has ended.
+            has_ended = loop is not None and not loop.is_running()
+            if owner is not None and not (owner.needs_loop and has_ended):
                 owner.flush()
         finally:
             self._is_flushing = False
