@@ -209,10 +209,15 @@ def diagnose(facts: Facts) -> Diagnosis:
     for warning in report.warnings if report else ():
         is_calmed = is_calm and warning.name == "blindness"
         warnings.append(warning._replace(level="warn") if is_calmed else warning)
-    # What shows in the policy or the store and in recalls as well is said once.
-    by_name = {warning.name: warning for warning in reversed(warnings)}
-    said, checks = tuple(reversed(by_name.values())), tuple(_checks(facts))
-    return Diagnosis(_readings(facts), tuple(panels_of(facts)), said, checks)
+    checks = tuple(_checks(facts))
+    return Diagnosis(_readings(facts), tuple(panels_of(facts)), tuple(warnings), checks)
+
+
+def _reads(policy: RecallPolicy, signal: str) -> bool:
+    """Whether the policy's formula reads a signal, recency by its half-life."""
+    if policy.blend in ("bounded", "linear", "minmax"):
+        return any(getattr(each, signal) for each in (policy.weights, *policy.tiers.values()))
+    return policy.blend == "product" or (policy.blend, signal) == ("interpolated", "importance")
 
 
 def panels_of(facts: Facts) -> Iterator[dict[str, Any]]:
@@ -250,7 +255,8 @@ def _warnings(facts: Facts) -> Iterator[HealthWarning]:
     """What is wrong with embedder, store and policy."""
     known, policy, fault = facts.calibration, facts.policy, facts.lexical_fault
     unusable = ", ".join(language for language, null in known.nulls.items() if null is None)
-    found = facts.survey
+    found, days = facts.survey, policy.half_life_hours / HOURS_PER_DAY
+    is_alike = found.memories > 1 and len(found.saliences) == 1
     is_hidden = known.identity is None and not known.problem
     checks = {
         "embedder: fails": known.problem,
@@ -263,20 +269,21 @@ def _warnings(facts: Facts) -> Iterator[HealthWarning]:
         "index": found.whole_values,
         "lexical arm": fault,
         "gates": not any(getattr(policy, gate) for gate in GATES),
+        "salience": found.memories > 1
+        and len(found.saliences) == 1
+        and _reads(policy, "importance"),
+        "half_life": not 7.0 <= days <= 30.0 and _reads(policy, "recency"),
     }
     shown: dict[str, Any] = {
         **{"identity": known.identity, "problem": known.problem, "null": DEFAULT_NULL},
         **{"unusable": unusable, "fault": fault, "found": found},
-        "misplaced": "; ".join(found.misplaced or ()),
+        **{"misplaced": "; ".join(found.misplaced or ()), "days": days},
+        "salience": min(found.saliences, default=0.0),
     }
     for advice, is_wrong in checks.items():
         if is_wrong:
             is_alarm = advice in ("embedder: fails", "shards")
             yield monitor.advise(advice, "alarm" if is_alarm else "warn", **shown)
-    if found.memories > 1 and len(found.saliences) == 1:
-        subject = f"All {found.memories:,} memories have"
-        yield from monitor.salience_warnings(subject, min(found.saliences), policy)
-    yield from monitor.half_life_warnings(policy)
 
 
 def _checks(facts: Facts) -> Iterator[Check]:
