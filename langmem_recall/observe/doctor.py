@@ -269,9 +269,7 @@ def _warnings(facts: Facts) -> Iterator[HealthWarning]:
         "index": found.whole_values,
         "lexical arm": fault,
         "gates": not any(getattr(policy, gate) for gate in GATES),
-        "salience": found.memories > 1
-        and len(found.saliences) == 1
-        and _reads(policy, "importance"),
+        "salience": is_alike and _reads(policy, "importance"),
         "half_life": not 7.0 <= days <= 30.0 and _reads(policy, "recency"),
     }
     shown: dict[str, Any] = {
