@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import re
@@ -108,14 +107,6 @@ class LocalEmbeddings(Embeddings):
     def embed_query(self, text: str) -> list[float]:
         """The vector of one text."""
         return self.embed_documents([text])[0]
-
-    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
-        """One vector a text, off the event loop."""
-        return await asyncio.to_thread(self.embed_documents, texts)
-
-    async def aembed_query(self, text: str) -> list[float]:
-        """The vector of one text, off the event loop."""
-        return await asyncio.to_thread(self.embed_query, text)
 
     def encode(self, texts: list[str]) -> NDArray[np.float32]:
         """The model's own vectors of texts that are not blank, a row each."""

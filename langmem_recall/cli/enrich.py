@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field
-from rich.console import Console
 
 from langmem_recall.cli import inputs
-from langmem_recall.cli.output import Result, Tick, note, progress, table
+from langmem_recall.cli.output import Result, Tick, progress
 from langmem_recall.errors import RejectedError
 from langmem_recall.memory.upkeep import is_in_force
 from langmem_recall.memory.value import content_of, usable_phrasings
@@ -45,12 +42,7 @@ class Phrasings(BaseModel, extra="forbid"):
 
 
 def enrich_command(
-    store: str,
-    model: str,
-    namespace: str | None = None,
-    limit: int | None = None,
-    dry_run: bool = False,
-    embeddings: str | None = None,
+    store: str, model: str, namespace: str | None = None, embeddings: str | None = None
 ) -> Result:
     """Let a chat model say how stored memories will be asked for, and have them found that way.
 
@@ -59,47 +51,31 @@ def enrich_command(
     and never shown; text, source, times, use and history stay as they are. Stopped at any point,
     the same command goes on from there. Exit code 1 when it was stopped or requests failed.
     """
-    prefix, done, name = inputs.parse_namespace(namespace), Outcome(), inputs.shown(store)
-    asked = None if dry_run else named_chat_model(model)
+    prefix, name = inputs.parse_namespace(namespace), inputs.shown(store)
+    asked = named_chat_model(model)
     with inputs.open_store(store) as opened:
         memories = sorted(inputs.all_memories(opened, prefix), key=lambda memory: memory.id)
-    now, lacking, skipped = datetime.now(UTC), list[Memory](), Counter[str]()
+    now, lacking = datetime.now(UTC), list[Memory]()
+    counts, tokens, notes = Counter[str](), dict.fromkeys(SIDES, 0), list[str]()
     for memory in memories:
         if why := _why_not(memory, now):
-            skipped[why] += 1
+            counts[why] += 1
         else:
             lacking.append(memory)
-    chosen = lacking[:limit]
-    if asked is not None:
-        structured = asked.with_structured_output(Phrasings.model_json_schema(), include_raw=True)
-        opening = inputs.open_recall_store(store, embeddings, writes="enrich")
-        with opening as writer, progress("asking") as tick:
-            ask_about(chosen, structured, writer, tick, done)
-    counts, tokens = done.counts, {side: done.tokens[side] for side in SIDES}
-    record = {
-        **{"store": name, "model": model, "dry_run": dry_run},
-        "asked": len(chosen) if dry_run else counts.total(),
-        "counts": dict(counts),
-        "left": len(lacking) - counts["added"],
-        "skipped": dict(skipped),
-        "tokens": tokens,
-    }
-    line = f"{counts['added']:,} of {len(chosen):,} memories of {name} were given phrasings: "
+    structured = asked.with_structured_output(Phrasings.model_json_schema(), include_raw=True)
+    opening = inputs.open_recall_store(store, embeddings, writes="enrich")
+    with opening as writer, progress("asking") as tick:
+        try:
+            notes = ask_about(lacking, structured, writer, tick, counts, tokens)
+        except KeyboardInterrupt:
+            notes = ["Stopped; what was added is stored."]
+    added = counts.pop("added", 0)
+    record = {"store": name, "model": model, "added": added, "left": dict(counts), "tokens": tokens}
+    line = f"{added:,} of {len(lacking):,} memories of {name} were given phrasings: "
     line += f"{tokens['input']:,} tokens in, {tokens['output']:,} out."
-    if dry_run:
-        line = f"{len(chosen):,} memories of {name} would be asked about, one request each."
-
-    def show(screen: Console) -> None:
-        screen.print(line, soft_wrap=True)
-        rest = skipped + Counter({why: n for why, n in counts.items() if why != "added"})
-        if rest:
-            screen.print(table("Left as they are", [(f"{n:,}", why) for why, n in rest.items()]))
-
-    notes = ["Stopped; what was added is stored."] if done.is_stopping else []
-    notes += [f"Requests failed, the last one with {done.fault}."] if done.fault else []
-    return Result(
-        record, show, [f"{it} Run the command again to go on." for it in notes], bool(notes)
-    )
+    lines = [line, *(f"{count:,} left as they are: {why}" for why, count in counts.items())]
+    again = [f"{note} Run the command again to go on." for note in notes]
+    return Result(record, "\n".join(lines), again, bool(notes))
 
 
 def _why_not(memory: Memory, now: datetime) -> str | None:
@@ -114,49 +90,36 @@ def _why_not(memory: Memory, now: datetime) -> str | None:
     return None if has_text else "without a text"
 
 
-@dataclass
-class Outcome:
-    """What came of asking."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    tokens: Counter[str] = field(default_factory=Counter)
-    is_stopping: bool = False
-    fault: str | None = None  # what the latest request that failed did so with
-
-
 def ask_about(
-    memories: Sequence[Memory], model: Any, store: RecallStore, tick: Tick, done: Outcome
-) -> None:
-    """Ask about each memory; a first Ctrl-C lets what is under way end, and be stored."""
-
-    def stop(*_: object) -> None:
-        done.is_stopping = True
-        # A second one stops at once.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        note("Stopping once the requests under way are answered; Ctrl-C again stops at once.")
-
-    usual, faults_in_a_row = signal.signal(signal.SIGINT, stop), 0
+    memories: Sequence[Memory],
+    model: Any,
+    store: RecallStore,
+    tick: Tick,
+    counts: Counter[str],
+    tokens: dict[str, int],
+) -> list[str]:
+    """Ask about each memory, and count what comes of it; returns what went wrong."""
+    fault, faults_in_a_row = "", 0
     tick(0, len(memories))
-    try:
-        for start in range(0, len(memories), PARALLEL):
-            if done.is_stopping or faults_in_a_row >= MOST_FAULTS:
-                break
-            some = memories[start : start + PARALLEL]
-            texts = (memory.text[:LONGEST_ASKED] for memory in some)
-            prompts = [[("system", INSTRUCTIONS), ("human", text)] for text in texts]
-            answers = model.batch(prompts, return_exceptions=True)
-            for memory, answer in zip(some, answers, strict=True):
-                if isinstance(answer, Exception):
-                    faults_in_a_row, outcome = faults_in_a_row + 1, "failed"
-                    done.fault = f"{type(answer).__name__}: {answer!s:.200}"
-                else:
-                    faults_in_a_row, outcome = 0, _store_answer(store, memory, answer["parsed"])
-                    usage = answer["raw"].usage_metadata or {}
-                    done.tokens.update({name: usage.get(f"{name}_tokens", 0) for name in SIDES})
-                done.counts[outcome] += 1
-                tick(done.counts.total(), len(memories))
-    finally:
-        signal.signal(signal.SIGINT, usual)
+    for start in range(0, len(memories), PARALLEL):
+        if faults_in_a_row >= MOST_FAULTS:
+            break
+        some = memories[start : start + PARALLEL]
+        texts = (memory.text[:LONGEST_ASKED] for memory in some)
+        prompts = [[("system", INSTRUCTIONS), ("human", text)] for text in texts]
+        answers = model.batch(prompts, return_exceptions=True)
+        for place, (memory, answer) in enumerate(zip(some, answers, strict=True), start + 1):
+            if isinstance(answer, Exception):
+                faults_in_a_row, outcome = faults_in_a_row + 1, "failed"
+                fault = f"{type(answer).__name__}: {answer!s:.200}"
+            else:
+                faults_in_a_row, outcome = 0, _store_answer(store, memory, answer["parsed"])
+                usage = answer["raw"].usage_metadata or {}
+                for side in SIDES:
+                    tokens[side] += usage.get(f"{side}_tokens", 0)
+            counts[outcome] += 1
+            tick(place, len(memories))
+    return [f"Requests failed, the last one with {fault}."] if fault else []
 
 
 def _store_answer(store: RecallStore, memory: Memory, said: Any) -> str:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager
 from importlib import import_module
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
-from langmem_recall.errors import InputError, MissingExtraError, RecallError, StoreError
+from langmem_recall.errors import InputError, MissingExtraError, StoreError
 from langmem_recall.models import named_embeddings
 from langmem_recall.policy import PRESETS, RecallPolicy
-from langmem_recall.types import SIDECAR_ROOT, Cue, Memory, Namespace, Trace, Usage
+from langmem_recall.types import SIDECAR_ROOT, Memory, Namespace, Trace, Usage
 
 if TYPE_CHECKING:
     from langchain_core.embeddings import Embeddings
@@ -208,32 +207,7 @@ def load_embedder(name: str | None) -> EmbedderChoice:
     """The embedder of that name; False for none at all, None when nothing was named."""
     if name is None or name == "none":
         return None if name is None else False
-    module, _, attribute = name.partition(":")
-    if name in ("wordllama", "minilm") or not attribute.isidentifier():
-        return named_embeddings(name)
-    from langchain_core.embeddings import Embeddings
-
-    # A script in the current folder can be named too, after everything that is installed.
-    sys.path.append(str(Path.cwd()))
-    try:
-        found = getattr(import_module(module), attribute)
-        made = found if isinstance(found, Embeddings) else found()
-    except Exception as error:
-        is_unknown = isinstance(error, AttributeError) or getattr(error, "name", None) == module
-        if is_unknown:
-            # No such name in a module: a model may be called so.
-            with suppress(RecallError):
-                return named_embeddings(name)
-        raise InputError(
-            f"The embedder {name} cannot be had ({type(error).__name__}: {error}). Name an "
-            "embedder, something that makes one without arguments, or a provider and its model, "
-            "as in openai:text-embedding-3-small."
-        ) from error
-    finally:
-        sys.path.pop()
-    if not isinstance(made, Embeddings):
-        raise InputError(f"{name} gives {made!r:.80}, which is no LangChain Embeddings.")
-    return made
+    return named_embeddings(name)
 
 
 def load_policy(name: str) -> RecallPolicy:
@@ -251,8 +225,10 @@ def load_policy(name: str) -> RecallPolicy:
 def load_case_set(source: str, cues: Path | None = None) -> CaseSet:
     """The cases of a file, of an export and cues for it, or of a log of traces."""
     try:
-        record = json.loads(_first_line(Path(source)))
-    except ValueError:
+        with Path(source).open(encoding="utf-8-sig") as lines:
+            record = json.loads(next(filter(str.strip, lines), ""))
+    except (OSError, ValueError):
+        # What is wrong with it, `load_cases` says.
         record = None
     from langmem_recall.evaluation.cases import cases_from_traces, load_cases
     from langmem_recall.observe.log import read_log
@@ -262,40 +238,14 @@ def load_case_set(source: str, cues: Path | None = None) -> CaseSet:
     return load_cases(source, cues)
 
 
-class RecordedCue(NamedTuple):
-    """A cue that was asked once, with what a trace tells of it."""
+def read_traces(path: Path) -> list[Trace]:
+    """The traces of a log that tell what was asked."""
+    from langmem_recall.observe.log import read_log
+    from langmem_recall.observe.show import RECALL, from_dict
 
-    cue: Cue
-    namespaces: tuple[Namespace, ...] = ()
-    trace: Trace | None = None
-
-
-def read_cues(path: Path) -> list[RecordedCue]:
-    """Cues from a file: one a line as plain text, or a log of traces as JSON lines."""
-    if _first_line(path).startswith("{"):
-        from langmem_recall.observe.log import read_log
-        from langmem_recall.observe.show import RECALL, from_dict
-
-        # A log holds feedback as well.
-        records = (each for each in read_log(path) if each.get("kind", RECALL) == RECALL)
-        traces = [from_dict(record).trace for record in records]
-        cues = [
-            RecordedCue(Cue(asked.text, asked.parts, asked.task), trace.namespaces, trace)
-            for trace in traces
-            if (asked := trace.cue).words
-        ]
-    else:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-        cues = [RecordedCue(Cue(line.strip())) for line in lines if line.strip()]
-    if not cues:
-        raise InputError(f"{path} holds no cues. Write one a line, or pass recorded traces.")
-    return cues
-
-
-def _first_line(path: Path) -> str:
-    """The first line that is not blank."""
-    try:
-        with path.open(encoding="utf-8-sig") as lines:
-            return next((line.strip() for line in lines if line.strip()), "")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}. Pass a UTF-8 file.") from error
+    # A log holds feedback as well.
+    records = (each for each in read_log(path) if each.get("kind", RECALL) == RECALL)
+    traces = [trace for trace in (from_dict(each).trace for each in records) if trace.cue.words]
+    if not traces:
+        raise InputError(f"{path} holds no cues. Pass what TraceLog recorded, with texts.")
+    return traces

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from langmem_recall.cli import inputs
 from langmem_recall.cli.output import Result, progress, save_policy
@@ -17,8 +17,6 @@ def evaluate_command(
     policy: list[str] | None = None,
     embeddings: str | None = None,
     k: int = 10,
-    by: Literal["category", "group", "collection"] | None = None,
-    intervals: bool = False,
 ) -> Result:
     """Compare policies on cases, through the same code as production.
 
@@ -32,11 +30,7 @@ def evaluate_command(
 
     with progress(case_set.name) as tick:
         report = evaluate(case_set, policies, k=k, progress=tick, **stores)
-    record = report.to_dict()
-    if by:
-        parts = report.by(by).items()
-        record["by"] = {label: [row.to_dict() for row in rows] for label, rows in parts}
-    return Result(record, report.text(by, intervals))
+    return Result(report.to_dict(), str(report))
 
 
 def _stores(name: str | None) -> dict[str, Any]:

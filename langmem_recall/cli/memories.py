@@ -18,9 +18,6 @@ def sweep_command(
     steps: str = ",".join(STEPS),
     cold_after: int | None = None,
     purge_history_before: datetime | None = None,
-    limit: int = 1_000,
-    after: int = 0,
-    to_the_end: bool = False,
     policy: str | None = None,
     embeddings: str | None = None,
 ) -> Result:
@@ -34,38 +31,33 @@ def sweep_command(
     chosen = tuple(step.strip() for step in steps.split(",") if step.strip())
     check_steps(chosen)
     wanted: Any = {
-        **{"apply": apply, "steps": chosen, "limit": limit},
+        **{"apply": apply, "steps": chosen},
         "cold_after": None if cold_after is None else timedelta(days=cold_after),
         "purge_history_before": purge_history_before,
     }
     reports: list[SweepReport] = []
-    place: int | None = after
+    place: int | None = 0
     opening = inputs.open_recall_store(store, embeddings, policy, writes=writes)
     with opening as sweeper, progress("sweeping") as tick:
-        while place is not None and (to_the_end or not reports):
+        while place is not None:
             reports.append(sweeper.sweep(prefix, after=place, **wanted))
             place = reports[-1].next
             tick(sum(report.examined for report in reports), None)
     rows = tuple(row for report in reports for row in report.rows)
-    whole = SweepReport(prefix, apply, rows, sum(report.examined for report in reports), place)
+    whole = SweepReport(prefix, apply, rows, sum(report.examined for report in reports), None)
     record = {
         "store": inputs.shown(store),
         "namespace": inputs.namespace_text(prefix),
         "applied": apply,
         "examined": whole.examined,
-        "next": place,
         "counts": counts_of(row.action for row in rows),
         "rows": [
             {"action": action, "namespace": list(home), "key": key, "reason": reason}
             for action, (home, key), reason in rows
         ],
     }
-    notes = []
-    if place is not None:
-        notes.append(f"There are more memories: go on with --after {place}, or use --all.")
-    if rows and not apply:
-        notes.append("This was a dry run: nothing was changed. Add --apply to do it.")
-    return Result(record, str(whole), notes)
+    dry = "This was a dry run: nothing was changed. Add --apply to do it."
+    return Result(record, str(whole), [dry] if rows and not apply else ())
 
 
 def reindex_command(store: str, embeddings: str) -> Result:

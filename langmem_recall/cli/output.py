@@ -38,19 +38,17 @@ class Result(NamedTuple):
     show: Show | str  # draws it on a terminal, or what it says there
     notes: Sequence[str] = ()
     is_bad: bool = False  # bad news, as the exit code tells
-    path: Path | None = None  # where it goes, by a command with an `output` of its own
 
 
 def deliver(result: Result, as_json: bool = False, output: Path | None = None) -> None:
     """Give a result to the user: one JSON document, or a text or drawing; then the notes."""
-    record, show, notes, is_bad, path = result
-    path = output or path
+    record, show, notes, is_bad = result
     with ExitStack() as opened:
         file: IO[str] = sys.stdout
-        if path is not None:
-            fresh = opened.enter_context(replaced(path))
+        if output is not None:
+            fresh = opened.enter_context(replaced(output))
             file = opened.enter_context(fresh.open("w", encoding="utf-8"))
-        if as_json or (path is not None and path.suffix.lower() == ".json"):
+        if as_json or (output is not None and output.suffix.lower() == ".json"):
             # ASCII, so that no locale and no lone surrogate can break the document.
             file.write(json.dumps(record, indent=2, allow_nan=False) + "\n")
         else:
@@ -61,7 +59,7 @@ def deliver(result: Result, as_json: bool = False, output: Path | None = None) -
                 screen.print("\n".join(map(printable, show.split("\n"))), soft_wrap=True)
             else:
                 show(screen)
-    for text in (*([f"Written to {path}."] if path else ()), *notes):
+    for text in (*([f"Written to {output}."] if output else ()), *notes):
         note(text)
     if is_bad:
         raise typer.Exit(BAD_NEWS)

@@ -66,7 +66,7 @@ def import_command(
     found = iter(text.split("\n"))
     if form is not None and namespace is not None:
         # All of them before the store is touched.
-        found = iter([*converted(text, form, namespace.split("/"), vouched_by)])
+        found = iter([*converted(text, namespace.split("/"), vouched_by)])
     count = done = 0
     is_stopped = False
     with open_store(store, load_embedder(embeddings), create) as opened:

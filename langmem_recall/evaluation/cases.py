@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -77,20 +76,17 @@ class CaseSet:
         if len(keys) < len(self.collections):
             raise InputError(f"{self.name} has two collections of one name. Rename one of them.")
         for case in self.cases:
-            _check_relevant(case, keys)
-
-
-def _check_relevant(case: Case, keys: Mapping[str, Set[str]]) -> None:
-    if case.collection not in keys:
-        raise InputError(
-            f"The cue {case.cue.words!r} is asked of the collection {case.collection!r}, which has "
-            "no memories. Check its name, or declare it empty with a line that names only it."
-        )
-    if unknown := case.relevant - keys[case.collection]:
-        raise InputError(
-            f"The cue {case.cue.words!r} names relevant keys that {case.collection!r} does not "
-            f"hold: {', '.join(sorted(unknown))}. Check their spelling."
-        )
+            words, name = case.cue.words, case.collection
+            if name not in keys:
+                raise InputError(
+                    f"The cue {words!r} is asked of the collection {name!r}, which has no "
+                    "memories. Check its name, or declare it empty with a line that names only it."
+                )
+            if unknown := case.relevant - keys[name]:
+                raise InputError(
+                    f"The cue {words!r} names relevant keys that {name!r} does not hold: "
+                    f"{', '.join(sorted(unknown))}. Check their spelling."
+                )
 
 
 _validate_case = TypeAdapter(Case).validate_python
@@ -114,40 +110,29 @@ def load_cases(path: str | Path, cues: str | Path | None = None) -> CaseSet:
         cues: Another file of the same kind, for an export without cues.
 
     Raises:
-        InputError: A line cannot be used; the message names the file and the line.
+        InputError: A line cannot be read, which the message names, or a cue asks for what is not
+            there.
     """
-    source, memories, cases = Path(path), Memories(dict), list[tuple[str, Case]]()
+    source, memories, cases = Path(path), Memories(dict), list[Case]()
     for file in (source, Path(cues)) if cues is not None else (source,):
         try:
             lines = file.read_text(encoding="utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{file} cannot be read: {error}. Pass a UTF-8 JSONL file.") from error
         for number, line in enumerate(lines, start=1):
-            place = f"{file.name}, line {number}"
-            with _located(place):
+            try:
                 if line.strip() and (case := _read_line(line, memories)):
-                    cases.append((place, case))
-    if not cases:
-        raise InputError(f'{source.name} holds no cases. Add lines with "cue" and "relevant".')
-    keys = {name: members.keys() for name, members in memories.items()}
-    checked = []
-    for place, case in cases:
-        if case.collection == DEFAULT_COLLECTION and len(keys) == 1:
-            case = replace(case, collection=next(iter(keys)))
-        with _located(place):
-            _check_relevant(case, keys)
-        checked.append(case)
+                    cases.append(case)
+            except InputError as error:
+                raise InputError(f"{file.name}, line {number}: {error}") from error
+    if len(memories) == 1:
+        (only,) = memories
+        cases = [
+            replace(case, collection=only) if case.collection == DEFAULT_COLLECTION else case
+            for case in cases
+        ]
     collections = (Collection(name, tuple(members.items())) for name, members in memories.items())
-    return CaseSet(source.stem, tuple(collections), tuple(checked))
-
-
-@contextmanager
-def _located(place: str) -> Iterator[None]:
-    """Errors within name the file and the line."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from error
+    return CaseSet(source.stem, tuple(collections), tuple(cases))
 
 
 def _read_line(line: str, memories: Memories) -> Case | None:
@@ -218,12 +203,7 @@ def _read_case(record: dict[str, Any]) -> Case:
 # --- traces ---------------------------------------------------------------------------------------
 
 
-def cases_from_traces(
-    records: Iterable[Mapping[str, Any]],
-    feedback: Mapping[str, Iterable[str]] | None = None,
-    *,
-    name: str = "traces",
-) -> CaseSet:
+def cases_from_traces(records: Iterable[Mapping[str, Any]], *, name: str = "traces") -> CaseSet:
     """Cases from what `TraceLog` recorded, texts included.
 
     Every recall with good feedback becomes a case: its cue, its time of asking, and the memories
@@ -233,13 +213,12 @@ def cases_from_traces(
 
     Args:
         records: Records of recalls and of feedback, as `read_log` gives them.
-        feedback: Keys of good memories that no record tells of, by the id of their recall.
         name: What the set is called.
 
     Raises:
         InputError: No recall has good feedback, or a record cannot be read.
     """
-    good = {recall_id: set(keys) for recall_id, keys in (feedback or {}).items()}
+    good = defaultdict[str, set[str]](set)
     recalls: list[tuple[str, tuple[Namespace, ...], Cue, datetime]] = []
     seen: dict[tuple[Namespace, ...], dict[MemoryId, Memory]] = {}
     without_text = 0
@@ -249,7 +228,7 @@ def cases_from_traces(
             check_record(record, FEEDBACK)
             recall_id, key = record.get("recall"), record.get("key")
             if record.get("good") is True and isinstance(recall_id, str) and isinstance(key, str):
-                good.setdefault(recall_id, set()).add(key)
+                good[recall_id].add(key)
         if kind in (ANSWER, VERDICT, FEEDBACK):
             continue
         recall = from_dict(record)
@@ -270,7 +249,7 @@ def cases_from_traces(
     if not cases:
         raise InputError(
             f"None of {len(recalls)} traces has good feedback on a memory it brought. "
-            "Report outcomes with RecallStore.feedback, or pass feedback={recall id: [keys]}."
+            "Report outcomes with RecallStore.feedback."
         )
     wanted = {case.collection for case in cases}
     used = tuple(each for each, _ in collections.values() if each.name in wanted)

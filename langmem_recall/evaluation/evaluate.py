@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -39,7 +39,6 @@ PER_CASE = ("recall", "hit", "ndcg", "mrr", "duplicates", "tokens", "injected", 
 
 StoreFactory = Callable[[Embeddings | None], BaseStore]
 Progress = Callable[[int, int], None]
-Facet = Literal["category", "group", "collection"]
 
 
 # --- gates ----------------------------------------------------------------------------------------
@@ -124,22 +123,12 @@ class Report:
     cases: CaseSet = field(repr=False)
     k: int
     rows: tuple[Row, ...]
-    measured: tuple[CaseValues, ...] = field(repr=False)  # the numbers case by case, for breakdowns
+    measured: tuple[CaseValues, ...] = field(repr=False)  # the numbers case by case
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the metrics, in the order of the table."""
         return tuple(self.rows[0].estimates)
-
-    def by(self, facet: Facet) -> dict[str, tuple[Row, ...]]:
-        """The rows for each category, group or collection of the cases."""
-        labels = np.array([str(getattr(case, facet) or "") for case in self.cases.cases])
-        # Off-topic cases without a category stand against every category.
-        shared = (labels == "") & np.array([not case.relevant for case in self.cases.cases])
-        return {
-            label: _rows(self.measured, self.cases, self.k, (labels == label) | shared)
-            for label in sorted(set(labels.tolist()) - {""})
-        }
 
     def table(
         self,
@@ -160,8 +149,7 @@ class Report:
             "rows": [row.to_dict() for row in self.rows],
         }
 
-    def text(self, by: Facet | None = None, intervals: bool = False) -> str:
-        """What is measured, the metrics that matter most, and what they mean."""
+    def __str__(self) -> str:
         k = self.k
         titles = {
             **{f"recall@{k}": f"R@{k}", f"hit@{k}": f"hit@{k}", f"ndcg@{k}": f"nDCG@{k}"},
@@ -175,20 +163,13 @@ class Report:
         titles["ms"] = "ms"
         counts = ", ".join(f"{count} {group}" for group, count in self._counts().items())
         lines = [f"{self.cases.name}: {counts}", *(f"  {note}" for note in self.cases.notes)]
-        lines.append(self.table(list(titles), intervals, titles))
-        for label, rows in self.by(by).items() if by else ():
-            columns = [metric for metric in titles if metric in rows[0].estimates]
-            lines += [f"\n{by}: {label}", table_of(rows, columns, intervals, titles)]
-        lines += ["", LEGEND]
+        lines += [self.table(list(titles), titles=titles), "", LEGEND]
         if len(self.rows) > 1:
             lines.append(f"* differs from {self.rows[0].policy} (p < 0.05, paired test)")
         return "\n".join(lines)
 
     def _counts(self) -> dict[str, int]:
         return dict(Counter(case.group for case in self.cases.cases))
-
-    def __str__(self) -> str:
-        return self.text()
 
 
 def evaluate(
@@ -229,17 +210,13 @@ def evaluate(
         column = [numbers[i][place] for i in range(len(numbers))]
         values = {metric: np.array([case[metric] for case in column]) for metric in column[0]}
         measured.append(CaseValues(name, values))
-    everything = np.ones(len(cases.cases), dtype=np.bool_)
-    return Report(cases, k, _rows(measured, cases, k, everything), tuple(measured))
+    return Report(cases, k, _rows(measured, cases, k), tuple(measured))
 
 
-def _rows(
-    measured: Sequence[CaseValues], cases: CaseSet, k: int, chosen: BoolArray
-) -> tuple[Row, ...]:
-    """A row a policy over some of the cases, each tested against the first policy's."""
-    answerable = chosen & np.array([bool(case.relevant) for case in cases.cases])
-    groups = np.array([case.group for case in cases.cases])
-    off_topic = chosen & ~answerable
+def _rows(measured: Sequence[CaseValues], cases: CaseSet, k: int) -> tuple[Row, ...]:
+    """A row a policy, each tested against the first policy's."""
+    answerable = np.array([bool(case.relevant) for case in cases.cases])
+    groups, off_topic = np.array([case.group for case in cases.cases]), ~answerable
     rows = []
     for policy in measured:
         compared = (policy,) if policy is measured[0] else (policy, measured[0])
@@ -253,11 +230,8 @@ def _rows(
             values = (each.within("injected", group) for each in compared)
             estimates[f"injected_{label}"] = metrics.mean_estimate(*values)
             for name, metric in (("auc", "relevance"), ("score_auc", "score")):
-                own, *first = (
-                    (each.within(metric, answerable), each.within(metric, group))
-                    for each in compared
-                )
-                estimates[f"{name}_{label}"] = metrics.auc_estimate(*own, *first)
+                sides = (policy.within(metric, each) for each in (answerable, group))
+                estimates[f"{name}_{label}"] = metrics.auc_estimate(*sides)
         rows.append(Row(policy.name, estimates))
     return tuple(rows)
 

@@ -95,20 +95,15 @@ def mean_estimate(values: FloatArray, first: FloatArray | None = None) -> Estima
     return _estimate(float(np.mean(values)), resampled, len(values), p)
 
 
-def auc_estimate(
-    positives: FloatArray, negatives: FloatArray, first: tuple[FloatArray, FloatArray] | None = None
-) -> Estimate:
-    """The AUC, both sides resampled; tested against the first policy's by paired bootstrap."""
+def auc_estimate(positives: FloatArray, negatives: FloatArray) -> Estimate:
+    """The AUC, both sides resampled; its interval is all that is said of chance."""
     if not len(positives) or not len(negatives):
         return NO_ESTIMATE
-    resampled, p = resampled_aucs(positives, negatives), None
-    if first is not None and len(first[0]) == len(positives):
-        p = paired_p(resampled, resampled_aucs(*first))
-    n = len(positives) + len(negatives)
-    return _estimate(auc(positives, negatives), resampled, n, p)
+    resampled, n = resampled_aucs(positives, negatives), len(positives) + len(negatives)
+    return _estimate(auc(positives, negatives), resampled, n)
 
 
-def _estimate(mean: float, resampled: FloatArray, n: int, p: float | None) -> Estimate:
+def _estimate(mean: float, resampled: FloatArray, n: int, p: float | None = None) -> Estimate:
     tail = (1.0 - CONFIDENCE) / 2
     low, high = np.quantile(resampled, (tail, 1.0 - tail)).tolist()
     # Rounding, or a resample of very few cases, must not put the mean outside.
@@ -148,13 +143,6 @@ def randomisation_p(values: FloatArray, others: FloatArray) -> float:
 @lru_cache(maxsize=4)
 def _signs(cases: int) -> FloatArray:
     return np.random.default_rng(SEED).choice((-1.0, 1.0), (RESAMPLES, cases))
-
-
-def paired_p(resampled: FloatArray, others: FloatArray) -> float:
-    """Paired bootstrap: how often the resampled difference falls on the other side of zero."""
-    differences = resampled - others
-    side = min((differences <= 0).sum(), (differences >= 0).sum())
-    return float(min(1.0, 2.0 * (1 + side) / (1 + len(differences))))
 
 
 # --- policies compared ----------------------------------------------------------------------------

@@ -38,29 +38,16 @@ NDCG, RECALL, INJECTED = range(3)
 """Rows of a policy's outcome, which has a column per case; NaN where a metric does not apply."""
 
 
-class Knob(NamedTuple):
-    """A number that is fitted, the levels tried and the blends that read it."""
-
-    name: str  # of a field of a policy, "weights." before the name of a weight
-    levels: tuple[float, ...]
-    blends: tuple[str, ...]
-    quality: Callable[[Candidate], Any] | None
-    """What it weighs: where no case has candidates that differ in it, the knob stays as it is.
-    None: it counts only for cues that mean a time."""
-
-
 _WEIGHTS = (0.0, 0.06, 0.12, 0.25, 0.5, 1.0)
-_HALF_LIVES = tuple(days * HOURS_PER_DAY for days in (1, 7, 30, 90, 365))
-_LINEAR = ("bounded", "linear", "minmax")
-_LAST_TOUCHED = attrgetter("memory.written_at", "usage.last_used")
-KNOBS = (
-    Knob("weights.recency", _WEIGHTS, _LINEAR, _LAST_TOUCHED),
-    Knob("half_life_hours", _HALF_LIVES, (*_LINEAR, "product"), _LAST_TOUCHED),
-    Knob("weights.importance", _WEIGHTS, _LINEAR, attrgetter("memory.salience", "usage.uses")),
-    Knob("weights.strength", _WEIGHTS, _LINEAR, attrgetter("usage.uses")),
-    Knob("window_boost", (0.0, 0.15, 0.3, 0.6, 1.0), ("bounded",), None),
-)
-"""What is fitted, in this order, and within which bounds; the present level is tried as well."""
+KNOBS: dict[str, tuple[float, ...]] = {
+    "weights.recency": _WEIGHTS,
+    "half_life_hours": tuple(days * HOURS_PER_DAY for days in (1, 7, 30, 90, 365)),
+    "weights.importance": _WEIGHTS,
+    "weights.strength": _WEIGHTS,
+    "window_boost": (0.0, 0.15, 0.3, 0.6, 1.0),
+}
+"""What is fitted, in this order, and the levels that are tried beside the present one. A knob that
+the blend does not read, or that no case tells apart, gains nothing and so stays as it is."""
 
 
 def knobs_of(policy: RecallPolicy, names: Sequence[str]) -> dict[str, Any]:
@@ -89,7 +76,7 @@ class Tuned:
     @property
     def changes(self) -> dict[str, tuple[float, float]]:
         """The knobs that moved, each with its level before and after."""
-        names = (*(knob.name for knob in KNOBS), *GATES)
+        names = (*KNOBS, *GATES)
         pairs = {name: tuple(map(attrgetter(name), (self.base, self.policy))) for name in names}
         return {name: (was, now) for name, (was, now) in pairs.items() if was != now}
 
@@ -243,14 +230,6 @@ class _Fitter:
         self.judge = cache(self._judge)
         self._searches = searches
         self._reaches = np.array([search.reach for search in searches])
-        self._knobs = [knob for knob in KNOBS if base.blend in knob.blends and self._can_fit(knob)]
-
-    def _can_fit(self, knob: Knob) -> bool:
-        """Whether some case can tell the levels of a knob apart."""
-        if knob.quality is None:
-            times = (search.cue.temporal for search in self._searches)
-            return any(time and time.mode != "current" for time in times)
-        return any(len(set(map(knob.quality, each.candidates))) > 1 for each in self._searches)
 
     def fit(self, chosen: BoolArray) -> RecallPolicy:
         """The best policy for some cases: coordinate ascent over the levels of the knobs."""
@@ -263,8 +242,8 @@ class _Fitter:
             return float(_signed(self._injected(policy)[chosen], answerable).mean())
 
         best = gated = self.base
-        for knob in self._knobs * PASSES if answered.any() else ():
-            best = _improve(best, knob.name, knob.levels, ndcg)
+        for knob in [*KNOBS] * PASSES if answered.any() else ():
+            best = _improve(best, knob, KNOBS[knob], ndcg)
         if answerable.any() and not answerable.all():
             gated = _improve(gated, "trigger", TRIGGERS, balance)
         return best.replace(**knobs_of(gated, GATES))

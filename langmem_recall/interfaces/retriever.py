@@ -31,9 +31,6 @@ class RecallRetriever(BaseRetriever):
     def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
         return _documents(self.store.recall(self.namespace, query, policy=self.policy))
 
-    async def _aget_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
-        return _documents(await self.store.arecall(self.namespace, query, policy=self.policy))
-
 
 def _documents(recall: Recall) -> list[Document]:
     """The memories of a recall, best first, each with what it was chosen by."""

@@ -22,12 +22,10 @@ from langmem_recall.observe import monitor
 from langmem_recall.observe.monitor import GATES, HealthWarning, MonitorReport
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy
 from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution
-from langmem_recall.ranking.evidence import DENSE, chance
 from langmem_recall.stores.backend import backend_of
 from langmem_recall.stores.recall_store import Caching
 from langmem_recall.types import Namespace
 
-EXAMPLE_MEMORIES = 100  # what the gates are explained for where there is no store
 NO_CUES = "not measured: pass recorded cues with --cues"
 PROBE = "a plain sentence about nothing in particular"
 SEPARATES = 0.95
@@ -73,22 +71,17 @@ class Facts(NamedTuple):
 
     policy: RecallPolicy
     calibration: Calibration
-    survey: Survey | None = None  # None without a store
+    survey: Survey = Survey(0, 0)
     report: MonitorReport | None = None  # of the recalls for recorded cues; None without any
     is_chosen: bool = False  # whether the policy was chosen, rather than taken by default
     has_budget: bool | None = None  # of the recorded recalls; None: not known
-
-    @property
-    def searched(self) -> int:
-        """Memories that one recall looks through."""
-        return self.survey.searched if self.survey else EXAMPLE_MEMORIES
 
     @property
     def lexical_fault(self) -> str | None:
         """Why words do not count, and what to do about it; None where they do."""
         if self.policy.blend == "similarity":
             return "the policy's blend is similarity, which reads no words; choose another policy"
-        if self.survey and not self.survey.has_words:
+        if not self.survey.has_words:
             return (
                 f"{self.survey.searched:,} memories are more than RecallStore keeps the words of; "
                 "raise Caching(index_limit=...), or split the namespace"
@@ -216,34 +209,22 @@ def diagnose(facts: Facts) -> Diagnosis:
     for warning in report.warnings if report else ():
         is_calmed = is_calm and warning.name == "blindness"
         warnings.append(warning._replace(level="warn") if is_calmed else warning)
-    # What shows in the policy or the store and in recalls as well is said once.
-    by_name = {warning.name: warning for warning in reversed(warnings)}
-    said, checks = tuple(reversed(by_name.values())), tuple(_checks(facts))
-    return Diagnosis(_readings(facts), tuple(panels_of(facts)), said, checks)
+    checks = tuple(_checks(facts))
+    return Diagnosis(_readings(facts), tuple(panels_of(facts)), tuple(warnings), checks)
+
+
+def _reads(policy: RecallPolicy, signal: str) -> bool:
+    """Whether the policy's formula reads a signal, recency by its half-life."""
+    if policy.blend in ("bounded", "linear", "minmax"):
+        return any(getattr(each, signal) for each in (policy.weights, *policy.tiers.values()))
+    return policy.blend == "product" or (policy.blend, signal) == ("interpolated", "importance")
 
 
 def panels_of(facts: Facts) -> Iterator[dict[str, Any]]:
-    """The null distribution by language, the assumed one where none was measured.
-
-    `trigger` and `floor` are the cosines that alone reach them: above 1, words must agree; None
-    where the gate is off, or no cosine does.
-    """
+    """The null distribution by language, the assumed one where none was measured."""
     for language, measured in (facts.calibration.nulls or {"any": None}).items():
         null = measured or DEFAULT_NULL
-        gates = {"trigger": facts.policy.trigger, "floor": facts.policy.floor}
-        yield {
-            **{"language": language, "mean": null.mean, "sd": null.sd, "measured": null.measured},
-            **{
-                name: cosine_alone(level, facts.searched, null) if 0.0 < level < 1.0 else None
-                for name, level in gates.items()
-            },
-        }
-
-
-def cosine_alone(relevance: float, memories: int, null: NullDistribution) -> float:
-    """The cosine by which a lone memory has this relevance for three words that it has not."""
-    evidence = math.log(relevance / (1.0 - relevance))
-    return null.mean + null.sd * (evidence / DENSE + chance(max(memories, 1)))
+        yield {"language": language, "mean": null.mean, "sd": null.sd, "measured": null.measured}
 
 
 def _readings(facts: Facts) -> dict[str, Any]:
@@ -257,13 +238,12 @@ def _readings(facts: Facts) -> dict[str, Any]:
     readings |= {"policy": policy.name, **{gate: getattr(policy, gate) for gate in GATES}}
     readings["half_life_days"] = policy.half_life_hours / HOURS_PER_DAY
     readings["lexical_arm"] = facts.lexical_fault is None
-    if found:
-        readings |= {"memories": found.memories, "without_vectors": found.without_vectors}
-        if found.is_set_up is not None:
-            readings["usage_tables"] = found.is_set_up
-        if found.misplaced is not None:
-            readings["misplaced_tables"] = list(found.misplaced)
-    readings["searched"] = facts.searched
+    readings |= {"memories": found.memories, "without_vectors": found.without_vectors}
+    readings["searched"] = found.searched
+    if found.is_set_up is not None:
+        readings["usage_tables"] = found.is_set_up
+    if found.misplaced is not None:
+        readings["misplaced_tables"] = list(found.misplaced)
     if facts.report:
         numbers = facts.report.to_dict()
         readings["cues"] = numbers["recalls"]
@@ -275,8 +255,8 @@ def _warnings(facts: Facts) -> Iterator[HealthWarning]:
     """What is wrong with embedder, store and policy."""
     known, policy, fault = facts.calibration, facts.policy, facts.lexical_fault
     unusable = ", ".join(language for language, null in known.nulls.items() if null is None)
-    # Of a store that is not there nothing is wrong.
-    found = facts.survey or Survey(1, 1)
+    found, days = facts.survey, policy.half_life_hours / HOURS_PER_DAY
+    is_alike = found.memories > 1 and len(found.saliences) == 1
     is_hidden = known.identity is None and not known.problem
     checks = {
         "embedder: fails": known.problem,
@@ -289,20 +269,19 @@ def _warnings(facts: Facts) -> Iterator[HealthWarning]:
         "index": found.whole_values,
         "lexical arm": fault,
         "gates": not any(getattr(policy, gate) for gate in GATES),
+        "salience": is_alike and _reads(policy, "importance"),
+        "half_life": not 7.0 <= days <= 30.0 and _reads(policy, "recency"),
     }
     shown: dict[str, Any] = {
         **{"identity": known.identity, "problem": known.problem, "null": DEFAULT_NULL},
         **{"unusable": unusable, "fault": fault, "found": found},
-        "misplaced": "; ".join(found.misplaced or ()),
+        **{"misplaced": "; ".join(found.misplaced or ()), "days": days},
+        "salience": min(found.saliences, default=0.0),
     }
     for advice, is_wrong in checks.items():
         if is_wrong:
             is_alarm = advice in ("embedder: fails", "shards")
             yield monitor.advise(advice, "alarm" if is_alarm else "warn", **shown)
-    if found.memories > 1 and len(found.saliences) == 1:
-        subject = f"All {found.memories:,} memories have"
-        yield from monitor.salience_warnings(subject, min(found.saliences), policy)
-    yield from monitor.half_life_warnings(policy)
 
 
 def _checks(facts: Facts) -> Iterator[Check]:
@@ -323,7 +302,6 @@ def _checks(facts: Facts) -> Iterator[Check]:
         text = f"{report.blindness_rate:.0%} of recalls were empty though memories are stored"
         sight = report.blindness_rate <= monitor.BLIND or monitor.is_healthy(rate), text
     words = not fault, fault or "the words of every memory are searched"
-    no_store = None, "not known without a store"
     days = policy.half_life_hours / HOURS_PER_DAY
     recency = f"weight {policy.weights.recency:g}, half-life {days:.3g} days"
     unchosen = f"the default's {recency}: name the policy you decided on with --policy"
@@ -334,7 +312,7 @@ def _checks(facts: Facts) -> Iterator[Check]:
     }
     items: dict[str, tuple[bool | None, str]] = {
         f"floor and injection rate over {enough} queries": injection,
-        "lexical arm active": words if facts.survey or fault else no_store,
+        "lexical arm active": words,
         "recency chosen": (True, recency) if facts.is_chosen else (None, unchosen),
         "MMR evaluated": variety,
         "blindness baseline": sight,

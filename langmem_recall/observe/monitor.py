@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from langmem_recall.errors import ConfigurationError, check_whole
-from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy
+from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import ASKED, RELEVANCE_GATES, GuardEvent, MemoryId, Namespace, Recall
 
 RECALLED = "recalled"
@@ -36,7 +36,6 @@ BLIND, VERY_BLIND = 0.20, 0.50
 MUCH_DRIFT, MUCH_REDUNDANCY, MUCH_PRESSURE, MUCH_DEGRADATION = 0.50, 0.30, 0.25, 0.02
 LEAST_GOOD = 0.50
 SLOW_MS = 250  # the deadline of a recall in an agent's turn
-HALF_LIFE_DAYS = (7.0, 30.0)
 LATEST_CUES, SAME_CUES = 32, 24
 """A cue that so many of so many recalls in a namespace have does not follow the conversation."""
 Z_95 = 1.959964  # standard deviations on either side that hold 95 % of a normal distribution
@@ -137,7 +136,6 @@ class RecallStats(NamedTuple):
     degraded: tuple[str, ...]
     has_moved: bool  # whether the cue is clearly another than that of the recall before
     is_stuck: bool  # whether the same memories came all the same
-    salience: tuple[float, ...]  # least and greatest salience of the candidates
 
     @property
     def is_blind(self) -> bool:
@@ -271,8 +269,6 @@ def _stats_of(recall: Recall, state: _WindowState) -> RecallStats:
     trace, chosen = recall.trace, recall.chosen
     gates = [drop.gate for drop in recall.dropped]
     relevances = [drop.scored.signals.relevance for drop in recall.dropped]
-    memories = (*recall.memories, *(drop.memory for drop in recall.dropped))
-    salience = [memory.salience for memory in memories]
     words = [_words(scored.memory.text) for scored in chosen]
     # Like texts have like scores: neighbours tell.
     alike = sum(_overlap(first, second) >= SAME_FROM for first, second in pairwise(words))
@@ -298,7 +294,6 @@ def _stats_of(recall: Recall, state: _WindowState) -> RecallStats:
         degraded=tuple(note.partition(" (")[0][:LONGEST_NOTE] for note in trace.degraded),
         has_moved=has_moved,
         is_stuck=is_stuck,
-        salience=(min(salience), max(salience)) if salience else (),
     )
 
 
@@ -396,12 +391,6 @@ def _warnings(
     for advice, is_bad in checks.items():
         if is_bad:
             yield advise(advice, "alarm" if alarms.get(advice) else "warn", **facts)
-    saliences = [stats.salience for stats in window if stats.salience]
-    extremes = list(chain.from_iterable(saliences))
-    if len(saliences) >= SOME_RECALLS and max(extremes) - min(extremes) < 1e-6:
-        yield from salience_warnings("Every memory has", min(extremes), policy)
-    if window:
-        yield from half_life_warnings(policy)
 
 
 def _moved_gates(policy: RecallPolicy, step: float) -> str:
@@ -439,31 +428,6 @@ def _blindness_causes(
     }
 
 
-# --- checks that `doctor` shares ------------------------------------------------------------------
-
-
 def is_healthy(injection_rate: float) -> bool:
     """Whether memories come neither too often nor too seldom."""
     return HEALTHY_INJECTION[0] <= injection_rate <= HEALTHY_INJECTION[1]
-
-
-def salience_warnings(
-    subject: str, salience: float, policy: RecallPolicy
-) -> Iterator[HealthWarning]:
-    """Warn of one salience for all memories, where the policy reads it."""
-    if _reads(policy, "importance"):
-        yield advise("salience", subject=subject, salience=salience)
-
-
-def half_life_warnings(policy: RecallPolicy) -> Iterator[HealthWarning]:
-    """Warn of a half-life that is unusual, where the policy reads it."""
-    days, (low, high) = policy.half_life_hours / HOURS_PER_DAY, HALF_LIFE_DAYS
-    if not low <= days <= high and _reads(policy, "recency"):
-        yield advise("half_life", days=days)
-
-
-def _reads(policy: RecallPolicy, signal: str) -> bool:
-    """Whether the policy's formula reads a signal, recency by its half-life."""
-    if policy.blend in ("bounded", "linear", "minmax"):
-        return any(getattr(each, signal) for each in (policy.weights, *policy.tiers.values()))
-    return policy.blend == "product" or (policy.blend, signal) == ("interpolated", "importance")

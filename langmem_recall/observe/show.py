@@ -8,16 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cache, lru_cache
 from html import escape
-from itertools import accumulate
 from json.encoder import encode_basestring_ascii as quoted
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from langmem_recall.errors import InputError, first_problem
 from langmem_recall.types import (
@@ -273,81 +271,44 @@ def _number(number: float | None) -> float:
 
 # --- tables ---------------------------------------------------------------------------------------
 
-_NARROWEST = 40
-_NARROW = 80  # below this width a table says less of each memory, so that its text can be read
-_KEY_WIDTH = 12
-
-
-class _Column(NamedTuple):
-    title: str
-    show: Callable[[int, Scored], str]
-    align: str = ">"
-    is_spare: bool = False  # whether a narrow table does without it
-
-
-_COLUMNS = (
-    _Column("#", lambda place, _: str(place)),
-    _Column("score", lambda _, scored: f"{scored.score:.3f}"),
-    _Column("relev", lambda _, scored: f"{scored.signals.relevance:.2f}"),
-    _Column("recent", lambda _, scored: f"{scored.signals.recency:.2f}", is_spare=True),
-    _Column("import", lambda _, scored: f"{scored.signals.importance:.2f}", is_spare=True),
-    _Column("source", lambda _, scored: scored.memory.source, "<", is_spare=True),
-    _Column("key", lambda _, scored: shortened(scored.memory.key, _KEY_WIDTH), "<"),
-)
-
-
-def _rows(recall: Recall, columns: Sequence[_Column]) -> list[list[str]]:
-    """What was chosen, below the titles of the columns; the text comes last."""
-    chosen = enumerate(recall.chosen, start=1)
-    cells = ([*(it.show(n, scored) for it in columns), scored.memory.text] for n, scored in chosen)
-    return [[*(column.title for column in columns), "text"], *cells] if recall.chosen else []
+_LONGEST_KEY = 12
+_TITLES = ["#", "score", "relev", "recent", "import", "source", "key", "text"]
 
 
 def table(recall: Recall, width: int = 100) -> str:
     """The recall for a terminal: the funnel, what was chosen, what each gate dropped and why."""
-    width = max(width, _NARROWEST)
-    columns = [column for column in _COLUMNS if width >= _NARROW or not column.is_spare]
-    rows, lines = _rows(recall, columns), _setting(recall)
-    widths = [max(map(_columns, cells)) for cells in [*zip(*rows, strict=True)][:-1]]
-    for *cells, text in rows:
-        line = ""
-        for cell, room, column in zip(cells, widths, columns, strict=True):
-            blanks = " " * (room - _columns(cell))
-            line += f"{blanks}{cell}  " if column.align == ">" else f"{cell}{blanks}  "
-        lines.append(line + printable(text))
-    for title, drops in _drops_by_gate(recall):
-        nearest = drops[0]
-        key = shortened(nearest.memory.key, _KEY_WIDTH)
-        lines.append(f"dropped {title}: {printable(nearest.reason)}")
+    trace, rows, gates = recall.trace, [_TITLES], dict[str, list[Drop]]()
+    where = ", ".join("/".join(namespace) or "everywhere" for namespace in trace.namespaces)
+    channels = ", ".join(f"{count:,} by {name}" for name, count in trace.channels.items())
+    found = f" ({channels})" if channels else ""
+    took = f" · {1e3 * sum(trace.timings.values()):.1f} ms" if trace.timings else ""
+    lines = [
+        f"cue: {printable(' | '.join(trace.cue.searched))}",
+        f"in {printable(where)}: {trace.searched:,} stored{found} · {trace.policy}{took}",
+    ]
+    for place, (candidate, signals, score) in enumerate(recall.chosen, start=1):
+        memory, key = candidate.memory, shortened(candidate.memory.key, _LONGEST_KEY)
+        shares = (signals.relevance, signals.recency, signals.importance)
+        numbers = [str(place), f"{score:.3f}", *(f"{share:.2f}" for share in shares)]
+        rows.append([*numbers, memory.source, key, printable(memory.text)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows if recall.chosen else ():
+        cells = map(str.ljust, row, widths)
+        lines.append("  ".join(cells).rstrip())
+    for drop in recall.dropped:
+        gates.setdefault(drop.gate, []).append(drop)
+    for gate, drops in gates.items():
+        nearest = max(drops, key=lambda drop: drop.scored.signals.relevance)
+        title, key = GATE_WORDS.get(gate, gate), shortened(nearest.memory.key, _LONGEST_KEY)
+        lines.append(f"dropped {len(drops)} {title}: {printable(nearest.reason)}")
         lines.append(f"  nearest {key}: {printable(nearest.memory.text)}")
     lines += [f"degraded: {printable(note)}" for note in recall.trace.degraded]
     return "\n".join([str(recall), *(shortened(line, width) for line in lines)])
 
 
 def html(recall: Recall) -> str:
-    """The recall as a self-contained fragment of HTML; every text in it is escaped."""
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>"
-        for row in _rows(recall, _COLUMNS)
-    )
-    dropped = ""
-    for title, drops in _drops_by_gate(recall):
-        items = "".join(
-            f"<li><code>{_escaped(drop.memory.key)}</code> {_escaped(drop.reason)}: "
-            f"{_escaped(drop.memory.text)}</li>"
-            for drop in drops
-        )
-        dropped += f"<details><summary>{_escaped(title)}</summary><ul>{items}</ul></details>"
-    notes = [*_setting(recall), *(f"degraded: {note}" for note in recall.trace.degraded)]
-    return (
-        '<div style="font-size:90%;overflow-x:auto">'
-        f"<p><b>{_escaped(str(recall))}</b></p><p>{'<br>'.join(map(_escaped, notes))}</p>"
-        f'<table style="text-align:left">{rows}</table>{dropped}</div>'
-    )
-
-
-def _escaped(text: str) -> str:
-    return escape(printable(text))
+    """The table for a notebook, as a fragment of HTML in which every text is escaped."""
+    return f"<pre>{escape(table(recall, 200))}</pre>"
 
 
 def printable(text: str) -> str:
@@ -359,41 +320,7 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
 
 
-def shortened(text: str, columns: int) -> str:
-    """The text made printable and cut to so many columns of a terminal."""
+def shortened(text: str, most: int) -> str:
+    """The text made printable and cut to so many characters."""
     text = printable(text)
-    if _columns(text) <= columns:
-        return text
-    used = accumulate(map(_columns, text), initial=1)
-    end = max(sum(total <= columns for total in used) - 1, 0)
-    return f"{text[:end].rstrip()}…"
-
-
-def _columns(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    spacing = (char for char in text if not unicodedata.combining(char))
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in spacing)
-
-
-def _setting(recall: Recall) -> list[str]:
-    """What was asked, and where it was looked for."""
-    trace = recall.trace
-    where = ", ".join("/".join(namespace) or "everywhere" for namespace in trace.namespaces)
-    channels = ", ".join(f"{count:,} by {name}" for name, count in trace.channels.items())
-    took = f" · {1e3 * sum(trace.timings.values()):.1f} ms" if trace.timings else ""
-    found = f" ({channels})" if channels else ""
-    return [
-        f"cue: {printable(' | '.join(trace.cue.searched))}",
-        f"in {printable(where)}: {trace.searched:,} stored{found} · {trace.policy}{took}",
-    ]
-
-
-def _drops_by_gate(recall: Recall) -> Iterator[tuple[str, list[Drop]]]:
-    """Drops in the order of the gates, the most relevant of each first, under a title."""
-    gates: dict[str, list[Drop]] = {}
-    for drop in recall.dropped:
-        gates.setdefault(drop.gate, []).append(drop)
-    for gate, drops in gates.items():
-        drops.sort(key=lambda drop: -drop.scored.signals.relevance)
-        yield f"{len(drops)} {GATE_WORDS.get(gate, gate)}", drops
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 from langmem_recall.cli.app import app
+from langmem_recall.observe.show import to_dict
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
 
@@ -58,6 +59,12 @@ def write(path: Path, *lines: object) -> Path:
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     path.write_text("\n".join(texts) + "\n", encoding="utf-8")
     return path
+
+
+def log_cues(store: Path, path: Path, *cues: str) -> Path:
+    """A log of recalls for these cues among Ada's memories."""
+    with RecallStore(LocalStore(store), record=False) as reader:
+        return write(path, *(to_dict(reader.recall(ADA, cue)) for cue in cues))
 
 
 def write_cases(path: Path) -> Path:

@@ -29,21 +29,12 @@ def test_policies_are_compared_in_one_table(tmp_path: Path) -> None:
 
 def test_json_is_the_report_and_nothing_else_is_on_stdout(tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl")
-    ended = run("eval", cases, "--json", "--k", "3", "--by", "category")
+    ended = run("eval", cases, "--json", "--k", "3")
     report = ended.json
     assert (report["cases"], report["k"]) == ("cases", 3)
     assert report["rows"][0]["recall@3"]["mean"] == 1.0
     assert report["rows"][0]["injected_off_topic"]["mean"] == 0.0
-    assert set(report["by"]) == {"travel", "food"}
     assert ended.stderr == ""
-
-
-def test_a_breakdown_and_intervals_are_shown_on_demand(tmp_path: Path) -> None:
-    cases = write_cases(tmp_path / "cases.jsonl")
-    shown = run("eval", cases, "--by", "category", "--intervals").stdout
-    assert "category: food" in shown
-    assert "category: travel" in shown
-    assert "1.000 [1.000, 1.000]" in shown
 
 
 def test_the_result_goes_to_a_file_as_table_or_as_json_by_its_name(tmp_path: Path) -> None:

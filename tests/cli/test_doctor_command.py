@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import ADA, BOB, OFF_TOPIC, ON_TOPIC, fill, run, write
+from command_line import ADA, BOB, OFF_TOPIC, ON_TOPIC, fill, log_cues, run, write
 from langchain_core.embeddings import Embeddings
 
 from langmem_recall.observe.show import to_dict
@@ -40,21 +39,12 @@ class Broken(Embeddings):
         raise ConnectionError("no route")
 
 
-def test_without_a_store_it_shows_the_embedder_and_the_gates() -> None:
-    shown = run("doctor")
-    assert shown.code == 0
-    assert "wordllama-l2_supercat-adapted-256" in shown.stdout
-    assert all(f"\n  {language} " in shown.stdout for language in PANELS)
-    assert "No warnings." in shown.stdout
-
-
-def test_the_null_by_language_is_in_the_record() -> None:
-    panels = run("doctor", "--json").json["panels"]
+def test_the_null_by_language_is_in_the_record(store: Path) -> None:
+    panels = run("doctor", store, "--json").json["panels"]
     assert [panel["language"] for panel in panels] == list(PANELS)
     english = panels[0]
     assert english["measured"] is True
-    assert 0.0 < english["sd"] < english["trigger"] < 1.0
-    assert english["floor"] < english["trigger"] < 1.0
+    assert 0.0 < english["sd"] < 0.5
 
 
 def test_a_store_is_surveyed(store: Path) -> None:
@@ -69,7 +59,7 @@ def test_a_store_is_surveyed(store: Path) -> None:
 
 
 def test_cues_give_the_injection_rate_to_expect(store: Path, tmp_path: Path) -> None:
-    cues = write(tmp_path / "cues.txt", *ON_TOPIC, "", *OFF_TOPIC)
+    cues = log_cues(store, tmp_path / "cues.jsonl", *ON_TOPIC, *OFF_TOPIC)
     told = run("doctor", store, "-n", "memories/ada", "--cues", cues, "--json").json
     assert told["readings"]["cues"] == 6
     assert told["readings"]["injection_rate"] == pytest.approx(0.5)
@@ -81,14 +71,14 @@ def test_cues_give_the_injection_rate_to_expect(store: Path, tmp_path: Path) -> 
 
 
 def test_asking_leaves_no_trace_in_the_store(store: Path, tmp_path: Path) -> None:
-    cues = write(tmp_path / "cues.txt", *ON_TOPIC)
+    cues = log_cues(store, tmp_path / "cues.jsonl", *ON_TOPIC)
     run("doctor", store, "-n", "memories/ada", "--cues", cues)
     with LocalStore(store) as local:
         assert local.read_usage([(ADA, "seat")])[0].uses == 0
 
 
 def test_blindness_is_an_alarm_and_exits_with_1(store: Path, tmp_path: Path) -> None:
-    cues = write(tmp_path / "cues.txt", *ON_TOPIC * 7)
+    cues = log_cues(store, tmp_path / "cues.jsonl", *ON_TOPIC * 7)
     RecallPolicy.default(trigger=1.0, floor=1.0).save(tmp_path / "shut.toml")
     ended = run(
         *("doctor", store, "-n", "memories/ada", "--cues", cues, "-p", tmp_path / "shut.toml"),
@@ -102,7 +92,7 @@ def test_blindness_is_an_alarm_and_exits_with_1(store: Path, tmp_path: Path) -> 
 
 
 def test_over_injection_is_warned_of(store: Path, tmp_path: Path) -> None:
-    cues = write(tmp_path / "cues.txt", *(*ON_TOPIC, *OFF_TOPIC) * 34)
+    cues = log_cues(store, tmp_path / "cues.jsonl", *(*ON_TOPIC, *OFF_TOPIC) * 34)
     args = ("doctor", store, "-n", "memories/ada", "--cues", cues, "-p", "similarity", "--json")
     ended = run(*args)
     assert ended.code == 1
@@ -111,7 +101,7 @@ def test_over_injection_is_warned_of(store: Path, tmp_path: Path) -> None:
 
 
 def test_a_target_rate_sets_the_gates_and_writes_the_policy(store: Path, tmp_path: Path) -> None:
-    cues = write(tmp_path / "cues.txt", *ON_TOPIC, *OFF_TOPIC)
+    cues = log_cues(store, tmp_path / "cues.jsonl", *ON_TOPIC, *OFF_TOPIC)
     args = ("doctor", store, "-n", "memories/ada", "--cues", cues, "--target-rate", "0.65")
     ended = run(*args, "-o", tmp_path / "policy.toml", "--json")
     target = ended.json["target"]
@@ -152,21 +142,6 @@ def test_recorded_traces_tell_where_they_were_asked_and_with_which_budget(
     assert states(told)["budget enforced"] == "warn"
 
 
-def test_cues_that_do_not_say_where_need_a_namespace(store: Path, tmp_path: Path) -> None:
-    cues = write(tmp_path / "cues.txt", *ON_TOPIC)
-    ended = run("doctor", store, "--cues", cues)
-    assert ended.code == 2
-    assert "memories/ada, memories/bob" in ended.stderr
-
-
-def test_the_only_namespace_need_not_be_named(tmp_path: Path) -> None:
-    with LocalStore(tmp_path / "one.db") as local:
-        local.put(("solo",), "seat", {"content": "I book an aisle seat on flights"})
-    cues = write(tmp_path / "cues.txt", "Which seat for my flight?")
-    told = run("doctor", tmp_path / "one.db", "--cues", cues, "--json").json
-    assert told["readings"]["injection_rate"] == 1.0
-
-
 def test_an_embedder_that_fails_is_an_alarm(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("langmem_recall.cli.inputs.load_embedder", lambda name: Broken())
     ended = run("doctor", store, "--json")
@@ -185,7 +160,7 @@ def test_vectors_of_another_embedder_are_an_alarm_and_no_cue_is_asked(
     monkeypatch.setattr(
         "langmem_recall.cli.inputs.load_embedder", lambda name: TightBand(LocalEmbeddings())
     )
-    cues = write(tmp_path / "cues.txt", *ON_TOPIC)
+    cues = log_cues(store, tmp_path / "cues.jsonl", *ON_TOPIC)
     ended = run("doctor", store, "-n", "memories/ada", "--cues", cues, "--json")
     assert ended.code == 1
     assert "The stored vectors were made by wordllama" in ended.json["warnings"][0]["text"]
@@ -200,24 +175,16 @@ def test_memories_without_vectors_are_counted(tmp_path: Path) -> None:
     assert run("doctor", path, "-e", "none", "--json").json["readings"]["embedder"] is None
 
 
-def test_a_report_goes_to_a_file(store: Path, tmp_path: Path) -> None:
-    assert run("doctor", store, "-o", tmp_path / "report.json").stdout == ""
-    assert json.loads((tmp_path / "report.json").read_text())["readings"]["memories"] == 4
+def test_a_policy_file_without_a_target_rate_is_refused(store: Path, tmp_path: Path) -> None:
+    ended = run("doctor", store, "-o", tmp_path / "policy.toml")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert not (tmp_path / "policy.toml").exists()
 
 
-@pytest.mark.parametrize(
-    ("args", "problem"),
-    [
-        (("--cues", "cues.txt"), "--cues needs the store"),
-        (("memory.db", "--target-rate", "0.5"), "--target-rate needs recorded cues"),
-    ],
-)
-def test_options_that_lack_their_counterpart_are_refused(
-    args: tuple[str, ...], problem: str
-) -> None:
-    ended = run("doctor", *args)
+def test_a_target_rate_without_cues_is_refused(store: Path) -> None:
+    ended = run("doctor", store, "--target-rate", "0.5")
     assert ended.code == 2
-    assert problem in ended.stderr
+    assert "--target-rate needs recorded cues" in ended.stderr
 
 
 def test_an_empty_store_says_so(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Embedders, policies and recorded cues by the names users give."""
+"""Embedders, policies and recorded traces by the names users give."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from langmem_recall.cli.inputs import (
     PRESETS,
-    RecordedCue,
     load_embedder,
     load_policy,
     namespace_text,
     parse_namespace,
-    read_cues,
+    read_traces,
 )
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.errors import InputError, PolicyError, RecallError
@@ -34,24 +33,11 @@ def test_embedders_by_name() -> None:
         named = load_embedder(name)
         assert isinstance(named, LocalEmbeddings)
         assert named.dims == dims
-    made = load_embedder("langmem_recall.embeddings:LocalEmbeddings")
-    assert isinstance(made, LocalEmbeddings)
 
 
-def test_an_embedder_in_a_script_of_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = "from langmem_recall import LocalEmbeddings\nready = LocalEmbeddings()\n"
-    (tmp_path / "my_own_embedder.py").write_text(script)
-    monkeypatch.chdir(tmp_path)
-    assert isinstance(load_embedder("my_own_embedder:ready"), LocalEmbeddings)
-
-
-@pytest.mark.parametrize(
-    "name", ["nonsense", "no_such_module:x", "json:nothing", "json:loads", "json:JSONDecoder", ":"]
-)
+@pytest.mark.parametrize("name", ["nonsense", "no_such_module:x", "", ":"])
 def test_what_is_no_embedder_is_refused(name: str) -> None:
-    with pytest.raises(RecallError, match=r"cannot be had|no LangChain"):
+    with pytest.raises(RecallError, match="cannot be had"):
         load_embedder(name)
 
 
@@ -68,24 +54,15 @@ def test_a_policy_file_with_a_bad_knob_is_refused(tmp_path: Path) -> None:
         load_policy(str(tmp_path))
 
 
-def test_cues_are_lines_of_text(tmp_path: Path) -> None:
-    path = write(tmp_path / "cues.txt", "", "  Which seat?  ", "", '"quoted" {not JSON}')
-    assert read_cues(path) == [
-        RecordedCue(Cue("Which seat?")),
-        RecordedCue(Cue('"quoted" {not JSON}')),
-    ]
-
-
 def test_what_a_store_logs_is_read_back_and_feedback_is_passed_over(tmp_path: Path) -> None:
     log = TraceLog(tmp_path / "traces.jsonl")
     with RecallStore(LocalStore(index=False), traces=log) as store:
         store.recall(("u", "1"), Cue("seat", ("goal", "seat"), "trip"))
         log.feedback(("u", "1"), "seat", good=True)
     log.close()
-    (read,) = read_cues(tmp_path / "traces.jsonl")
-    assert (read.cue, read.namespaces) == (Cue("seat", ("goal", "seat"), "trip"), (("u", "1"),))
-    assert read.trace
-    assert read.trace.budget_tokens is None
+    (read,) = read_traces(tmp_path / "traces.jsonl")
+    assert (read.cue.text, read.cue.parts, read.cue.task) == ("seat", ("goal", "seat"), "trip")
+    assert read.namespaces == (("u", "1"),)
 
 
 def test_a_trace_without_words_holds_no_cue(tmp_path: Path) -> None:
@@ -95,23 +72,17 @@ def test_a_trace_without_words_holds_no_cue(tmp_path: Path) -> None:
     ):
         store.recall(("u", "1"), "seat")
     with pytest.raises(InputError, match="holds no cues"):
-        read_cues(tmp_path / "traces.jsonl")
+        read_traces(tmp_path / "traces.jsonl")
 
 
 def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="The trace has version None"):
-        read_cues(write(tmp_path / "cues", {"cue": "x"}))
-
-
-@pytest.mark.parametrize("line", ["", "{"])
-def test_a_file_without_any_cue_is_refused(tmp_path: Path, line: str) -> None:
-    with pytest.raises(InputError, match="holds no cues"):
-        read_cues(write(tmp_path / "cues", line))
+        read_traces(write(tmp_path / "cues", {"cue": "x"}))
 
 
 def test_a_file_of_cues_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
-        read_cues(tmp_path / "no")
+    with pytest.raises(InputError, match="no log of traces"):
+        read_traces(tmp_path / "no")
 
 
 @pytest.mark.parametrize(

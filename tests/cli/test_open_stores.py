@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from command_line import ADA, ON_TOPIC, fill, run, write
+from command_line import ADA, ON_TOPIC, fill, log_cues, run, write
 from langgraph.store.base import PutOp
 
 from langmem_recall import RecallStore
@@ -100,8 +100,7 @@ def test_memories_move_from_a_file_to_postgres_and_are_recalled_there(
     assert moved.json["memories"] == 4
     counted = run("stats", address, "--json").json
     assert counted["namespaces"] == {"memories/ada": 3, "memories/bob": 1}
-    assert counted["bytes"] is None
-    cues = write(tmp_path / "cues.txt", *ON_TOPIC)
+    cues = log_cues(tmp_path / "memory.db", tmp_path / "cues.jsonl", *ON_TOPIC)
     told = run(
         *("doctor", address, "-e", "wordllama", "-n", "memories/ada", "--cues", cues, "--json")
     ).json

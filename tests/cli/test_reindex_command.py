@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,15 @@ from langgraph.store.base import PutOp
 from langmem_recall.errors import StoreError
 from langmem_recall.stores.local.store import LocalStore
 
-FAILING = """
-from langchain_core.embeddings import DeterministicFakeEmbedding
 
 class Tired(DeterministicFakeEmbedding):
     size: int = 8
-    def embed_documents(self, texts):
-        if any("aisle" in text for text in texts):
+    fails_on: str = "aisle"
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        if any(self.fails_on in text for text in texts):
             raise RuntimeError("enough for today")
         return super().embed_documents(texts)
-
-class Down(Tired):
-    def embed_documents(self, texts):
-        raise RuntimeError("no such key")
-"""
 
 
 @pytest.fixture
@@ -38,11 +32,14 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    (tmp_path / "tired_embedders.py").write_text(FAILING)
-    monkeypatch.chdir(tmp_path)
-    yield "tired_embedders"
-    monkeypatch.delitem(sys.modules, "tired_embedders", raising=False)
+def name(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tired], str]:
+    """Gives an embedder a name for the command line."""
+
+    def given(embedder: Tired) -> str:
+        monkeypatch.setattr("langmem_recall.cli.inputs.named_embeddings", lambda _: embedder)
+        return "fake:tired"
+
+    return given
 
 
 def nearest(path: Path) -> str:
@@ -71,11 +68,13 @@ def test_the_result_is_a_sentence_without_json(store: Path, tmp_path: Path) -> N
     assert json.loads((tmp_path / "done.json").read_text())["embedded"] == 4
 
 
-def test_an_embedder_that_is_down_changes_nothing(store: Path, failing: str) -> None:
+def test_an_embedder_that_is_down_changes_nothing(
+    store: Path, name: Callable[[Tired], str]
+) -> None:
     before = store.read_bytes()
-    ended = run("reindex", store, "-e", f"{failing}:Down")
+    ended = run("reindex", store, "-e", name(Tired(fails_on="")))
     assert (ended.code, ended.stdout) == (2, "")
-    assert "no such key" in ended.stderr
+    assert "enough for today" in ended.stderr
     assert store.read_bytes() == before
 
 
@@ -92,14 +91,14 @@ def test_a_store_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_texts_that_the_embedder_left_are_told_with_exit_code_1(
-    tmp_path: Path, failing: str
+    tmp_path: Path, name: Callable[[Tired], str]
 ) -> None:
     path = tmp_path / "many.db"
     # More than one batch of 256, and the last text is the one that the embedder fails on.
     texts = [*(f"note {number}" for number in range(299)), "an aisle seat"]
     with LocalStore(path, embeddings=DeterministicFakeEmbedding(size=4)) as local:
         local.batch(PutOp(ADA, f"n{n:03}", {"content": text}) for n, text in enumerate(texts))
-    ran = run("reindex", path, "-e", f"{failing}:Tired", "--json")
+    ran = run("reindex", path, "-e", name(Tired()), "--json")
     assert ran.code == 1
     assert ran.json["waiting"] >= 1
     assert ran.json["embedded"] + ran.json["waiting"] == 300

@@ -74,16 +74,10 @@ def test_collection_holds_every_memory_seen_as_it_was_last_seen() -> None:
     assert held["dog"]["written_at"] == "2026-03-02T12:00:00+00:00"
 
 
-def test_feedback_may_come_from_elsewhere() -> None:
-    cases = cases_from_traces([to_dict(PET)], {recall_id(PET): ["dog"]}, name="mine")
-    assert cases.cases[0].relevant == {"dog"}
-    assert cases.name == "mine"
-
-
 def test_namespaces_are_collections_of_their_own() -> None:
     bobs = recall("Bob?", scored("tea", "Bob hates tea", BOB), namespaces=(BOB,))
-    labels = {recall_id(DRINK): ["tea"], recall_id(bobs): ["tea"]}
-    cases = cases_from_traces([to_dict(DRINK), to_dict(bobs)], labels)
+    told = [good(DRINK, "tea"), good(bobs, "tea")]
+    cases = cases_from_traces([to_dict(DRINK), to_dict(bobs), *told])
     assert [one.name for one in cases.collections] == ["memories/ann", "memories/bob"]
 
 
@@ -94,7 +88,7 @@ def test_same_keys_of_several_namespaces_are_told_apart() -> None:
         scored("tea", "Bob hates tea", BOB),
         namespaces=(ANN, BOB),
     )
-    cases = cases_from_traces([to_dict(shared)], {recall_id(shared): ["tea"]})
+    cases = cases_from_traces([to_dict(shared), good(shared, "tea")])
     assert cases.collections[0].name == "memories/ann + memories/bob"
     assert cases.cases[0].relevant == {"memories/ann/tea", "memories/bob/tea"}
 

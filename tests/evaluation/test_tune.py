@@ -123,7 +123,6 @@ def test_tuning_is_refused_when_only_chance_tells_old_from_new() -> None:
 def test_a_refusal_names_the_policy_that_was_not_beaten() -> None:
     found = tune(moving_town(lambda i: "old"), base=RecallPolicy.similarity())
     assert found.reason == "no significant gain over similarity"
-    assert found.trials == 1
 
 
 def test_importance_rises_where_salience_tells_what_is_wanted() -> None:

@@ -15,7 +15,7 @@ from recalls import HOME, NOW, candidate, recall_of, recalls
 
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.observe.monitor import HealthWarning, Monitor, MonitorReport
-from langmem_recall.policy import RecallPolicy, Weights
+from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import ASKED, Drop, Recall, Scored
 
 CHOSEN = recall_of([candidate("a", 0.9), candidate("b", 0.8, salience=0.9)], "first words")
@@ -340,26 +340,6 @@ def test_feedback_is_balanced_in_all_and_for_a_namespace() -> None:
     assert (report.good, report.bad) == (5, 15)
     assert (monitor.report(HOME).good, monitor.report(HOME).bad) == (5, 0)
     assert "Only 5 of 20 outcomes were good" in str(warning(report, "feedback"))
-
-
-def test_salience_all_alike_is_warned_of_unless_it_does_not_count() -> None:
-    alike = recall_of([candidate("a", 0.9), candidate("b", 0.1)])
-    unheeded = RecallPolicy.default(weights=Weights(recency=0.1))
-
-    assert "Every memory has salience 0.5" in str(
-        warning(watched(*[alike] * 20).report(), "salience")
-    )
-    assert warning(watched(*[alike] * 20, CHOSEN).report(), "salience") is None
-    assert warning(watched(*[alike] * 20, policy=unheeded).report(), "salience") is None
-
-
-@pytest.mark.parametrize(("days", "is_warned"), [(7, False), (30, False), (6.9, True), (90, True)])
-def test_half_lives_outside_seven_to_thirty_days_are_warned_of(
-    days: float, is_warned: bool
-) -> None:
-    policy = RecallPolicy.default(half_life_hours=24 * days)
-    report = watched(CHOSEN, policy=policy).report()
-    assert (warning(report, "half_life") is not None) == is_warned
 
 
 def test_window_slides() -> None:

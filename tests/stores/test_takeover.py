@@ -32,21 +32,21 @@ MEM0 = {
 RECORDS = [
     {"text": "Prefers tea", "timestamp": 1767225600, "importance": 0.7, "user_id": "ada"},
     {"content": "Met Tom in Rome", "type": "episodic", "date": "2026-02-01", "user_id": "ada"},
-    {"page_content": "Ship on Tuesdays", "metadata": {"type": "skill", "user_id": "ada"}},
-    {"fact": "Speaks Dutch", "tags": "language, dutch", "user_id": "ada", "source": "external"},
+    {"page_content": "Ship on Tuesdays", "metadata": {"type": "procedural", "user_id": "ada"}},
+    {"fact": "Speaks Dutch", "tags": ["language", "dutch"], "user_id": "ada", "source": "external"},
 ]
 
 
-def taken(text: str, form: Any, **options: Any) -> dict[str, dict[str, Any]]:
+def taken(text: str, **options: Any) -> dict[str, dict[str, Any]]:
     with LocalStore() as local:
-        lines = converted(text, form, HOME, **options)
+        lines = converted(text, HOME, **options)
         import_jsonl(local, iter(lines))  # type: ignore[arg-type]
         found = RecallStore(local).search(ADA)
         return {item.value["content"]: item.value | {"key": item.key} for item in found}
 
 
 def test_an_export_of_mem0_is_taken_over() -> None:
-    found = taken(json.dumps(MEM0), "mem0", source="agent_inferred")
+    found = taken(json.dumps(MEM0), source="agent_inferred")
     nuts = found["Is allergic to peanuts"]
     assert nuts["key"] == "892db2ae-06d9-49e5-8b3e-585ef9b85b8e"
     assert (nuts["source"], nuts["salience"], nuts["thread_id"]) == (
@@ -62,7 +62,7 @@ def test_an_export_of_mem0_is_taken_over() -> None:
 @pytest.mark.parametrize("shape", ["lines", "list"])
 def test_records_of_any_shape_are_taken_over(shape: str) -> None:
     text = "\n".join(map(json.dumps, RECORDS)) if shape == "lines" else json.dumps(RECORDS)
-    found = taken(text, "records")
+    found = taken(text)
     assert {text: value["kind"] for text, value in found.items()} == {
         "Prefers tea": "semantic",
         "Met Tom in Rome": "episodic",
@@ -73,11 +73,9 @@ def test_records_of_any_shape_are_taken_over(shape: str) -> None:
     assert (found["Prefers tea"]["salience"], found["Prefers tea"]["source"]) == (0.7, "unknown")
     assert found["Speaks Dutch"]["tags"] == ["dutch", "language"]
     assert found["Speaks Dutch"]["source"] == "external"
-    assert taken(text.replace("external", "user_stated"), "records")["Speaks Dutch"]["source"] == (
-        "unknown"
-    )
+    assert taken(text.replace("external", "user_stated"))["Speaks Dutch"]["source"] == ("unknown")
     # The same file again replaces: keys are drawn from the words.
-    assert taken(text, "records").keys() == found.keys()
+    assert taken(text).keys() == found.keys()
 
 
 @pytest.mark.parametrize(
@@ -92,11 +90,9 @@ def test_records_of_any_shape_are_taken_over(shape: str) -> None:
 )
 def test_what_cannot_be_taken_over_says_why(text: str, wrong: str) -> None:
     with pytest.raises(InputError, match=wrong):
-        taken(text, "records")
+        taken(text)
 
 
-def test_forms_and_sources_are_checked() -> None:
-    with pytest.raises(InputError, match="form must be one of"):
-        taken("[]", "zep")
+def test_sources_are_checked() -> None:
     with pytest.raises(InputError, match="source must be one of"):
-        taken("[]", "mem0", source="gossip")
+        taken("[]", source="gossip")
