@@ -18,6 +18,11 @@ time in them (dated.jsonl, each with memories of its own): for what was written 
 (window) or at all (open), and for what a date belongs to (content). `--test` shows the personas
 that were kept apart, `--asked-as` stores how notes will be asked for.
 
+Then whole turns (living_*.jsonl: six people, 45 notes each, by two writers who saw nothing else):
+messages as people write them, some with the exchange before, that need one to three notes ("all":
+all of them came, "some": any) or none ("none": anything came). `--test` shows those by the writer
+whose turns were not looked at while the numbers were chosen.
+
 Before them the same cues by other formulas (formulas.py), where the reference is at hand, and by
 plain cosine: its first five above the one threshold, chosen afterwards, that lets a tenth of the
 far cues through.
@@ -209,6 +214,31 @@ def dated(embeddings: Embeddings) -> Iterator[tuple[str, bool, int]]:
                 yield f"{row} ({case['half']})", wanted <= found, len(found - wanted)
 
 
+def living(chosen: argparse.Namespace, embeddings: Embeddings) -> None:
+    """Print what turns bring: all and any of what they need, other memories, and for none."""
+    rows = lines(f"living_{'unseen' if chosen.test else 'seen'}.jsonl")
+    seen: defaultdict[str, list[tuple[bool, bool, int]]] = defaultdict(list)
+    for person in dict.fromkeys(row["person"] for row in rows):
+        own = [row for row in rows if row["person"] == person]
+        notes = [row | {"text": row["note"]} for row in own if "note" in row]
+        with closing(store_of(person, chosen, embeddings, notes)) as store:
+            for turn in (row for row in own if "turn" in row):
+                said = [*turn["history"], ("user", turn["turn"])]
+                speakers = {"user": HumanMessage, "assistant": AIMessage}
+                messages = [speakers[role](words) for role, words in said]
+                recall = store.recall(ME, build_cue({"messages": messages}))
+                found, wanted = {memory.key for memory in recall.memories}, set(turn["wanted"])
+                row = (wanted <= found, bool(found & wanted), len(found - wanted))
+                for kind in ("any that is needed", turn["kind"]) if wanted else ():
+                    seen[kind].append(row)
+                if not wanted:
+                    seen["none is needed"].append((bool(found), bool(found), len(found)))
+    print(f"\n{'turns':28}{'':5}{'all':>8}{'some':>8}{'extra':>8}")
+    for kind, results in seen.items():
+        numbers = "".join(f"{number:8.2f}" for number in np.mean(results, axis=0))
+        print(f"{kind:28}{len(results):5}{numbers}")
+
+
 def fillers(path: Path) -> list[str]:
     """Texts of LoCoMo: observations, then turns, then sentences of turns, each in one order."""
     conversations = json.loads(path.read_text("utf-8"))
@@ -317,6 +347,8 @@ def main() -> None:
             print(f"{name:28}{len(row):5}{share:8.3f}{extra:8.2f} extra")
     score = auc(by_kind["paraphrase"], by_kind["far"])
     print(f"AUC of paraphrased against far cues: {score:.3f}")
+    if not chosen.asked_as:
+        living(chosen, embeddings)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from scripted import chat_model
 from langmem_recall import LocalStore, RecallMiddleware, RecallStore
 
 SCRIPTS = {"office": [("recall", {"query": "food allergies"})]}
-"""Nothing in "bring to the office party" says allergy; the model thinks of it."""
+"""Nothing in "missing for the office party" says allergy; the model thinks of it."""
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     Screen(agent, user_id="ada", thread_id="tuesday").say("My brother Tom visits us on 2 May.")
     friday = Screen(agent, user_id="ada", thread_id="friday")
     friday.say("When does my brother Tom visit?")
-    friday.say("What shall I bring to the office party?")
+    friday.say("What is still missing for the office party?")
 
 
 if __name__ == "__main__":

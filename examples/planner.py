@@ -59,7 +59,7 @@ def main() -> None:
         store=store,
         middleware=middleware,
     )
-    Screen(agent).say("Go ahead with the plan.", goal="Open the shop in Lyon", task="expansion")
+    Screen(agent).say("Go ahead.", goal="Open the shop in Lyon", task="expansion")
     print("The trade fair's moving company stayed out: another task, however alike the words.")
 
 

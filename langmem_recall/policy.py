@@ -127,6 +127,10 @@ class RecallPolicy:
     """Relevance the best memory must reach, or nothing is recalled; 0 switches it off."""
     floor: float = field(default=0.3, metadata=_within(0, 1))
     """Relevance each memory must reach; 0 switches it off."""
+    breadth: float = field(default=0.0, metadata=_within(0, 100))
+    """Of memories that belong to no conversation and are not sure (0.9) about so many are recalled,
+    and one more for each further part of the cue; none whose odds are `0.8 x breadth - 0.6` times
+    worse than the best one's. 0: 3 to 4.5, by how well the embedder tells texts apart."""
     min_confidence: float = field(default=0.0, metadata=_within(0, 1))
     """Confidence each memory must have by now, unless it is pinned; 0 switches it off."""
     composite_floor: float = field(default=0.0, metadata=_within(0))

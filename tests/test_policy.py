@@ -39,6 +39,7 @@ POLICY_KNOBS = {
     "unverified_share": (0, 1, False),
     "trigger": (0, 1, False),
     "floor": (0, 1, False),
+    "breadth": (0, 100, False),
     "min_confidence": (0, 1, False),
     "composite_floor": (0, INF, False),
     "duplicate_similarity": (0, 2, False),

@@ -80,6 +80,10 @@ class Calibrations:
             null = self._nulls.get(language)
         return null or assumed_null(embedder_identity(embeddings))
 
+    def breadth(self, text: str) -> float:
+        """How far a recall for a text reaches, by what is known of the embedder now."""
+        return self._nulls.get(language_of(text), DEFAULT_NULL).breadth
+
     def _measure(self, backend: Backend, embeddings: Embeddings, language: str) -> Plan[None]:
         """One request, and none where another process has made it for a model that has a name."""
         # Another panel gives other numbers.
@@ -121,6 +125,7 @@ class Calibrations:
                     "probe": [float(number) for number in vectors[0][:PROBE]],
                     "center": list(null.center),
                     "asked": null.asked,
+                    "apart": null.apart,
                     "need": list(null.need),
                 }
                 # A process that cannot share it has measured it all the same.
@@ -146,9 +151,9 @@ def _stored(key: str) -> Plan[tuple[NullDistribution, list[float]] | None]:
     with suppress(Exception):
         (item,) = yield Ops([GetOp(CALIBRATION, key, refresh_ttl=False)], sidecar=True)
         if item is not None:
-            mean, sd, asked = (float(item.value[name]) for name in ("mean", "sd", "asked"))
+            numbers = {name: float(item.value[name]) for name in ("mean", "sd", "asked", "apart")}
             center, need = (tuple(map(float, item.value[name])) for name in ("center", "need"))
-            null = NullDistribution(mean, sd, center=center, asked=asked, need=need)
+            null = NullDistribution(**numbers, center=center, need=need)
             return null, [float(number) for number in item.value["probe"]]
     return None
 

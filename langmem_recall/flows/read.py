@@ -234,10 +234,11 @@ class Reader:
             if best >= policy.trigger:
                 ranked, failed = yield from self.reranker.reordered(ranked, cue)
         ranked_at = perf_counter()
+        breadth = policy.breadth or self._calibrations.breadth(cue.words)
         likeness = finds[0].likeness if len(finds) == 1 else _joint_likeness(finds)
 
         def choose() -> tuple[list[Scored], list[Drop], list[tuple[int, int]]]:
-            chosen, dropped = select(ranked, policy, likeness, view)
+            chosen, dropped = select(ranked, policy, likeness, view, breadth)
             chosen = [_found_as_asked(scored, cue.words) for scored in chosen]
             memories = [scored.memory for scored in chosen]
             return chosen, dropped, conflicts(memories) if len(memories) > 1 else []
@@ -256,7 +257,7 @@ class Reader:
             searched=sum(found.searched for found in finds),
             channels={name: sum(found.channels.get(name, 0) for found in finds) for name in names},
             degraded=(*notes, *failed),
-            knobs=knobs,
+            knobs={**knobs, "breadth": breadth},
             timings={
                 "find": found_at - began,
                 "rank": ranked_at - found_at,
@@ -427,8 +428,8 @@ class Reader:
         """Candidates with evidence and usage, as they stand."""
         backend, notes = self._backend, list[str]()
         null = yield from self._calibrations.begin(backend, request.cue.words)
-        if not request.policy.trigger:
-            # Whoever asks with no trigger, as a model by tool does, asks for memories.
+        if request.policy.name.startswith(ASKED):
+            # What a model asks of a tool asks for memories, whatever it sounds like.
             null = partial(_without_need, null)
         try:
             with at_most(HALF):

@@ -12,9 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-NEED_WEIGHT, DOUBT, LEAST_NEED, MOST_NEED = 0.4, 0.3, -3.0, 1.5
-"""How much the log-odds that memories are for a cue count, what a cue must have of them to count
-neither way, and how far they are believed: more against a memory than for it."""
+NEED_WEIGHT, LEAST_NEED, MOST_NEED = 0.4, -3.0, 1.5
+"""How much the log-odds that memories are for a cue count, and how far they are believed: more
+against a memory than for it."""
+BREADTH, MOST_BREADTH = 3.0, 4.5
+"""How far a recall reaches beside the best memory, under an embedder that is not measured or tells
+little, and at most: what lies just behind the best is the likelier right the better one tells."""
 
 
 class NullDistribution(NamedTuple):
@@ -29,6 +32,8 @@ class NullDistribution(NamedTuple):
     """How much nearer a memory is to any cue for being embedded with how it will be asked for."""
     quick: bool = False
     """Whether the embedder takes next to no time for a text."""
+    apart: float = 0.0
+    """How far texts on one subject lie above unrelated ones, in standard deviations of those."""
     need: tuple[float, ...] = ()
     """A direction in which cues that memories are for lie apart from small talk, common knowledge
     and the like, and last a constant: of a cue they make log-odds. Empty where it is not known."""
@@ -45,6 +50,11 @@ class NullDistribution(NamedTuple):
             return self.mean
         return float(numbers @ _array(self.center)) / norm
 
+    @property
+    def breadth(self) -> float:
+        """How far a recall reaches beside the best memory (`RecallPolicy.breadth`)."""
+        return min(max(2.0 + self.apart / 2.0, BREADTH), MOST_BREADTH)
+
     def need_of(self, vector: ArrayLike) -> float:
         """What a cue with this vector adds to the log-odds of any memory, by what it is for."""
         numbers = np.asarray(vector, np.float64)
@@ -52,7 +62,7 @@ class NullDistribution(NamedTuple):
         if len(self.need) != len(numbers) + 1 or not 0.0 < norm < math.inf:
             return 0.0
         direction = _array(self.need)
-        need = float(numbers @ direction[:-1] / norm + direction[-1]) - DOUBT
+        need = float(numbers @ direction[:-1] / norm + direction[-1])
         return NEED_WEIGHT * min(max(need, LEAST_NEED), MOST_NEED)
 
 
@@ -154,4 +164,10 @@ def measure(questions: ArrayLike, statements: ArrayLike) -> NullDistribution | N
     joined = units[0] + units[1]
     lengths = np.maximum(np.linalg.norm(joined, axis=1, keepdims=True), MINIMUM_SD)
     asked = float((units[0] @ (joined / lengths).T)[unmatched].mean()) - mean
-    return NullDistribution(mean, sd, center=tuple(units[1].mean(axis=0).tolist()), asked=asked)
+    return NullDistribution(
+        mean,
+        sd,
+        center=tuple(units[1].mean(axis=0).tolist()),
+        asked=asked,
+        apart=(float(cosines.diagonal().mean()) - mean) / sd,
+    )

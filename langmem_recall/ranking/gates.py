@@ -10,6 +10,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from langmem_recall.policy import RecallPolicy
+from langmem_recall.ranking.calibration import BREADTH
 from langmem_recall.text.temporal import names_time_within
 from langmem_recall.types import (
     Candidate,
@@ -24,12 +25,8 @@ from langmem_recall.types import (
     record_all,
 )
 
-MARGIN, SURE = 1.9, 0.9
-"""How many times better the odds of the best may be for a memory that stands alone and is not sure
-itself: notes on the cue's subject that do not answer it lie just beyond."""
-MOST_ALONE = 3
-"""Memories that stand alone and are not sure are at most so many, and one more for each further
-part of the cue: a fifth is right in one case of fifty."""
+SURE = 0.9
+"""Relevance from which a memory that stands alone is recalled however many others are."""
 ANSWERING_SHARE = 0.5
 """A memory of the time asked for answers when it has this share of the best relevance of any time:
 with no trigger, as for a tool, a chance match of then must not hide what is plainly meant."""
@@ -164,13 +161,27 @@ def as_believed_at(candidates: Sequence[Candidate], as_of: datetime) -> list[Can
     return [as_it_stood(candidate) for candidate in candidates]
 
 
+def reach(policy: RecallPolicy, breadth: float | None) -> tuple[int, float]:
+    """How far a recall reaches among memories that stand alone and are not sure.
+
+    How many of them are recalled, and how many times better the odds of the best may be.
+    """
+    wide = policy.breadth or breadth or BREADTH
+    return round(wide), max(0.8 * wide - 0.6, 1.0)
+
+
 def recall_gates(
-    ranked: Sequence[Scored], policy: RecallPolicy, view: View | None = None
+    ranked: Sequence[Scored],
+    policy: RecallPolicy,
+    view: View | None = None,
+    breadth: float | None = None,
 ) -> tuple[list[Scored], list[Drop]]:
     """Trigger, floor, composite floor, already visible; pinned memories need not be relevant.
 
-    Memories that stand alone are judged by the best for the same part of the cue.
+    Memories that stand alone are judged by the best for the same part of the cue: notes on its
+    subject that do not answer it lie just beyond `margin`.
     """
+    _, margin = reach(policy, breadth)
     found = [(candidate.evidence.alone, signals.relevance) for candidate, signals, _ in ranked]
     # The last of each part is its best.
     best = dict(sorted(found))
@@ -194,7 +205,7 @@ def recall_gates(
         else:
             top = best[part]
             # Odds, not shares: 0.88 is as far from 0.73 as 0.6 from 0.35.
-            is_far = relevance < SURE and relevance * (1.0 - top) * MARGIN < top * (1.0 - relevance)
+            is_far = relevance < SURE and relevance * (1.0 - top) * margin < top * (1.0 - relevance)
             if is_far and part and policy.trigger:
                 rejection = "floor", f"relevance {relevance:.2f} {behind[part]}"
             elif scored.score < policy.composite_floor:

@@ -14,10 +14,10 @@ from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.blend import blend
 from langmem_recall.ranking.diversity import mmr, without_duplicates
 from langmem_recall.ranking.gates import (
-    MOST_ALONE,
     SURE,
     GateContext,
     hard_drops,
+    reach,
     recall_gates,
     time_drops,
 )
@@ -100,10 +100,14 @@ def demote_unverified_leader(ranked: list[Scored]) -> list[Scored]:
 
 
 def select(
-    ranked: Sequence[Scored], policy: RecallPolicy, likeness: Likeness, view: View | None = None
+    ranked: Sequence[Scored],
+    policy: RecallPolicy,
+    likeness: Likeness,
+    view: View | None = None,
+    breadth: float | None = None,
 ) -> tuple[list[Scored], list[Drop]]:
     """Recall gates, diversity, count: what a recall chooses, and what it drops with reasons."""
-    passed, dropped = recall_gates(ranked, policy, view)
+    passed, dropped = recall_gates(ranked, policy, view, breadth)
     near = passed[: DIVERSITY_REACH * policy.top_k]
     if len(near) > 1:
         alike = likeness([scored.memory.id for scored in near])
@@ -116,7 +120,8 @@ def select(
     # The best unverified memories up to their share of the places; pinned ones are exempt.
     most = int(policy.unverified_share * policy.top_k)
     reason = f"unverified memories may take {most} of {policy.top_k} places"
-    lonely = f"beyond the best {MOST_ALONE} that stand alone and are not sure"
+    most_alone, _ = reach(policy, breadth)
+    lonely = f"beyond the best {most_alone} that stand alone and are not sure"
     pinned, others, unverified, alone = list[Scored](), list[Scored](), 0, Counter[int]()
     for scored in passed:
         if scored.memory.pinned:
@@ -130,7 +135,7 @@ def select(
         alone[part] += 1
         is_sure = scored.signals.relevance >= SURE
         # One more for each further part, and of a part at least its best.
-        is_beyond = alone[part] > 1 and alone.total() >= MOST_ALONE + len(alone)
+        is_beyond = alone[part] > 1 and alone.total() >= most_alone + len(alone)
         if policy.trigger and part and is_beyond and not is_sure:
             dropped.append(Drop(scored, "top_k", lonely))
         else:

@@ -193,9 +193,9 @@ def test_todos_become_the_cue_and_recall_moves_on_with_them(call: Call, order: s
         AIMessage("Done."),
     )
     chat = Chat(agent_of(model, facts(), **around(order, TodoListMiddleware())))
-    call(chat, "say", "Please plan my day")
+    call(chat, "say", "Thanks, go on")
     assert shape(model.seen[2])[1:] == [
-        "Please plan my day",
+        "Thanks, go on",
         "call 1",
         "result 1",
         M1,

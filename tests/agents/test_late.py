@@ -32,7 +32,7 @@ from scripted import (
 from langmem_recall import LocalStore, Recall, RecallStore
 from langmem_recall.deadline import CallProgress, Crowded, Deadline, Gate
 from langmem_recall.flows.calibrations import CALIBRATION
-from langmem_recall.ranking.calibration import PANELS
+from langmem_recall.ranking.calibration import CUES, PANELS
 
 DIMS = 64
 BY_WORDS, BY_MEANING = "Do I book an aisle seat on flights?", "What must the kitchen leave out?"
@@ -142,6 +142,7 @@ def test_the_first_turn_makes_two_requests_and_a_later_one_as_few_as_can_be(
     far.requests.clear()
     call(Chat(graph, thread="a"), "say", BY_MEANING)
     panel = [*(asked for asked, _ in PANELS["en"]), *(told for _, told in PANELS["en"])]
+    panel += [*CUES["wanted"], *CUES["idle"]]
     assert sorted(far.requests, key=len) == [[BY_MEANING], panel]
     far.requests.clear()
     call(Chat(graph, thread="b"), "say", BOTH)

@@ -70,7 +70,7 @@ PRINTED = {
         'calls remember(text="I have a food allergy: peanuts.")',
         '"text": "My brother Tom visits us on 2 May."}',
         "human When does my brother Tom visit?",
-        "human What shall I bring to the office party?",
+        "human What is still missing for the office party?",
         'calls recall(query="food allergies")',
         'assistant You told me: "I have a food allergy: peanuts."',
         NOTHING_FITS,
@@ -170,7 +170,7 @@ PRINTED = {
     ),
     "planner": (
         '"text": "The lease of the shop in Lyon begins on 1 March."}',
-        "human Go ahead with the plan.",
+        "human Go ahead.",
         "Updated todo list to [{'content': 'Hire a moving company'",
         '"text": "Dupont is a punctual moving company and lends boxes for free."}',
         "Updated todo list to [{'content': 'Order internet from a provider'",

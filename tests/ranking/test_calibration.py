@@ -124,8 +124,23 @@ def test_what_a_cue_is_for_is_read_from_the_line_between_two_sorts_of_cues():
     assert null.need_of(wanted) == pytest.approx(0.6)
     assert null.need_of(5.0 * wanted) == pytest.approx(0.6)
     assert null.need_of(idle) == pytest.approx(-1.2)
-    # On neither side a cue has what must be there to count: 0.4 x -0.3, but for chance.
-    assert null.need_of(between) == pytest.approx(-0.12, abs=0.25)
+    # On neither side it says nothing, but for chance.
+    assert null.need_of(between) == pytest.approx(0.0, abs=0.25)
+
+
+def test_breadth_grows_with_how_well_an_embedder_tells_texts_apart():
+    # The pairs are at 0.8, unrelated texts at 0 and 0.6 by turns: 0.3 and a deviation of 0.3.
+    questions = [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]
+    statements = [[0.8, 0.0, 0.6, 0.0], [0.6, 0.8, 0.0, 0.0]]
+    null = measure(questions, statements)
+    assert null is not None
+    assert (null.mean, null.sd) == (pytest.approx(0.3), pytest.approx(0.3))
+    assert null.apart == pytest.approx(5 / 3)
+    # 2 + 5/6 is less than any recall has; 2 + 4/2 is between the limits; nothing beyond 4.5.
+    assert null.breadth == 3.0
+    assert null._replace(apart=4.0).breadth == 4.0
+    assert null._replace(apart=9.0).breadth == 4.5
+    assert NullDistribution(0.1, 0.1).breadth == 3.0
 
 
 def test_what_cannot_be_measured_counts_for_nothing():

@@ -363,10 +363,22 @@ def passing(*ranked: Scored, policy: RecallPolicy | None = None) -> list[float]:
 
 
 def test_a_lone_memory_has_at_least_a_part_of_the_odds_of_the_best():
-    # Odds of 0.85 are 5.67: over 1.9 that is 2.982, just within are those of 0.7489.
-    assert passing(lone(0.85), lone(0.75), lone(0.74)) == [0.85, 0.75]
-    _, (drop,) = recall_gates([lone(0.85), lone(0.74)], RecallPolicy.default())
-    assert (drop.gate, drop.reason) == ("floor", "relevance 0.74 is far behind the best, 0.85")
+    # Odds of 0.85 are 5.67: over 0.8 x 3 - 0.6 = 1.8 that is 3.148, those of 0.7589.
+    assert passing(lone(0.85), lone(0.76), lone(0.75)) == [0.85, 0.76]
+    _, (drop,) = recall_gates([lone(0.85), lone(0.75)], RecallPolicy.default())
+    assert (drop.gate, drop.reason) == ("floor", "relevance 0.75 is far behind the best, 0.85")
+
+
+def test_a_policy_and_an_embedder_say_how_broad_a_recall_is():
+    ranked = [lone(0.85), lone(0.69), lone(0.68)]
+    # Over 0.8 x 4 - 0.6 = 2.6 it is 2.179, the odds of 0.6855.
+    four = RecallPolicy.default(breadth=4.0)
+    assert passing(*ranked, policy=four) == [0.85, 0.69]
+    passed, _ = recall_gates(ranked, RecallPolicy.default(), breadth=4.0)
+    assert [one.signals.relevance for one in passed] == [0.85, 0.69]
+    # What a policy says counts before what the embedder is good for.
+    passed, _ = recall_gates(ranked, four.replace(breadth=1.0), breadth=4.0)
+    assert [one.signals.relevance for one in passed] == [0.85]
 
 
 def test_a_lone_memory_that_is_sure_itself_is_not_behind():
@@ -375,7 +387,7 @@ def test_a_lone_memory_that_is_sure_itself_is_not_behind():
 
 def test_each_part_of_a_cue_has_its_own_best():
     # Far behind the other part's best, and the best of its own; the third part has none.
-    assert passing(lone(0.98), lone(0.6, 2), lone(0.45, 2), lone(0.4, 3)) == [0.98, 0.6, 0.45]
+    assert passing(lone(0.98), lone(0.6, 2), lone(0.46, 2), lone(0.4, 3)) == [0.98, 0.6, 0.46]
 
 
 def test_memories_of_a_conversation_are_not_behind_each_other():

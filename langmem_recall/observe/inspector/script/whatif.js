@@ -8,9 +8,8 @@ const LEAST_SPREAD = 1e-4;
 const MOMENT_HOURS = 1 / 60;
 const DIVERSITY_REACH = 4;
 const LEAST_TEXT_TOKENS = 10;
-const MARGIN = 1.9;
 const SURE = 0.9;
-const MOST_ALONE = 3;
+const BREADTH = 3;
 const SIGNAL_NAMES = ["similarity", "recency", "importance", "strength", "trust"];
 
 // Six digits, ties to the even digit, as they are recorded.
@@ -151,7 +150,10 @@ function timedBoost(candidate, signals, weights, knobs, turn) {
 }
 
 // Whether a relevance is sure, or not far behind the best by their odds.
-const isNear = (own, best) => own >= SURE || own * (1 - best) * MARGIN >= best * (1 - own);
+function isNear(own, best, knobs) {
+  const margin = Math.max(0.8 * (knobs.breadth || BREADTH) - 0.6, 1);
+  return own >= SURE || own * (1 - best) * margin >= best * (1 - own);
+}
 
 // Trigger, floor, composite floor, already visible; pinned memories need not be relevant.
 function softRejection({ candidate, signals: { relevance }, score }, best, knobs) {
@@ -159,7 +161,7 @@ function softRejection({ candidate, signals: { relevance }, score }, best, knobs
   if (!candidate.memory.pinned) {
     if (best < knobs.trigger) return ["trigger", `best relevance ${most} is below the trigger ${knobs.trigger}`];
     if (relevance < knobs.floor) return ["floor", `relevance ${own} is below the floor ${knobs.floor}`];
-    if (knobs.trigger && candidate.alone && !isNear(relevance, best)) return ["floor", `relevance ${own} is far behind the best, ${most}`];
+    if (knobs.trigger && candidate.alone && !isNear(relevance, best, knobs)) return ["floor", `relevance ${own} is far behind the best, ${most}`];
     if (score < knobs.composite_floor) return ["composite", `score ${score.toFixed(2)} is below ${knobs.composite_floor}`];
   }
   return candidate.gate === "visible" ? ["visible", candidate.reason] : null;
@@ -197,6 +199,7 @@ function deferring(ranked) {
 // each part of the cue; pinned ones are exempt.
 function limited(varied, knobs, drop) {
   const most = Math.floor((knobs.unverified_share ?? 1) * knobs.top_k);
+  const mostAlone = Math.round(knobs.breadth || BREADTH);
   const alone = {};
   let unverified = 0;
   return varied.filter((one) => {
@@ -211,10 +214,10 @@ function limited(varied, knobs, drop) {
     }
     alone[part] = (alone[part] || 0) + 1;
     const total = Object.values(alone).reduce((sum, count) => sum + count, 0);
-    const isBeyond = alone[part] > 1 && total >= MOST_ALONE + Object.keys(alone).length;
+    const isBeyond = alone[part] > 1 && total >= mostAlone + Object.keys(alone).length;
     if (!knobs.trigger || !part || !isBeyond) return true;
     if (one.signals.relevance >= SURE) return true;
-    drop(one, "top_k", `beyond the best ${MOST_ALONE} that stand alone and are not sure`);
+    drop(one, "top_k", `beyond the best ${mostAlone} that stand alone and are not sure`);
     return false;
   });
 }
@@ -306,7 +309,7 @@ function isInjected(traces, turn, knobs) {
     fit[alone] = Math.max(fit[alone] || 0, relevance);
   }
   return Object.entries(fit).some(([alone, own]) => {
-    const isClose = !knobs.trigger || alone === "0" || isNear(own, best[alone]);
+    const isClose = !knobs.trigger || alone === "0" || isNear(own, best[alone], knobs);
     return own >= knobs.floor && best[alone] >= knobs.trigger && isClose;
   });
 }
