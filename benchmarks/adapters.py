@@ -22,7 +22,8 @@ the two lie apart, and a logistic regression on the English cues of asked.jsonl 
 (eight authors) and those of for_nothing.txt (2,439 cues that no note is for, by three; nothing that
 is like one of the measured sets) finds the direction. Of both sorts some stand in
 ranking/cues.json, by which other embedders are measured when they are first used; they need fewer,
-because they read a text as a whole. --judge shows how well each tells the cues of an author left out from off-topic ones: AUC.
+because they read a text as a whole. --judge shows how well each tells the cues of an author left
+out from off-topic ones: AUC.
 
 `--judge` learns from the notes of two authors and asks the third's: in stores of 70 notes the share
 of cues with their note among the first five, and the share with it there and the best cosine above

@@ -434,13 +434,16 @@ def says_nothing(text: str) -> bool:
 
 def leans(text: str) -> bool:
     """Whether a message means less without those before it ("And her job?")."""
-    said = " ".join(sentences_of(text))
+    sentences = sentences_of(text)
+    telling = [each for each in sentences if not says_nothing(each)]
+    said = " ".join(telling)
     if len(said) > _LONGEST_LEANING:
         return False
     words, terms = read_words(said), _terms(said)
     if _LEANING.match(said):
         return True
-    if not _REFERRING.isdisjoint(words):
+    # "No, no. My sort of thing" begins with an answer to what was said.
+    if telling[:1] != sentences[:1] or not _REFERRING.isdisjoint(words):
         return len(terms) <= _MOST_LEANING
     # "Since when?" leans; "Am I allergic?" is as short, and asks something new.
     return len(terms) <= 1 and _FIRST_PERSON.isdisjoint(words)

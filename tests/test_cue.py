@@ -713,3 +713,28 @@ def test_two_questions_in_one_sentence_are_two_parts(sentence, parts):
 )
 def test_a_question_about_what_the_first_one_names_stays_with_it(sentence):
     assert build_cue({"messages": [HumanMessage(sentence)]}).parts == (sentence,)
+
+
+@pytest.mark.parametrize(
+    ("words", "refers"),
+    [
+        ("No no. My sort of thing", True),
+        ("ok done. and Delyth, how did she want hers sent?", True),
+        ("Thanks. Which wine goes with the roast lamb on Sunday?", False),
+    ],
+)
+def test_a_message_that_begins_by_answering_leans_on_what_was_said(words, refers):
+    before = [HumanMessage("Put twenty songs together for me"), AIMessage("Gladly: ...")]
+    cue = build_cue({"messages": [*before, HumanMessage(words)]})
+    assert any("twenty songs" in part for part in cue.searched) is refers
+
+
+def test_no_ends_a_sentence_unless_a_number_follows():
+    cue = build_cue({"messages": [HumanMessage("No. The boiler of flat no. 7 leaks again.")]})
+    assert cue.searched[0] == "The boiler of flat no. 7 leaks again."
+
+
+def test_excuses_for_a_long_message_are_no_part_of_it():
+    words = "Hiya, sorry this is long. I have two questions. Where does the tent pole go?"
+    cue = build_cue({"messages": [HumanMessage(words)]})
+    assert cue.searched == ("Where does the tent pole go?",)
