@@ -151,9 +151,10 @@ def _stored(key: str) -> Plan[tuple[NullDistribution, list[float]] | None]:
     with suppress(Exception):
         (item,) = yield Ops([GetOp(CALIBRATION, key, refresh_ttl=False)], sidecar=True)
         if item is not None:
-            numbers = {name: float(item.value[name]) for name in ("mean", "sd", "asked", "apart")}
             center, need = (tuple(map(float, item.value[name])) for name in ("center", "need"))
-            null = NullDistribution(**numbers, center=center, need=need)
+            names = ("mean", "sd", "asked", "apart")
+            mean, sd, asked, apart = (float(item.value[name]) for name in names)
+            null = NullDistribution(mean, sd, center=center, asked=asked, apart=apart, need=need)
             return null, [float(number) for number in item.value["probe"]]
     return None
 
