@@ -95,7 +95,9 @@ def as_cue(cue: Any) -> Cue:
         return cue
     if not isinstance(cue, str):
         raise InputError(f"A cue must be a text or a Cue, got {cue!r:.80}.")
-    return Cue(cue, ("",), reasons=("small talk",)) if is_small_talk(cue) else Cue(cue)
+    # As a query "Hello Kitty" is meant.
+    is_chat = is_small_talk(cue, to_names=False)
+    return Cue(cue, ("",), reasons=("small talk",)) if is_chat else Cue(cue)
 
 
 def task_of(state: Any) -> str | None:
@@ -231,14 +233,18 @@ MOST_PARTS = 4  # most parts of the latest words: each costs a search
 _SHARED_CHARS = 120  # short sentences next to each other share a part up to this length
 
 
-def is_small_talk(text: str) -> bool:
+def is_small_talk(text: str, to_names: bool = True) -> bool:
     """Whether a message is nothing but greeting, thanks, goodbye or interjection."""
-    return bool(text.strip()) and all(map(is_courtesy, _sentences(text)))
+    return bool(text.strip()) and all(is_courtesy(each, to_names) for each in _sentences(text))
 
 
 def sentences_of(text: str) -> list[str]:
     """What a message says in its own words: no pasted text, no courtesies."""
-    said = (without_courtesy(each) for each in _sentences(_prose(text)) if not is_courtesy(each))
+    sentences = _sentences(_prose(text))
+    if is_courtesy(" ".join(sentences[-2:])):
+        # "Cheers", and below it a name.
+        del sentences[-2:]
+    said = (without_courtesy(each) for each in sentences if not is_courtesy(each))
     return list(dict.fromkeys(said))
 
 
@@ -375,6 +381,8 @@ _COURTESY = re.compile(rf"(?<!\S)(?:{_any_line(_LISTS['courtesies'].casefold())}
 _FILLER = _words("fillers")
 _OPENERS = _any_line(_LISTS["openers"]).replace("@", _LISTS["tell_me"])
 _OPENING = re.compile(rf"\A(?:[¿¡]?(?:{_OPENERS})(?!\S)\s*){{1,5}}", re.IGNORECASE)
+_NAME = re.compile(r"\b[^\W\d_a-z][\w'-]*")
+_MOST_NAMES = 3
 _CLOSER = re.compile(_LISTS["closers"], re.IGNORECASE)
 # Marks of Arabic, of Indic scripts and of Thai stand inside their words.
 _WORD = re.compile(r"[^\W_][\w'\u2019\u0610-\u061a\u064b-\u065f\u0900-\u0dff\u0e00-\u0eff-]*")
@@ -386,13 +394,23 @@ def read_words(text: str) -> list[str]:
     return [word.replace("\u2019", "'").rstrip("'-") for word in _WORD.findall(folded)]
 
 
-def is_courtesy(sentence: str) -> bool:
-    """Whether a sentence is nothing but greeting, thanks, apology or interjection."""
+def is_courtesy(sentence: str, to_names: bool = True) -> bool:
+    """Whether a sentence is nothing but greeting, thanks, apology or interjection.
+
+    `to_names`: "Thanks, Tom" and "Kind regards, Anna Moss" are such.
+    """
     if len(sentence) > _LONGEST_COURTESY:
         return False
     words = " ".join(read_words(sentence))
     rest = _COURTESY.sub(" ", words)
-    return rest != words and _FILLER.issuperset(rest.split())
+    if rest == words:
+        return False
+    others = [word for word in rest.split() if word not in _FILLER]
+    if not to_names or not others:
+        return not others
+    names = set(map(str.casefold, _NAME.findall("" if sentence.isupper() else sentence)))
+    is_last = words.split()[-1] == others[-1]
+    return is_last and len(others) <= _MOST_NAMES and names.issuperset(others)
 
 
 def without_courtesy(sentence: str) -> str:

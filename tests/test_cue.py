@@ -490,6 +490,8 @@ def test_words_between_long_blanks_and_pasted_blocks_are_read() -> None:
         "Merci beaucoup pour votre aide",
         "¡Muchas gracias! Hasta mañana.",
         "ありがとう",
+        "Thanks, Tom!",
+        "Good night Maria",
     ],
 )
 def test_small_talk_asks_for_nothing(words):
@@ -502,12 +504,36 @@ def test_small_talk_asks_for_nothing(words):
 def test_a_builders_words_ask_for_nothing_where_they_are_courtesies_alone():
     assert as_cue("Thanks a lot!") == Cue("Thanks a lot!", parts=("",))
     assert as_cue("Hello there").reasons == ("small talk",)
+    assert as_cue("Hello Kitty") == Cue("Hello Kitty")
     assert as_cue("Thanks, where is my passport?") == Cue("Thanks, where is my passport?")
 
 
 @pytest.mark.parametrize(
     "words",
-    ["", "👍", "yes", "Sorry, is it today?", "hello world in Rust", "Thanks for the vet's number"],
+    [
+        "Where is my boat?\n\nBest regards,\nAnna",
+        "Where is my boat? Yours gratefully, Desmond Clarke",
+        "Hi Claude, Where is my boat?\nCheers\nTom",
+        "Dear Claude,\nWhere is my boat? With kind regards, Mrs. Smith",
+        "Good morning Claude! Where is my boat? Viele Grüße, Jana",
+    ],
+)
+def test_who_is_greeted_and_who_signs_is_not_searched_for(words):
+    assert build_cue({"messages": words}).parts == ("Where is my boat?",)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "👍",
+        "yes",
+        "Sorry, is it today?",
+        "hello world in Rust",
+        "Thanks for the vet's number",
+        "Hi, table 4",
+        "Thanks, tomato soup",
+    ],
 )
 def test_words_beside_a_courtesy_are_no_small_talk(words):
     assert not is_small_talk(words)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-NEED_WEIGHT, LEAST_NEED, MOST_NEED = 0.4, -3.0, 1.5
+NEED_WEIGHT, LEAST_NEED, MOST_NEED = 0.4, -3.0, 1.0
 """How much the log-odds that memories are for a cue count, and how far they are believed: more
 against a memory than for it."""
 BREADTH, MOST_BREADTH = 3.0, 4.5

@@ -120,9 +120,9 @@ def test_what_a_cue_is_for_is_read_from_the_line_between_two_sorts_of_cues():
     null = NullDistribution(0.0, 0.1, need=need)
     wanted, idle = np.eye(16)[0], -np.eye(16)[0]
     between = np.eye(16)[1]
-    # Clear cases are believed as far as any: 0.4 x 1.5 and 0.4 x -3.
-    assert null.need_of(wanted) == pytest.approx(0.6)
-    assert null.need_of(5.0 * wanted) == pytest.approx(0.6)
+    # Clear cases are believed as far as any: 0.4 x 1 and 0.4 x -3.
+    assert null.need_of(wanted) == pytest.approx(0.4)
+    assert null.need_of(5.0 * wanted) == pytest.approx(0.4)
     assert null.need_of(idle) == pytest.approx(-1.2)
     # On neither side it says nothing, but for chance.
     assert null.need_of(between) == pytest.approx(0.0, abs=0.25)
