@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
+from zlib import crc32
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -78,7 +79,7 @@ class LocalEmbeddings(Embeddings):
     @property
     def identity(self) -> str:
         """Names the model and its dimensions, so that stored vectors can be matched to it."""
-        return f"{_MODELS[self._name].name}-adapted-{self.dims}"
+        return f"{_MODELS[self._name].name}-{_map_mark(self._name)}-{self.dims}"
 
     @property
     def dims(self) -> int:
@@ -132,6 +133,12 @@ def read_adapters() -> dict[str, NDArray[Any]]:
         directions = adapters[model].astype(np.float32)
         adapters[model] = directions / np.linalg.norm(directions, axis=0)
     return adapters
+
+
+@cache
+def _map_mark(model: str) -> str:
+    """What changes when the map of a model is learned again: then vectors of before do not fit."""
+    return f"{crc32(read_adapters()[f'{model}_gains'].tobytes()):08x}"
 
 
 def _units(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -200,8 +200,8 @@ def embed_by_hand(texts):
 @pytest.mark.parametrize(
     ("embeddings", "identity"),
     [
-        (LocalEmbeddings(), "wordllama-l2_supercat-adapted-256"),
-        (LocalEmbeddings("minilm", path="anywhere"), "all-MiniLM-L6-v2-adapted-384"),
+        (LocalEmbeddings(), "wordllama-l2_supercat-a829d1d6-256"),
+        (LocalEmbeddings("minilm", path="anywhere"), "all-MiniLM-L6-v2-548d3108-384"),
         (Named(), "acme-7"),
         (Modelled(), "Modelled(model=text-embedding-3-small, dimensions=512)"),
         (ensure_embeddings(embed_by_hand), "EmbeddingsLambda(embed_by_hand)"),

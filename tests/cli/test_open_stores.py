@@ -104,7 +104,7 @@ def test_memories_move_from_a_file_to_postgres_and_are_recalled_there(
     told = run(
         *("doctor", address, "-e", "wordllama", "-n", "memories/ada", "--cues", cues, "--json")
     ).json
-    assert told["readings"]["embedder"] == "wordllama-l2_supercat-adapted-256"
+    assert told["readings"]["embedder"] == "wordllama-l2_supercat-a829d1d6-256"
     assert told["readings"]["injection_rate"] == 1.0
     assert told["readings"]["without_vectors"] is None
     was_made = told["readings"]["usage_tables"]

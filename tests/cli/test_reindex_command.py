@@ -54,7 +54,7 @@ def test_everything_is_embedded_anew(store: Path) -> None:
     assert (ran.code, ran.stderr) == (0, "")
     assert ran.json == {
         "store": str(store),
-        "embedder": "wordllama-l2_supercat-adapted-256",
+        "embedder": "wordllama-l2_supercat-a829d1d6-256",
         "embedded": 4,
         "waiting": 0,
     }
@@ -62,7 +62,7 @@ def test_everything_is_embedded_anew(store: Path) -> None:
 
 
 def test_the_result_is_a_sentence_without_json(store: Path, tmp_path: Path) -> None:
-    told = f"4 texts of {store} were embedded by wordllama-l2_supercat-adapted-256.\n"
+    told = f"4 texts of {store} were embedded by wordllama-l2_supercat-a829d1d6-256.\n"
     assert run("reindex", store, "-e", "wordllama").stdout == told
     run("reindex", store, "-e", "wordllama", "-o", tmp_path / "done.json")
     assert json.loads((tmp_path / "done.json").read_text())["embedded"] == 4

@@ -53,7 +53,7 @@ def test_without_a_file_the_lines_go_to_stdout_and_from_stdin(store: Path, tmp_p
 def test_vectors_are_taken_along(store: Path, tmp_path: Path) -> None:
     run("export", store, "--vectors", "-o", tmp_path / "m.jsonl")
     header, *memories = exported(tmp_path / "m.jsonl")
-    assert header["embedder"] == "wordllama-l2_supercat-adapted-256"
+    assert header["embedder"] == "wordllama-l2_supercat-a829d1d6-256"
     assert all("vectors" in memory for memory in memories)
     assert run("import", tmp_path / "m.jsonl", tmp_path / "new.db", "--create").code == 0
     refused = run("import", tmp_path / "m.jsonl", tmp_path / "bare.db", "--create", "-e", "none")
