@@ -15,7 +15,7 @@ from langmem_recall.text.temporal import MONTHS
 from langmem_recall.text.tokens import is_identifier, tokens
 from langmem_recall.types import Memory, MemoryId, Namespace
 
-TRAITS_VERSION = 8
+TRAITS_VERSION = 9
 """Raised whenever `traits_of` reads a text differently, so that persisted traits are made anew."""
 
 LARGEST_TURN = 2**53

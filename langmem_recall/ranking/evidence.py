@@ -6,7 +6,8 @@
     one in a conversation:       score = g(z and c with its neighbours') + THREAD * best g of the
                                          thread
                                  g     = DENSE * (z - chance(N)) + WORDS * (c - EXPECTED)
-    both:  + LENGTH * ln((1 + terms) / 4), fewer terms than four; - OTHER, - UNNAMED, - NO_ANSWER
+    both:  + LENGTH * ln((1 + terms) / 4), fewer terms than four; - OTHER or SIBLING, - UNNAMED,
+           - NO_ANSWER
     the first: + what the cue is for (`NullDistribution.need_of`)
 
 z is the cosine in standard deviations above what the cue has with unrelated statements, c the
@@ -77,9 +78,10 @@ EARLIER, LATER, REACH = 0.75, 0.6, 6
 """What a word said one memory earlier or later in the thread is worth, its powers further away."""
 THREAD = 0.3
 """Weight of the best evidence anywhere in the thread."""
-OTHER = 2.5
+OTHER, SIBLING, MEANT = 2.5, 8.0, 0.5
 """Taken off when the cue names one known speaker and the memory is another's, or identifiers and it
-has only others: texts that differ in a code are alike to embedders."""
+has only others; the second where some memory has the cue's identifier or number and over this share
+of its words. Texts that differ in a code or a number alone ("flat 3") are alike to embedders."""
 UNNAMED = 0.4
 """Taken off when the cue names something and the memory, which stands alone, has none of its names:
 "Who painted the Mona Lisa?" is not about just any painting."""
@@ -99,6 +101,10 @@ COMMON_COUNT = 20
 
 _WHEN = re.compile(r"\b(?:when|what (?:time|date|day|month|year)|how long ago)\b", re.IGNORECASE)
 _COUNT = re.compile(r"\bhow (?:many|much|often|old|long|far|tall|big)\b", re.IGNORECASE)
+# A number after a noun tells one of several apart, as in "bus 14"; "3 dogs" and a year do not.
+_NUMBERED_NOUN = re.compile(
+    r"\b([^\W\d_]{2,}) (?:no\.? ?|#)?(?!(?:19|20)\d\d\b)(\d+(?:\.\d+)?)\b(?! \w+s\b)(?![-:,.]?\w)"
+)
 
 
 class Part(NamedTuple):
@@ -115,6 +121,10 @@ class Part(NamedTuple):
     """The terms that are names, identifiers or numbers."""
     is_naming: bool
     """Whether a memory that is meant should have one of them."""
+    codes: frozenset[str]
+    """Its identifiers; where it has none, the numbers that tell one of several things apart."""
+    numbered: frozenset[str]
+    """In the latter case the nouns that they stand after."""
     speaker: int | None
     """The only known speaker the part names."""
     flags: int
@@ -224,7 +234,7 @@ class Window:
 
 def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
     """Read one part of a cue: its terms, names, speaker and what kind of answer it wants."""
-    words, terms, name_terms, may_name, flags = _read(text)
+    words, terms, name_terms, numbers, may_name, flags = _read(text)
     mentions = _speaker_mentions(words, catalog) if catalog.speakers else {}
     terms = [_as_known(term, catalog) for term in terms]
     name_terms = name_terms.union(_as_known(term, catalog) for term in name_terms)
@@ -234,6 +244,7 @@ def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
         spoken = {term for name in mentions.values() for term in tokens(name)}
         repeats = Counter(term for term in terms if term not in spoken) or repeats
     names = [term for term in repeats if term in name_terms or any(map(str.isdigit, term))]
+    identifiers = frozenset(filter(is_identifier, repeats))
     speakers, dense_text = set(mentions.values()), text
     if strip_names and (mentions or name_terms):
         dense_text = _without_common_names(text, words, mentions, catalog)
@@ -243,23 +254,30 @@ def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
         repeats=repeats,
         weights=dict.fromkeys(repeats, 1.0)
         | dict.fromkeys(names, NAME_WEIGHT)
-        | dict.fromkeys(filter(is_identifier, repeats), CODE_WEIGHT),
+        | dict.fromkeys(identifiers, CODE_WEIGHT),
         names=dict.fromkeys(names, 1.0),
         is_naming=bool(names) and may_name,
+        codes=identifiers or frozenset(numbers),
+        numbered=frozenset() if identifiers else frozenset(numbers.values()),
         speaker=catalog.speakers[speakers.pop()] if len(speakers) == 1 else None,
         flags=flags,
     )
 
 
 @read_once
-def _read(text: str) -> tuple[list[Word], list[str], frozenset[str], bool, int]:
-    """What a text says by itself: words, terms, those of names, if names count, what it asks."""
+def _read(text: str) -> tuple[list[Word], list[str], frozenset[str], dict[str, str], bool, int]:
+    """What a text says by itself: words, terms, those of names, numbers, if names count, its wants.
+
+    The numbers are those that tell one of several things apart, each with the noun before it.
+    """
     words = read_words(text)
     name_terms = frozenset(term for word in words if word.is_capital for term in tokens(word.text))
+    nouns = {number: tokens(noun) for noun, number in _NUMBERED_NOUN.findall(text)}
+    numbers = {number: terms[0] for number, terms in nouns.items() if terms}
     # German writes every noun like a name, and some write everything in capitals.
     may_name = not text.isupper() and language_of(text) != "de"
     flags = TIMED * bool(_WHEN.search(text)) | NUMBERED * bool(_COUNT.search(text))
-    return words, tokens(text), name_terms, may_name, flags
+    return words, tokens(text), name_terms, numbers, may_name, flags
 
 
 def _as_known(term: str, catalog: Catalog) -> str:
@@ -424,9 +442,10 @@ def rows_in_reach(
         if part.is_naming:
             named = match.is_named[match.found.term_of]
             key[np.unique(match.found.rows[named])] += unit * UNNAMED
-        if CODE_WEIGHT in part.weights.values() or part.speaker is not None or part.flags:
+        if part.speaker is not None or part.codes or part.flags:
             window = Window(catalog)
-            key -= unit * _mismatch(window, part, window.postings(match)).astype(np.float32)
+            off = _mismatch(window, part, match, window.postings(match))
+            key -= unit * off.astype(np.float32)
         if is_whole:
             near.append(top_rows(key, count, ROUGHLY))
         else:
@@ -560,8 +579,8 @@ def _score_part(
         alone = order.alone
         score = np.where(alone, score, together)
         episode = np.where(alone, 0.0, together - length - dense - words)
-    if part.speaker is not None or CODE_WEIGHT in part.weights.values() or part.flags:
-        score = score - _mismatch(window, part, found)
+    if part.speaker is not None or part.codes or part.flags:
+        score = score - _mismatch(window, part, match, found)
     if part.is_naming:
         exempt = named_at
         if order is not None:
@@ -592,21 +611,36 @@ def _worth_of_words(
     return worth
 
 
-def _mismatch(window: Window, part: Part, found: Scan) -> FloatArray:
+def _mismatch(window: Window, part: Part, match: LexicalMatch, found: Scan) -> FloatArray:
     """Taken off of what is another's, has other identifiers, or answers another question."""
     off = np.zeros(window.count)
     if part.speaker is not None:
         speaker = window.speaker
         off += OTHER * ((speaker >= 0) & (speaker != part.speaker))
-    if CODE_WEIGHT in part.weights.values():
-        is_code = np.array(list(part.weights.values())) == CODE_WEIGHT
-        has_other = window.flags & CODED > 0
+    if part.codes:
+        is_code = _is_among(part.codes, part)
+        # Of all memories, wherever the window is. Where one has it and most of the cue's words,
+        # more than any without it, that is the one that is meant.
+        own = match.own[match.worded]
+        with_it = np.isin(match.worded, match.found.rows[is_code[match.found.term_of]])
+        is_meant = own.max(where=with_it, initial=MEANT) > own.max(where=~with_it, initial=MEANT)
+        kind, has_other = CODED, np.ones(window.count, np.bool_)
+        if part.numbered:
+            is_noun = _is_among(part.numbered, part)[found.term_of]
+            kind, has_other = NUMBERED, np.zeros(window.count, np.bool_)
+            has_other[found.places[is_noun]] = is_meant
+        has_other &= window.flags & kind > 0
         has_other[found.places[is_code[found.term_of]]] = False
-        off += OTHER * has_other
+        off += (SIBLING if is_meant else OTHER) * has_other
     if part.flags:
         # An answer of the wrong kind: no time, or no number, where one is asked for.
         off += NO_ANSWER * ((window.flags & part.flags) != part.flags)
     return off
+
+
+def _is_among(terms: frozenset[str], part: Part) -> BoolArray:
+    """Which terms of a part are among some."""
+    return np.array([term in terms for term in part.weights], np.bool_)
 
 
 def _with_neighbours(window: Window, order: ThreadOrder, z: FloatArray) -> FloatArray:

@@ -175,7 +175,9 @@ def _compound_terms(chunk: str) -> Iterator[str]:
     for segment in segments:
         words = [word for word in _INNER_JOINT.split(segment) if word]
         if words != [segment] and _IDENTIFIER.search(segment):
-            yield segment.casefold()
+            # "E-17" is also written "E17".
+            code = segment.replace("-", "")
+            yield (code if code == "".join(words) and code[0].isalpha() else segment).casefold()
         for word in words:
             yield from _word_terms(word)
         if len(words) == 2 and "-" in segment and all(map(str.isalpha, words)):

@@ -170,6 +170,54 @@ def test_memory_with_another_identifier_loses_two_and_a_half():
     assert other[2] - other[0] > 2.0
 
 
+@pytest.mark.parametrize(
+    ("cue", "taken_off"),
+    [
+        # The first has the identifier and most of the words: the second differs in that alone.
+        ("what does E-17 on the dishwasher mean?", [0, 8, 0]),
+        ("what does E17 on the dishwasher mean?", [0, 8, 0]),
+        ("what does E19 on the dishwasher mean?", [2.5, 2.5, 0]),
+        ("what does bus 17 on the dishwasher mean?", [0, 0, 0]),
+    ],
+)
+def test_memories_that_differ_in_the_identifier_alone_lose_eight(cue, taken_off, monkeypatch):
+    catalog = catalog_of(
+        "E-17 on the dishwasher means a closed tap",
+        "E-18 on the dishwasher means a full filter",
+        "the dishwasher is from 2019",
+    )
+    after = evidence(catalog, cue, [0.5] * 3).score
+    monkeypatch.setattr("langmem_recall.ranking.evidence.OTHER", 0.0)
+    monkeypatch.setattr("langmem_recall.ranking.evidence.SIBLING", 0.0)
+    before = evidence(catalog, cue, [0.5] * 3).score
+    assert (before - after).tolist() == pytest.approx(taken_off)
+
+
+@pytest.mark.parametrize(
+    ("cue", "taken_off"),
+    [
+        ("where does bus 12 stop?", [0, 8, 0, 0]),
+        ("where does bus 14 stop?", [8, 0, 0, 0]),
+        # No memory has it, so none is a sibling of the one that is meant.
+        ("where does bus 15 stop?", [0, 0, 0, 0]),
+        # How many there are, and a year.
+        ("do 12 buses stop at the harbour?", [0, 0, 0, 0]),
+        ("where did the bus stop in May 2012?", [0, 0, 0, 0]),
+    ],
+)
+def test_a_number_after_a_noun_tells_one_of_several_apart(cue, taken_off, monkeypatch):
+    catalog = catalog_of(
+        "bus 12 stops at the harbour",
+        "bus 14 stops at the mill",
+        "the bus costs nothing here",
+        "3 dogs and two cats at the mill",
+    )
+    after = evidence(catalog, cue, [0.5] * 4).score
+    monkeypatch.setattr("langmem_recall.ranking.evidence.SIBLING", 0.0)
+    before = evidence(catalog, cue, [0.5] * 4).score
+    assert (before - after).tolist() == pytest.approx(taken_off)
+
+
 def test_a_slip_is_read_anew_when_what_it_may_mean_is_written():
     catalog = catalog_of(memory("a", "The tram is late"))
     assert list(part("gardan", catalog).repeats) == ["gardan"]
@@ -510,13 +558,24 @@ def test_a_window_weighs_its_rows_as_the_whole_catalog_does(unseen, is_dense, sc
         np.testing.assert_allclose(getattr(table, name)[places], column[rows], err_msg=name)
 
 
-LONE = st.sampled_from(["kettle", "tram 7", "blue tea pot", "ERR_42 in May", "Bob's tea", "lemon"])
+LONE = st.sampled_from(
+    [
+        "kettle",
+        "tram 7",
+        "tram 8 to town",
+        "blue tea pot",
+        "ERR_42 in May",
+        "ERR_43 in May",
+        "lemon",
+        "Bob's tea",
+    ]
+)
 
 
 @given(
     texts=st.lists(LONE, min_size=1, max_size=30),
     cue=st.sampled_from(
-        ["blue tea", "When did Bob see ERR_42?", "How many lemons?", "Kettle Tram"]
+        ["blue tea", "When did Bob see ERR_42?", "How many lemons?", "Kettle Tram", "tram 7"]
     ),
     count=st.integers(1, 12),
     seed=st.integers(0, 99),
