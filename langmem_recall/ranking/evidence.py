@@ -82,7 +82,7 @@ OTHER, SIBLING, MEANT = 2.5, 8.0, 0.5
 """Taken off when the cue names one known speaker and the memory is another's, or identifiers and it
 has only others; the second where some memory has the cue's identifier or number and over this share
 of its words. Texts that differ in a code or a number alone ("flat 3") are alike to embedders."""
-UNNAMED = 0.4
+UNNAMED = 0.6
 """Taken off when the cue names something and the memory, which stands alone, has none of its names:
 "Who painted the Mona Lisa?" is not about just any painting."""
 NO_ANSWER = 1.0

@@ -138,12 +138,12 @@ def test_a_word_of_a_long_text_counts_by_the_chance_that_the_rest_of_it_has_none
     assert found.rarity.tolist() == pytest.approx([rarity * 0.6**4, rarity, 0.0, 0.0])
 
 
-def test_a_note_without_any_name_of_the_cue_loses_two_fifths(monkeypatch):
+def test_a_note_without_any_name_of_the_cue_loses_three_fifths(monkeypatch):
     catalog = catalog_of("a painting of autumn", "a print of the Mona Lisa", "tea")
     with_it = evidence(catalog, "who painted the Mona Lisa?", [0.5, 0.5, 0.1]).score
     monkeypatch.setattr("langmem_recall.ranking.evidence.UNNAMED", 0.0)
     without = evidence(catalog, "who painted the Mona Lisa?", [0.5, 0.5, 0.1]).score
-    assert (with_it - without).tolist() == pytest.approx([-0.4, 0.0, -0.4])
+    assert (with_it - without).tolist() == pytest.approx([-0.6, 0.0, -0.6])
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_memory_with_another_identifier_loses_two_and_a_half():
     assert right > without > wrong
     # They have the same words of the cue but "qx", which is worth nothing alone among others.
     other = logit(evidence(catalog, "ticket QX-19", [0.5] * 3).relevance)
-    assert other[2] - other[0] > 2.0
+    assert other[2] - other[0] > 1.8
 
 
 @pytest.mark.parametrize(
