@@ -356,7 +356,7 @@ def test_recall_tells_nothing_stored_from_nothing_relevant(run: Run, store: Reca
 @pytest.mark.parametrize(
     ("relevance", "words"),
     [
-        (0.5, "likely (relevance 0.50)"),
+        (0.6, "likely (relevance 0.60)"),
         (0.49, "possible (relevance 0.49)"),
         (0.3, "possible (relevance 0.30)"),
         (0.29, "weak match (relevance 0.29)"),
