@@ -308,39 +308,36 @@ def _span(kind: str, named: dict[str, str], language: _Language, now: datetime) 
             return day + timedelta(hours=first), day + timedelta(hours=last)
         if "day" in named:
             back = (today.weekday() - meant["day"]) % 7 or 7
-            return _from(today - timedelta(days=back), "day")
+            return _around(today - timedelta(days=back), "day")
+        if meant.get("unit") == "weekend":
+            monday = _around(now, "week")[0]
+            return monday - timedelta(days=2), monday
         if "unit" in named:
-            return _calendar_unit(meant["unit"], kind == "last", today)
-        return _date(kind, named, meant.get("month"), now)
+            this = _around(now, meant["unit"])
+            return _around(this[0] - timedelta(days=1), meant["unit"]) if kind == "last" else this
+        month = int(named.get("monthnumber", 0)) or meant.get("month")
+        start = today.replace(year=int(named.get("year", now.year)), month=month or 1, day=1)
+        start = start.replace(day=int(named.get("nth", 1)))
+        # Without a year it is the latest one begun.
+        if "year" not in named and (start > now or (kind == "last" and month == now.month)):
+            start = start.replace(year=start.year - 1)
+        return _around(start, "day" if "nth" in named else "month" if month else "year")
     except (OverflowError, ValueError):
         return None
 
 
-def _calendar_unit(unit: str, is_last: bool, today: datetime) -> Span:
-    """This or the last week, weekend, month or year, by the calendar."""
-    monday = today - timedelta(days=today.weekday())
-    if unit == "weekend":
-        return monday - timedelta(days=2), monday
-    if unit == "week":
-        return _from(monday - timedelta(days=7 * is_last), unit)
+def _around(moment: datetime, unit: str) -> Span:
+    """The day, week, month or year that a time lies in."""
+    start = _midnight(moment)
     if unit == "year":
-        return _from(today.replace(year=today.year - is_last, month=1, day=1), unit)
-    first = today.replace(day=1)
-    return _from((first - timedelta(days=1)).replace(day=1) if is_last else first, unit)
-
-
-def _date(kind: str, named: dict[str, str], month: int | None, now: datetime) -> Span:
-    """The day, month or year that is named; without a year the latest one begun."""
-    today, month = _midnight(now), int(named.get("monthnumber", 0)) or month
-    if month is None:
-        return _from(today.replace(year=int(named["year"]), month=1, day=1), "year")
-    day = int(named.get("nth", 1))
-    year = int(named.get("year", now.year))
-    start = today.replace(year=year, month=month, day=1)
-    start = start.replace(day=day)
-    if "year" not in named and (start > now or (kind == "last" and month == now.month)):
-        start = start.replace(year=year - 1)
-    return _from(start, "day" if "nth" in named else "month")
+        start = start.replace(month=1, day=1)
+        return start, start.replace(year=start.year + 1)
+    if unit == "month":
+        start = start.replace(day=1)
+        return start, (start + timedelta(days=32)).replace(day=1)
+    if unit == "week":
+        start -= timedelta(days=start.weekday())
+    return start, start + timedelta(days=7 if unit == "week" else 1)
 
 
 def _dates(start: datetime, end: datetime) -> tuple[str, ...]:
@@ -358,14 +355,5 @@ def _dates(start: datetime, end: datetime) -> tuple[str, ...]:
     return tuple(map(str, range(start.year, end.year + 1)))[-MOST_DATES:]
 
 
-def _midnight(now: datetime) -> datetime:
-    return now.replace(hour=0, minute=0, second=0, microsecond=0)
-
-
-def _from(start: datetime, unit: str) -> Span:
-    """The day, week, month or year that begins there."""
-    if unit == "year":
-        return start, start.replace(year=start.year + 1)
-    if unit == "month":
-        return start, (start + timedelta(days=32)).replace(day=1)
-    return start, start + timedelta(days=7 if unit == "week" else 1)
+def _midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
