@@ -35,9 +35,7 @@ _JOINT = re.compile(
     re.IGNORECASE,
 )
 _ELISION = re.compile(r"(?i)^(qu|dell|all|nell|dall|sull|un|[jldnmtsc])'(?=\w)")
-_THOUSANDS = re.compile(r"(?<=\d)[,.'\u202f\u00a0](?=\d{3}(?!\d))")
-_SHORT_THOUSANDS = re.compile(r"(?<=\d)k$")
-_ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)$")
+_IN_NUMBERS = re.compile(r"(?<=\d)(?:[,.'\u202f\u00a0](?=\d{3}(?!\d))|(?:st|nd|rd|th)$|(k)$)")
 _MONEY = re.compile(r"([€$£])\s?(\d[\d.,]*\d|\d)")
 _CURRENCIES = {"€": "euros", "$": "dollars", "£": "pounds"}
 _PREFERS = frozenset({"pref", "préf", "lieb"})
@@ -78,28 +76,17 @@ class _Lexicon:
 
     def __init__(self) -> None:
         table = word_lists("memory/restating")
-        # For each language the roles of its words; for each word its rows and its languages.
-        self.roles: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-        self.senses, self.languages = (
-            defaultdict[str, set[str]](set),
-            defaultdict[str, set[str]](set),
-        )
-        self.numbers = dict[str, str]()
-        for role, words in table["roles"].items():
-            for language, word in _by_language(words):
-                self.roles[language][word].add(role)
-                self.languages[word].add(language)
-        for sense, words in table["concepts"].items():
-            for language, word in _by_language(words):
-                self.senses[word].add(sense)
-                self.languages[word].add(language)
-        for words in table["numbers"].values():
-            counts = Counter[str]()
-            for language, word in _by_language(words):
-                # "One" is an article in most of these languages.
-                if counts[language] != 1:
-                    self.numbers[word] = str(counts[language])
-                counts[language] += 1
+        # Roles of a word in a language; the rows that a word is in, and its languages.
+        self.roles = defaultdict[tuple[str, str], set[str]](set)
+        self.senses = defaultdict[str, set[str]](set)
+        self.languages = defaultdict[str, set[str]](set)
+        for role, language, word in _entries(table["roles"]):
+            self.roles[language, word].add(role)
+            self.languages[word].add(language)
+        for sense, language, word in _entries(table["concepts"]):
+            self.senses[word].add(sense)
+            self.languages[word].add(language)
+        self.numbers = {word: digits for digits, _, word in _entries(table["numbers"])}
         self.phrases = re.compile(rf"\b(?:{'|'.join(map(re.escape, table['phrases']))})\b")
         # Words that phrases and signs count as, and that need not stand in a text.
         self.replacing = {*" ".join([*table["phrases"].values(), *_CURRENCIES.values()]).split()}
@@ -110,13 +97,15 @@ class _Lexicon:
 _lexicon = cache(_Lexicon)
 
 
-def _by_language(words: str) -> Iterator[tuple[str, str]]:
-    language = ""
-    for word in words.split():
-        if word.endswith(":"):
-            language = word[:-1]
-        else:
-            yield language, word.casefold()
+def _entries(table: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    """The rows of a table, each with a language and a word of it: "en: i me de: ich"."""
+    for row, words in table.items():
+        language = ""
+        for word in words.split():
+            if word.endswith(":"):
+                language = word[:-1]
+            else:
+                yield row, language, word.casefold()
 
 
 class Note:
@@ -128,8 +117,7 @@ class Note:
         self._plain, self._tries = plain(sentence), MOST_TAKEN_APART
         self._words: list[Word] = []
         if len(chunks) <= LONGEST_STATEMENT:
-            names_user = statement != sentence
-            self._words = _read(chunks, "told", _languages(chunks), names_user)
+            self._words = _read(chunks, "told", names_user=statement != sentence)
         self._weighty = [word for word in self._words if word.role in WEIGHT]
         # Other forms of a word have its beginning.
         plain_words = (word.text for word in self._weighty if not word.senses)
@@ -185,7 +173,7 @@ def read_roles(text: str, is_head: bool = True) -> list[Word]:
         if chunks[place][0] in ("'m", "'re"):
             # Where nothing but the verb tells what is said, it stands behind its subject.
             chunks[place : place + 2] = [chunks[place + 1], ("am", False)]
-    return _read(chunks, "stated", _languages(chunks))
+    return _read(chunks, "stated")
 
 
 # --- From sentences to words with their roles ---
@@ -194,8 +182,7 @@ def read_roles(text: str, is_head: bool = True) -> list[Word]:
 @lru_cache(maxsize=2_048)
 def _words(sentence: str) -> tuple[Word, ...]:
     """The words of a sentence that somebody said."""
-    chunks = _chunks(pattern("to_remember").sub("", sentence))
-    return tuple(_read(chunks, "said", _languages(chunks)))
+    return tuple(_read(_chunks(pattern("to_remember").sub("", sentence)), "said"))
 
 
 @lru_cache(maxsize=256)
@@ -265,27 +252,25 @@ def _languages(chunks: Iterable[tuple[str, bool]]) -> frozenset[str]:
 
 def _roles(text: str, languages: Iterable[str]) -> frozenset[str]:
     roles = _lexicon().roles
-    return frozenset[str]().union(*(roles[each].get(text, ()) for each in languages))
+    return frozenset[str]().union(*(roles.get((each, text), ()) for each in languages))
 
 
 def _read(
     chunks: Sequence[tuple[str, bool]],
     side: str,
-    languages: frozenset[str],
+    languages: frozenset[str] | None = None,
     names_user: bool = False,
 ) -> list[Word]:
     """The words of a note ("told"), or of a message ("said"), with what each does in it."""
     lexicon, read = _lexicon(), list[Word]()
+    languages = languages or _languages(chunks)
     phrase, is_against = 0, False
     for place, (text, is_fixed) in enumerate(chunks):
         if text.startswith("'"):
             continue
-        text = _THOUSANDS.sub("", _SHORT_THOUSANDS.sub("000", _ORDINAL.sub("", text)))
+        text = _IN_NUMBERS.sub(lambda sign: "000" if sign[1] else "", text)
         text = lexicon.numbers.get(text, _BRITISH.sub("or", text))
-        has_digit = any(map(str.isdigit, text))
-        # In May something is, and may not be.
-        is_known = not has_digit and not (is_fixed and text == "may")
-        found = _roles(text, languages) if is_known else frozenset[str]()
+        found = _roles(text, languages)
         role = next((each for each in lexicon.order[side] if each in found), "word")
         if side == "told" and role in ("subject", "object", "self"):
             names_user = names_user or role != "self"
@@ -294,9 +279,7 @@ def _read(
             role = "person"
         elif role == "user":
             before = [each for each, _ in chunks[max(place - 2, 0) : place]]
-            is_hers = before[-1:] == ["der"] and text.endswith("in")
             is_owner = before[-1:] == ["'s"] or any("of" in _roles(it, languages) for it in before)
-            is_owner = is_owner or is_hers
             role, names_user = "owner" if is_owner else "user", True
         elif text in _PREFERRED_TO and any(it.text[:4] in _PREFERS for it in read):
             role = "contrast"
@@ -306,7 +289,8 @@ def _read(
         if side == "said":
             implied = word_lists("memory/restating")["implied"].items()
             senses |= {row for row, by in implied if by in senses}
-        read.append(Word(text, role, senses, is_fixed or has_digit, is_against, phrase))
+        is_fixed = is_fixed or any(map(str.isdigit, text))
+        read.append(Word(text, role, senses, is_fixed, is_against, phrase))
     return read
 
 
@@ -315,16 +299,11 @@ def _read(
 
 def _tells(told: Sequence[Word], said: _Statement) -> bool:
     """Whether all that has weight in a note is in a statement, and the other way round."""
-    left = [*said.weighty]
-    # Most statements have too many words, or too few; one more is the verb of an instruction.
-    most = len(told) + MOST_LEFT_OUT + 1
-    if not sum(word.role in WEIGHT for word in told) <= len(left) <= most:
-        return False
     if sum(word.role == "not" for word in (*told, *said.words)) % 2:
         return False
     roles = {word.role for word in said.words}
     is_group = "group" in roles or any(_PLURAL_WE.match(word.text) for word in said.words)
-    pairs, is_wish = list[tuple[Word, Word]](), False
+    left, pairs, is_wish = [*said.weighty], list[tuple[Word, Word]](), False
     for word in told:
         if word.role not in WEIGHT and word.role not in ("wish", "hedge", "company"):
             continue
@@ -362,8 +341,6 @@ def _same_subject(
     is_group: bool,
 ) -> bool:
     """Whether a note that speaks of the user tells what the message says of its writer."""
-    if not any(word.role in WEIGHT for word, _ in pairs):
-        return False
     named = [word.role for word in told if word.role in ("user", "owner", "word", "person")]
     roles = {word.role for word in said.words}
     verbs = (other.text for word, other in pairs if not other.is_fixed and word.text != other.text)
@@ -392,8 +369,6 @@ def _alike(one: Word, other: Word) -> bool:
     if one.is_fixed or other.is_fixed or min(len(one.text), len(other.text)) < 3:
         return False
     short, long = sorted((one.text, other.text), key=len)
-    if long == f"{short}{short[-1]}ing":
-        return True
     letters = zip(short, long, strict=False)
     same = next((place for place, (a, b) in enumerate(letters) if a != b), len(short))
     return same >= 3 and frozenset((short[same:], long[same:])) in _lexicon().endings
