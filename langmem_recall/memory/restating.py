@@ -27,7 +27,7 @@ MOST_CLAUSES = 8
 MOST_TAKEN_APART = 200
 """Sentences that have all words of a note and are read clause by clause, which takes a while."""
 
-_CHUNK = re.compile(r"(?:[^\s,;()\[\]\"“”„«»…]|(?<=\d),(?=\d))+")
+_CHUNK = re.compile(r"(?:[^\s,;()\[\]\"“”„«»…\u2013\u2014]|(?<=\d),(?=\d))+")
 _CLAUSE_END = re.compile(r"\s*(?:[;()\u2013\u2014]|(?<!\d),|,(?!\d))\s*|\s+-+\s+|:\s+")
 # "Ma" begins a French clause about something of mine.
 _JOINT = re.compile(
