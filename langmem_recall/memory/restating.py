@@ -270,7 +270,8 @@ def _read(
             continue
         text = _IN_NUMBERS.sub(lambda sign: "000" if sign[1] else "", text)
         text = lexicon.numbers.get(text, _BRITISH.sub("or", text))
-        found = _roles(text, languages)
+        # In May something is, and may not be.
+        found = _roles(text, languages) if not is_fixed or text != "may" else frozenset[str]()
         role = next((each for each in lexicon.order[side] if each in found), "word")
         if side == "told" and role in ("subject", "object", "self"):
             names_user = names_user or role != "self"
