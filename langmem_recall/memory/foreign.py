@@ -32,11 +32,12 @@ _GAP = f" {JOINER}outside{JOINER} "
 APOSTROPHES = re.compile("[\u2018\u2019\u201a\u201b\u02bc\u00b4]")
 SENTENCE_END = re.compile(r"(?<=[.!?…;\u3002])\s+")
 _FENCE = re.compile(r"```.*(?:```|\Z)|^[ \t]*~~~.*(?:^[ \t]*~~~|\Z)", re.DOTALL | re.MULTILINE)
-_QUOTE_LINE = re.compile(r"^[ \t]*(?:>|&gt;|\| )[^\n]*", re.MULTILINE)
-_INDENTED = re.compile(r"^(?:\t| {4})[ \t]*(?![-*•+\d\s])[^\n]*", re.MULTILINE)
+# Lines that are quoted, or indented and no list.
+_QUOTED_LINE = re.compile(
+    r"^(?:[ \t]*(?:>|&gt;|\| )|(?:\t| {4})[ \t]*(?![-*•+\d\s]))[^\n]*", re.MULTILINE
+)
 # Scripts without spaces have a word in every other letter or so.
 _WORDS = re.compile("[\u3040-\u9fff]{2}|[^\\s\u3040-\u9fff]+")
-_OPEN_QUOTE = re.compile(r"(?:^|\s)[\"“„«「『](?=\w)")
 # A line that goes on in small letters was wrapped, unless it begins with "i".
 _WRAPPED = re.compile(r"^(?!i\b)[a-zß-ÿ]")
 _FULL_STOP = re.compile(r"[.!?…\u3002]\W*$")
@@ -121,7 +122,7 @@ def _without_blocks(text: str) -> tuple[str, list[str]]:
         start, stop = opens[0].start(), opens[-1].end() if shuts else len(text)
         removed.append(pattern("tag").sub("\n", text[start:stop]))
         text = f"{text[:start]}{_GAP}{text[stop:]}"
-    text = _INDENTED.sub(gap, _QUOTE_LINE.sub(gap, text))
+    text = _QUOTED_LINE.sub(gap, text)
     quotations = (quote[quote.lastindex or 0] for quote in pattern("quoted").finditer(text))
     removed += [each for each in quotations if len(_WORDS.findall(each)) >= QUOTED_WORDS]
     return join_quotations(text), removed
@@ -132,7 +133,7 @@ def _sentences(text: str) -> Iterator[_Sentence]:
     for line in text.splitlines():
         first = place
         for sentence in SENTENCE_END.split(line):
-            if any(map(str.isalnum, sentence)) or _begins_foreign(sentence):
+            if any(map(str.isalnum, sentence)) or _has("foreign_line", sentence.lower()):
                 words = " ".join(sentence.split())
                 # The one letter whose small form is longer, and places must fit both.
                 folded = words.replace("\u0130", "I").lower()
@@ -159,7 +160,7 @@ def _first_mark(sentences: Sequence[_Sentence]) -> _Mark:
         speaks = is_own_voice or (speaks and not is_new_line and place > 0)
         report, colon = report_in(each.folded), pattern("colon").search(each.folded)
         after = each.text[colon.end() :] if colon else ""
-        if each.asks or _heads_a_text(sentences, place) or _begins_foreign(each.text):
+        if each.asks or _heads_a_text(sentences, place) or _has("foreign_line", each.folded):
             return _Mark(place, "", after, is_clear=True)
         if report:
             before = _clauses_before(each.text, report.start())
@@ -183,20 +184,16 @@ def _own_start(sentences: Sequence[_Sentence], mark: _Mark) -> tuple[int, int]:
         if not is_shown and _disowns(each.folded):
             return len(sentences), meant_from
         if each.asks:
+            is_last = place + 1 == len(sentences)
             is_second = is_shown and sentences[mark.place].asks
-            start = max(start, 0 if is_second else _start_beside(sentences, place))
+            if is_second or (_has("points_on", each.folded) and not is_last):
+                continue
+            # What it is about may be all that stands before it, where nothing parts the two.
+            is_about_all = is_last and each.line == 0 and _has("mentions_text", each.folded)
+            start = max(start, place if is_about_all else each.line)
         elif is_short and place < mark.place and _has("takes_back", each.folded):
             start = meant_from = place + 1
     return start, meant_from
-
-
-def _start_beside(sentences: Sequence[_Sentence], place: int) -> int:
-    """Where the user's own words may begin, when this sentence asks about a text beside it."""
-    asking = sentences[place]
-    if _has("points_on", asking.folded) and place + 1 < len(sentences):
-        return 0
-    is_all = sentences[-1].line == 0 and place + 1 == len(sentences)
-    return place if is_all and _has("mentions_text", asking.folded) else asking.line
 
 
 def _heads_a_text(sentences: Sequence[_Sentence], place: int) -> bool:
@@ -242,7 +239,7 @@ def _has(name: str, sentence: str) -> bool:
 def _asks_about_a_text(sentence: str) -> bool:
     """Whether a sentence asks about, or shows, a text that stands beside it."""
     if showing := pattern("showing").search(sentence):
-        return not _is_of_the_user(sentence[showing.end() :])
+        return not _has("of_the_user", sentence[showing.end() :])
     if _has("asks_of_text", sentence):
         return True
     if _has("begins_with_self", sentence):
@@ -254,13 +251,7 @@ def _asks_about_a_text(sentence: str) -> bool:
     rest = sentence[asking.end() :].strip(" .!?:")
     around = f"{sentence[: asking.start()]} {pattern('indefinite').sub('', rest)}"
     is_about_text = _has("mentions_text", around) or " this" in asking.group()
-    return not rest or (is_about_text and not _is_of_the_user(rest))
-
-
-def _is_of_the_user(words: str) -> bool:
-    owner = pattern("of_the_user").search(words)
-    # "The message from our supplier" is not ours.
-    return owner is not None and not _has("definite", words[: owner.start()])
+    return not rest or (is_about_text and not _has("of_the_user", rest))
 
 
 def report_in(sentence: str) -> re.Match[str] | None:
@@ -280,7 +271,7 @@ def report_in(sentence: str) -> re.Match[str] | None:
 
 def _disowns(sentence: str) -> bool:
     """Whether it tells that what was said before is somebody else's, as a signature does."""
-    if _has("sign_off", sentence) or _has("boilerplate", sentence):
+    if _has("sign_off", sentence):
         return True
     if _has("colon", sentence):
         return False
@@ -293,12 +284,6 @@ def _disowns(sentence: str) -> bool:
     is_at_end = len(re.split("[,;]", sentence[report.end() :])[0].split()) <= AFTERTHOUGHT
     is_short = len(sentence.split()) <= AFTERTHOUGHT + 1
     return is_at_end and (is_short or bool(_clauses_before(sentence, report.start())))
-
-
-def _begins_foreign(line: str) -> bool:
-    """Whether all from this line on is from outside."""
-    folded, quote = line.casefold(), _OPEN_QUOTE.search(line)
-    return _has("foreign_line", folded) or _has("header_line", folded) or quote is not None
 
 
 def _is_own_lead(lead: str) -> bool:
