@@ -280,7 +280,9 @@ def _read(
             role = "person"
         elif role == "user":
             before = [each for each, _ in chunks[max(place - 2, 0) : place]]
-            is_owner = before[-1:] == ["'s"] or any("of" in _roles(it, languages) for it in before)
+            is_hers = before[-1:] == ["der"] and text.endswith("in")
+            is_owner = is_hers or before[-1:] == ["'s"]
+            is_owner = is_owner or any("of" in _roles(it, languages) for it in before)
             role, names_user = "owner" if is_owner else "user", True
         elif text in _PREFERRED_TO and any(it.text[:4] in _PREFERS for it in read):
             role = "contrast"
@@ -370,6 +372,8 @@ def _alike(one: Word, other: Word) -> bool:
     if one.is_fixed or other.is_fixed or min(len(one.text), len(other.text)) < 3:
         return False
     short, long = sorted((one.text, other.text), key=len)
+    if long == f"{short}{short[-1]}ing":
+        return True
     letters = zip(short, long, strict=False)
     same = next((place for place, (a, b) in enumerate(letters) if a != b), len(short))
     return same >= 3 and frozenset((short[same:], long[same:])) in _lexicon().endings
