@@ -58,16 +58,6 @@ class _Sentence(NamedTuple):
     asks: bool  # whether it asks about, or shows, a text that stands beside it
 
 
-class _Mark(NamedTuple):
-    """The first sign that what comes is somebody else's."""
-
-    place: int  # the sentence it stands in
-    before: str = ""  # what that sentence says before it, and is still the user's
-    after: str = ""  # what that sentence says after it
-    is_clear: bool = False
-    """Whether it shows a text to begin, so that no sign in this text is about what was before."""
-
-
 def parts_of(text: str, *attached: str) -> Parts:
     """Take a human message apart; further blocks of text are from outside whatever they say."""
     read, outside = text[:LONGEST], [*attached, text[LONGEST:][:LONGEST]]
@@ -78,16 +68,17 @@ def parts_of(text: str, *attached: str) -> Parts:
     plain = textwrap.dedent(unicodedata.normalize("NFKC", read)[:LONGEST])
     rest, removed = _without_blocks(APOSTROPHES.sub("'", plain))
     sentences = list(_sentences(rest))
-    mark = _first_mark(sentences)
-    start, meant_from = _own_start(sentences, mark)
-    stop = max(start, mark.place)
+    mark, before, is_shown = _first_mark(sentences)
+    start, meant_from = _own_start(sentences, mark, is_shown)
+    stop = max(start, mark)
     own = [each.text for each in sentences[start:stop]]
-    own += [mark.before] if start <= mark.place else []
-    shown = [*sentences[meant_from:start], *sentences[stop:]]
-    asking = next(iter(sentences[mark.place : mark.place + 1]), None)
-    # The first request is about a text, and is none.
-    texts = [each.text for each in shown if not (each.asks and each is asking)]
-    foreign = [*removed, "\n".join(texts), mark.after, *outside]
+    own += [before] if start <= mark else []
+    texts = [each.text for each in sentences]
+    if mark < len(sentences) and sentences[mark].asks:
+        # The first request is about a text, and is none but for what follows its colon.
+        texts[mark] = "".join(pattern("colon").split(texts[mark], maxsplit=1)[1:])
+    shown = "\n".join([*texts[meant_from:start], *texts[stop:]])
+    foreign = [*removed, shown, *outside]
     foreign = [each for each in foreign if any(map(str.isalnum, each))]
     if not foreign and start == 0:
         return Parts(read, ())
@@ -145,53 +136,54 @@ def _sentences(text: str) -> Iterator[_Sentence]:
 # --- Where the user's own words begin and end ---
 
 
-def _first_mark(sentences: Sequence[_Sentence]) -> _Mark:
-    """Where text from outside begins."""
+def _first_mark(sentences: Sequence[_Sentence]) -> tuple[int, str, bool]:
+    """Where text from outside begins: the sentence, and what it says before and is the user's.
+
+    Third, whether a text is shown to begin: no sign in it is about what stands before.
+    """
     in_list, speaks = False, True
     for place, each in enumerate(sentences):
         in_list = in_list and not each.after_gap
         is_new_line = place == each.line > 0 and not _WRAPPED.search(each.text)
         # Below a line in which the user does not speak of himself anything may have been pasted.
         if is_new_line and not (speaks or in_list):
-            return _Mark(place, is_clear=True)
+            return place, "", True
         is_own_voice = _has("speaks_of_self", each.folded) or (
             place == 0 and _has("greeting_line", each.folded)
         )
         speaks = is_own_voice or (speaks and not is_new_line and place > 0)
         report, colon = report_in(each.folded), pattern("colon").search(each.folded)
-        after = each.text[colon.end() :] if colon else ""
         if each.asks or _heads_a_text(sentences, place) or _has("foreign_line", each.folded):
-            return _Mark(place, "", after, is_clear=True)
+            return place, "", True
         if report:
-            before = _clauses_before(each.text, report.start())
-            return _Mark(place, before, after or each.text[report.end() :])
+            return place, _clauses_before(each.text, report.start()), False
         if colon:
             # A line of a list may be "key: value" without a speaker.
             rest = each.folded[colon.end() :]
             is_field = in_list and _has("field", each.folded) and not _has("speaks_of_self", rest)
             if not is_field and not _is_own_lead(each.folded[: colon.start()]):
-                return _Mark(place, "", after)
+                return place, "", False
             in_list = True
-    return _Mark(len(sentences))
+    return len(sentences), "", False
 
 
-def _own_start(sentences: Sequence[_Sentence], mark: _Mark) -> tuple[int, int]:
+def _own_start(sentences: Sequence[_Sentence], mark: int, is_shown: bool) -> tuple[int, int]:
     """Where the user's own words begin; and from where on what is said is meant by somebody."""
     start, meant_from = 0, 0
     for place, each in enumerate(sentences):
-        is_shown = mark.is_clear and place > mark.place
+        is_in_text = is_shown and place > mark
         is_short = each.folded.count(" ") < MOST_TO_TAKE_BACK
-        if not is_shown and _disowns(each.folded):
+        if not is_in_text and _disowns(each.folded):
             return len(sentences), meant_from
         if each.asks:
             is_last = place + 1 == len(sentences)
-            is_second = is_shown and sentences[mark.place].asks
+            is_second = is_in_text and sentences[mark].asks
             if is_second or (_has("points_on", each.folded) and not is_last):
                 continue
             # What it is about may be all that stands before it, where nothing parts the two.
             is_about_all = is_last and each.line == 0 and _has("mentions_text", each.folded)
             start = max(start, place if is_about_all else each.line)
-        elif is_short and place < mark.place and _has("takes_back", each.folded):
+        elif is_short and place < mark and _has("takes_back", each.folded):
             start = meant_from = place + 1
     return start, meant_from
 
