@@ -117,7 +117,7 @@ class Note:
         self._plain, self._tries = plain(sentence), MOST_TAKEN_APART
         self._words: list[Word] = []
         if len(chunks) <= LONGEST_STATEMENT:
-            self._words = _read(chunks, "told", names_user=statement != sentence)
+            self._words = _read(chunks, "told", statement != sentence)
         self._weighty = [word for word in self._words if word.role in WEIGHT]
         # Other forms of a word have its beginning.
         plain_words = (word.text for word in self._weighty if not word.senses)
@@ -194,7 +194,7 @@ def _statements(sentence: str) -> tuple[_Statement, ...]:
     parts = [part for clause in _CLAUSE_END.split(statement) for part in _JOINT.split(clause)]
     clauses = [part for part in parts if part.strip()][:MOST_CLAUSES]
     asks = statement == sentence and sentence.rstrip(" .!)\"'").endswith("?")
-    heads = [_read(_chunks(clause), "said", languages) for clause in clauses]
+    heads = [_read(_chunks(clause), "said") for clause in clauses]
     found: list[_Statement] = []
     for start, stop in combinations(range(len(clauses) + 1 - asks), 2):
         run = _chunks(" , ".join(clauses[start:stop]), is_head=start == 0)
@@ -204,7 +204,7 @@ def _statements(sentence: str) -> tuple[_Statement, ...]:
         begins = next((_roles(word.text, languages) for word in head if word.role != "not"), ())
         # "Call me Jo", "please always use dark mode": what is wanted, without a word for it.
         is_directive = "directive" in begins and not any(word.role in SUBJECTS for word in head)
-        words = tuple(_read(run, "said", languages))
+        words = tuple(_read(run, "said"))
         drops = languages <= {"es", "it", "pt"}
         weighty = (*(word for word in words if word.role in WEIGHT), *hedges)
         found.append(_Statement(words, weighty, is_directive, start > 0, drops))
@@ -255,15 +255,9 @@ def _roles(text: str, languages: Iterable[str]) -> frozenset[str]:
     return frozenset[str]().union(*(roles.get((each, text), ()) for each in languages))
 
 
-def _read(
-    chunks: Sequence[tuple[str, bool]],
-    side: str,
-    languages: frozenset[str] | None = None,
-    names_user: bool = False,
-) -> list[Word]:
+def _read(chunks: Sequence[tuple[str, bool]], side: str, names_user: bool = False) -> list[Word]:
     """The words of a note ("told"), or of a message ("said"), with what each does in it."""
-    lexicon, read = _lexicon(), list[Word]()
-    languages = languages or _languages(chunks)
+    lexicon, languages, read = _lexicon(), _languages(chunks), list[Word]()
     phrase, is_against = 0, False
     for place, (text, is_fixed) in enumerate(chunks):
         if text.startswith("'"):
