@@ -80,12 +80,10 @@ def denied(memories: Sequence[Memory], said: Sequence[str]) -> list[bool]:
 
 def share_subject(one: str, other: str) -> bool:
     """Whether a word of two texts, or what it implies, tells that they may be of the same."""
-    implied = word_lists("memory/restating")["implied"].items()
     subjects = list[set[str]]()
     for text in (one, other):
         words = [word for word in read_roles(text[:READ_CHARS]) if word.role in WEIGHT]
         found = {sense for word in words for sense in word.senses}
-        found |= {row for row, by in implied if by in found}
         subjects.append(found.union(*(tokens(word.text) for word in words)))
     return not subjects[0].isdisjoint(subjects[1])
 

@@ -283,7 +283,7 @@ def _read(chunks: Sequence[tuple[str, bool]], side: str, names_user: bool = Fals
         if role in OPENERS:
             phrase, is_against = phrase + 1, role in AGAINST
         senses = frozenset(lexicon.senses.get(text, ()))
-        if side == "said":
+        if side != "told":
             implied = word_lists("memory/restating")["implied"].items()
             senses |= {row for row, by in implied if by in senses}
         is_fixed = is_fixed or any(map(str.isdigit, text))
