@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import combinations
 from typing import NamedTuple
@@ -66,6 +66,9 @@ class _Statement(NamedTuple):
     words: tuple[Word, ...]
     weighty: tuple[Word, ...]
     """What must be told, hedges of the whole sentence included: they make a guess of any clause."""
+    roles: frozenset[str]
+    optional: frozenset[int]  # phrases that say where and since when, which a note may leave out
+    is_group: bool  # whether it says "we"
     is_directive: bool
     is_cut: bool  # whether other clauses of its sentence stand before it
     drops_subjects: bool  # whether its language tells by the verb alone who is meant
@@ -88,7 +91,7 @@ class _Lexicon:
             self.languages[word].add(language)
         self.numbers = {word: digits for digits, _, word in _entries(table["numbers"])}
         self.phrases = re.compile(rf"\b(?:{'|'.join(map(re.escape, table['phrases']))})\b")
-        # Words that phrases and signs count as, and that need not stand in a text.
+        # Words that phrases and signs count as.
         self.replacing = {*" ".join([*table["phrases"].values(), *_CURRENCIES.values()]).split()}
         self.endings = {frozenset(pair.split("/")) for pair in table["forms"]["endings"].split()}
         self.order = {side: roles.split() for side, roles in table["order"].items()}
@@ -119,11 +122,9 @@ class Note:
         if len(chunks) <= LONGEST_STATEMENT:
             self._words = _read(chunks, "told", statement != sentence)
         self._weighty = [word for word in self._words if word.role in WEIGHT]
-        # Other forms of a word have its beginning.
-        plain_words = (word.text for word in self._weighty if not word.senses)
-        self._beginnings = [
-            text[:3] for text in plain_words if text.isalpha() and text not in _lexicon().replacing
-        ]
+        # Other forms of a word have its beginning; what counts as another word need not be there.
+        own = (word.text for word in self._weighty if not word.senses and word.text.isalpha())
+        self._beginnings = [text[:3] for text in own if text not in _lexicon().replacing]
         parts = [part for part in _JOINT.split(statement) if part.strip()]
         self._parts = [Note(part) for part in parts] if 1 < len(parts) <= MOST_CLAUSES else []
 
@@ -207,7 +208,13 @@ def _statements(sentence: str) -> tuple[_Statement, ...]:
         words = tuple(_read(run, "said"))
         drops = languages <= {"es", "it", "pt"}
         weighty = (*(word for word in words if word.role in WEIGHT), *hedges)
-        found.append(_Statement(words, weighty, is_directive, start > 0, drops))
+        roles = frozenset(word.role for word in words)
+        optional = frozenset(word.phrase for word in words if word.role in ("place", "contrast"))
+        is_group = "group" in roles or any(_PLURAL_WE.match(word.text) for word in words)
+        is_cut = start > 0
+        found.append(
+            _Statement(words, weighty, roles, optional, is_group, is_directive, is_cut, drops)
+        )
     return tuple(found)
 
 
@@ -298,8 +305,6 @@ def _tells(told: Sequence[Word], said: _Statement) -> bool:
     """Whether all that has weight in a note is in a statement, and the other way round."""
     if sum(word.role == "not" for word in (*told, *said.words)) % 2:
         return False
-    roles = {word.role for word in said.words}
-    is_group = "group" in roles or any(_PLURAL_WE.match(word.text) for word in said.words)
     left, pairs, is_wish = [*said.weighty], list[tuple[Word, Word]](), False
     for word in told:
         if word.role not in WEIGHT and word.role not in ("wish", "hedge", "company"):
@@ -310,49 +315,35 @@ def _tells(told: Sequence[Word], said: _Statement) -> bool:
             pairs.append((word, match))
         elif word.role in ("wish", "hedge") and said.is_directive:
             is_wish = True
-        elif not (word.role == "company" and is_group):
+        elif not (word.role == "company" and said.is_group):
             return False
     # The verb of an instruction: "use" in "please always use dark mode".
     left = left[1:] if is_wish and left and left[0].phrase == 0 else left
+    # Only whole phrases may be left out.
+    optional = said.optional.difference(other.phrase for _, other in pairs)
+    may_go = (word.role in ("word", "person") and word.phrase in optional for word in left)
     # All but the verb, which stands before a negation in one language and behind it in another.
     is_turned = any(word.is_against != other.is_against for word, other in pairs[1:])
-    may_go = _may_go(left, said, {other.phrase for _, other in pairs})
-    return not is_turned and may_go and _same_subject(told, said, pairs, is_group)
+    is_told = len(left) <= MOST_LEFT_OUT and all(may_go) and not is_turned
+    return is_told and _same_subject([word.role for word in told], said, pairs)
 
 
-def _may_go(left: Sequence[Word], said: _Statement, taken: Collection[int]) -> bool:
-    """Whether a note may leave these words out: whole phrases that say where and since when."""
-    openers = {word.phrase: word.role for word in said.words if word.role in OPENERS}
-    return len(left) <= MOST_LEFT_OUT and all(
-        word.role in ("word", "person")
-        and word.phrase not in taken
-        and openers.get(word.phrase) in ("place", "contrast")
-        for word in left
-    )
-
-
-def _same_subject(
-    told: Sequence[Word],
-    said: _Statement,
-    pairs: Sequence[tuple[Word, Word]],
-    is_group: bool,
-) -> bool:
+def _same_subject(told: list[str], said: _Statement, pairs: list[tuple[Word, Word]]) -> bool:
     """Whether a note that speaks of the user tells what the message says of its writer."""
-    named = [word.role for word in told if word.role in ("user", "owner", "word", "person")]
-    roles = {word.role for word in said.words}
+    named = [role for role in told if role in ("user", "owner", "word", "person")]
     verbs = (other.text for word, other in pairs if not other.is_fixed and word.text != other.text)
-    is_first_person = not SUBJECTS.isdisjoint(roles - {"group"}) or (
+    is_first_person = not SUBJECTS.isdisjoint(said.roles - {"group"}) or (
         said.drops_subjects and any(verb.endswith(_FIRST_PERSON) for verb in verbs)
     )
     if "user" in named:
-        has_company = any(word.role == "company" for word in told)
-        if is_group and not is_first_person and not has_company:
+        if said.is_group and not is_first_person and "company" not in told:
             return False
         if named[0] != "user":
-            return "object" in roles or said.is_directive
-        is_own = is_first_person or "self" in roles or said.is_directive
-        return is_own or (is_group and has_company)
-    is_own = is_first_person or is_group or not {"self", "object", "owner"}.isdisjoint(roles)
+            return "object" in said.roles or said.is_directive
+        is_own = is_first_person or "self" in said.roles or said.is_directive
+        return is_own or (said.is_group and "company" in told)
+    is_own = not {"self", "object", "owner"}.isdisjoint(said.roles)
+    is_own = is_own or is_first_person or said.is_group
     if "owner" in named:
         return is_own
     # Without a subject of its own, the clause may be about whatever stands before it.
