@@ -277,7 +277,9 @@ _SCRIPTS = (
 """Kana before Han: Japanese uses both, Chinese only the latter."""
 
 _LETTERS = re.compile(r"[^\W\d_]+")
-_LANGUAGES = {name: frozenset(words.split()) for name, words in _WORDS["function"].items()}
+_LANGUAGES: dict[str, frozenset[str]] = {
+    name: frozenset(words.split()) for name, words in _WORDS["function"].items()
+}
 
 
 @read_once
