@@ -6,6 +6,7 @@ little rank. So every doubt counts against: only the user's own part of a messag
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -18,6 +19,8 @@ MOST = 100_000  # characters of a thread that are taken apart, the latest messag
 MOST_OUTPUT = 400_000
 """The same of what tools and memories said: what is missed here would be trusted too much."""
 MOST_SENTENCES = 20  # sentences of a text that is one memory; a longer one is no statement
+
+_IDEOGRAPHIC = re.compile("[\u3001\u3002]")
 
 
 def source_of(text: str, said: Iterable[Parts], untrusted_output: bool) -> Source:
@@ -80,7 +83,7 @@ def _sentences(text: str) -> Iterator[str]:
     """Sentences with their ends; quotations as one word."""
     text = foreign.APOSTROPHES.sub("'", unicodedata.normalize("NFKC", text))
     text = foreign.join_quotations(text).replace("`", "'")
-    for line in text.splitlines():
+    for line in _IDEOGRAPHIC.sub(r"\g<0> ", text).splitlines():
         for sentence in foreign.SENTENCE_END.split(line):
             if any(map(str.isalnum, sentence)):
                 yield sentence.strip()

@@ -30,8 +30,7 @@ _GAP = f" {JOINER}outside{JOINER} "
 """What takes the place of text from outside, so that its two sides do not become one statement."""
 
 APOSTROPHES = re.compile("[\u2018\u2019\u201a\u201b\u02bc\u00b4]")
-# Chinese and Japanese put no space behind a stop.
-SENTENCE_END = re.compile(r"(?<=[.!?…;])\s+|(?<=[\u3001\u3002])(?=.)\s*")
+SENTENCE_END = re.compile(r"(?<=[.!?…;\u3002])\s+")
 _FENCE = re.compile(r"```.*(?:```|\Z)|^[ \t]*~~~.*(?:^[ \t]*~~~|\Z)", re.DOTALL | re.MULTILINE)
 # Lines that are quoted, or indented and no list.
 _QUOTED_LINE = re.compile(
