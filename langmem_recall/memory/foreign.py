@@ -161,7 +161,7 @@ def _first_mark(sentences: Sequence[_Sentence]) -> tuple[int, str, bool]:
             # A line of a list may be "key: value" without a speaker.
             rest = each.folded[colon.end() :]
             is_field = in_list and _has("field", each.folded) and not _has("speaks_of_self", rest)
-            if not is_field and not _is_own_lead(each.folded[: colon.start()]):
+            if not is_field and not _has("own_lead", each.folded[: colon.start()]):
                 return place, "", False
             in_list = True
     return len(sentences), "", False
@@ -199,7 +199,7 @@ def _heads_a_text(sentences: Sequence[_Sentence], place: int) -> bool:
     if not below or not is_line or JOINER in each.text or _WRAPPED.search(below[0].text):
         return False
     is_sentence = greets or _has("sentence_end", each.folded) or _has("list_item", each.folded)
-    if is_sentence or _is_own_lead(each.folded):
+    if is_sentence or _has("own_lead", each.folded):
         return False
     # A text without full stops has none at its end either.
     return _has("mentions_text", each.folded) or bool(_FULL_STOP.search(sentences[-1].text))
@@ -238,7 +238,7 @@ def _asks_about_a_text(sentence: str) -> bool:
         return False
     asking = pattern("asking").search(sentence) or pattern("polite").search(sentence)
     if asking is None:
-        is_own = _has("courtesy", sentence) or _is_own_lead(sentence)
+        is_own = _has("courtesy", sentence) or _has("own_lead", sentence)
         return _has("speaks_of_text", sentence) and not is_own
     rest = sentence[asking.end() :].strip(" .!?:")
     around = f"{sentence[: asking.start()]} {pattern('indefinite').sub('', rest)}"
@@ -276,8 +276,3 @@ def _disowns(sentence: str) -> bool:
     is_at_end = len(re.split("[,;]", sentence[report.end() :])[0].split()) <= AFTERTHOUGHT
     is_short = len(sentence.split()) <= AFTERTHOUGHT + 1
     return is_at_end and (is_short or bool(_clauses_before(sentence, report.start())))
-
-
-def _is_own_lead(lead: str) -> bool:
-    """Whether what follows these words and a colon is still the user speaking."""
-    return _has("own_lead", lead) and not _has("foreign_lead", lead)
