@@ -73,9 +73,7 @@ def _field(value: Mapping[str, Any], key: str) -> Any:
         return value.get(key, _MISSING)
     found: Any = value
     for part in key.split("."):
-        if not isinstance(found, Mapping):
-            return _MISSING
-        found = found.get(part, _MISSING)
+        found = found.get(part, _MISSING) if isinstance(found, Mapping) else _MISSING
     return found
 
 

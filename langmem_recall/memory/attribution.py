@@ -20,15 +20,12 @@ MOST_OUTPUT = 400_000
 """The same of what tools and memories said: what is missed here would be trusted too much."""
 MOST_SENTENCES = 20  # sentences of a text that is one memory; a longer one is no statement
 
-_FOREIGN = re.compile(r"```.*?(?:```|\Z)|^[ \t]*>[^\n]*", re.DOTALL | re.MULTILINE)
 _IDEOGRAPHIC = re.compile("[\u3001\u3002]")
-_DASHES = re.compile(r"[\u2013\u2014]+|[^\S\n]-+\s")
 
 
 def source_of(text: str, said: Iterable[Parts], untrusted_output: bool) -> Source:
     """Where a text comes from, by what humans wrote in the thread, the latest message first."""
-    messages: list[Parts] = []
-    left = MOST
+    messages, left = list[Parts](), MOST
     for message in said:
         messages.append(message)
         left -= len(message.own) + sum(map(len, message.foreign))
@@ -83,11 +80,10 @@ def _sentences_in(
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """Sentences with their ends; quotations as one word, and without what somebody else wrote."""
-    text = unicodedata.normalize("NFKC", _FOREIGN.sub("\n", text))
-    text = foreign.join_quotations(foreign.APOSTROPHES.sub("'", text)).replace("`", "'")
-    text = _IDEOGRAPHIC.sub(r"\g<0> ", text)
-    for line in _DASHES.sub(" , ", text).splitlines():
+    """Sentences with their ends; quotations as one word."""
+    text = foreign.APOSTROPHES.sub("'", unicodedata.normalize("NFKC", text))
+    text = foreign.join_quotations(text).replace("`", "'")
+    for line in _IDEOGRAPHIC.sub(r"\g<0> ", text).splitlines():
         for sentence in foreign.SENTENCE_END.split(line):
             if any(map(str.isalnum, sentence)):
                 yield sentence.strip()

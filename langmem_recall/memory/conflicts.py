@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import cache, lru_cache
-from itertools import combinations
+from itertools import combinations, product, starmap
 from math import isnan
 from typing import NamedTuple
 
@@ -20,13 +20,6 @@ READ_CHARS = 10_000  # texts are compared by their beginnings
 
 _WORD = re.compile(r"\w+(?:[.,:'\u2019-]\w+)*")
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
-
-
-@cache
-def _lexicon(name: str) -> frozenset[str]:
-    """The words of conflicts.toml under a name; of verbs, those by which a thing has one value."""
-    words = word_lists("memory/conflicts")[name]
-    return frozenset(words.split() if isinstance(words, str) else words)
 
 
 def same_particulars(one: str, other: str) -> bool:
@@ -80,19 +73,17 @@ def denied(memories: Sequence[Memory], said: Sequence[str]) -> list[bool]:
     stored = [_facts(memory.text) if memory.kind != "episodic" else [] for memory in memories]
     wanted = _beginnings(word for facts in stored for fact in facts for word in fact.words)
     verbs = {fact.words[fact.verb] for facts in stored for fact in facts if fact.verb > 0}
-    wanted |= _beginnings(form for form, verb in _verbs().items() if verb in verbs - {BE, HAVE})
+    wanted |= _beginnings(form for form, verb in _meanings().items() if verb in verbs - {BE, HAVE})
     stated = [fact for text in said for fact in _facts(text, wanted)]
     return [bool(facts and stated) and _clash(facts, stated) for facts in stored]
 
 
 def share_subject(one: str, other: str) -> bool:
     """Whether a word of two texts, or what it implies, tells that they may be of the same."""
-    implied = word_lists("memory/restating")["implied"].items()
     subjects = list[set[str]]()
     for text in (one, other):
         words = [word for word in read_roles(text[:READ_CHARS]) if word.role in WEIGHT]
         found = {sense for word in words for sense in word.senses}
-        found |= {row for row, by in implied if by in found}
         subjects.append(found.union(*(tokens(word.text) for word in words)))
     return not subjects[0].isdisjoint(subjects[1])
 
@@ -104,8 +95,14 @@ def _beginnings(words: Iterable[str]) -> set[str]:
 
 # --- What a statement says of what: subject and attribute, then a value ---
 
-USER, PLACE, BE, HAVE, USE = "user", "~", "be", "have", "use"
-"""The words that others are read as: who speaks, any preposition, and three verbs."""
+USER, PLACE, NOT, NOTHING, BE, HAVE, USE = "user", "~", "not", "", "be", "have", "use"
+"""What words are read as: who speaks, any preposition, a denial, nothing, and three verbs."""
+_ROLES = {
+    **dict.fromkeys(("subject", "user", "group", "object", "first"), USER),
+    **dict.fromkeys(("self", "ours", "owner", "free"), NOTHING),
+    "place": PLACE,
+}
+"""What words of other roles are read as."""
 MOST_FACTS = 40  # clauses of a text that are compared
 MOST_WORDS = 40  # words of a clause that is a statement
 _TITLE = re.compile(r"\b(?:Mrs?|Ms|Dr|Prof|St|Hr|Fr)\.\s")
@@ -141,37 +138,36 @@ def _facts(text: str, wanted: Collection[str] | None = None) -> list[_Fact]:
 
 @lru_cache(maxsize=4_096)
 def _fact(clause: str) -> _Fact | None:
-    words, count = list[str](), 0
+    """What a clause states; None where it states nothing, or too much."""
+    words, denials = list[str](), 0
     for word in read_roles(clause[:READ_CHARS]):
-        if word.role == "not" or word.text in _lexicon("ends"):
-            count += 1
-        elif word.text in _lexicon("harmless") or word.role in ("self", "ours", "owner"):
-            continue
-        elif word.text in _verbs():
-            words.append(_verbs()[word.text])
-        elif word.role in ("subject", "user", "group", "object", "first"):
-            words.append(USER)
-        elif word.role == "place" or word.text in _lexicon("phrases"):
-            words.append(PLACE)
-        elif word.role != "free":
+        meaning = _meanings().get(word.text, _ROLES.get(word.role))
+        if word.role == "not" or meaning == NOT:
+            denials += 1
+        elif meaning is None:
             words.append(word.text if word.is_fixed else (tokens(word.text) or [word.text])[0])
+        elif meaning:
+            words.append(meaning)
     if not 1 < len(words) <= MOST_WORDS:
         return None
-    singles = (place for place, word in enumerate(words) if word in _lexicon("verbs") and place)
+    verbs = word_lists("memory/conflicts")["verbs"]
+    places = (place for place, word in enumerate(words) if word in verbs and place)
     # Two denials affirm.
-    return _Fact(tuple(words), next(singles, -1), count % 2 == 1)
+    return _Fact(tuple(words), next(places, -1), denials % 2 == 1)
 
 
 @cache
-def _verbs() -> dict[str, str]:
-    """Forms of verbs by which a thing has one value at a time, and the verb of each."""
-    verbs = word_lists("memory/conflicts")["verbs"]
-    return {form: verb for verb, forms in verbs.items() for form in forms.split()}
+def _meanings() -> dict[str, str]:
+    """What the words of conflicts.toml are read as."""
+    lists = word_lists("memory/conflicts")
+    rows = [(PLACE, lists["phrases"]), *lists["verbs"].items()]
+    rows += [(NOTHING, lists["harmless"]), (NOT, lists["ends"])]
+    return {word: meaning for meaning, words in rows for word in words.split()}
 
 
 def _clash(ours: Sequence[_Fact], theirs: Sequence[_Fact]) -> bool:
     """Whether two texts give the same attribute of the same subject another value."""
-    return any(_differ(one, other) for one in ours for other in theirs)
+    return any(starmap(_differ, product(ours, theirs)))
 
 
 def _differ(one: _Fact, other: _Fact) -> bool:
@@ -197,9 +193,8 @@ def _differ(one: _Fact, other: _Fact) -> bool:
         return are_numbers
     if verb == USE:
         return matched[-1][0] == "equal"
-    many = tokens(word_lists("memory/conflicts")["many"])
-    if not set(many).isdisjoint(one.words[one.verb + 1 : start]):
+    between = one.words[one.verb + 1 : start]
+    if not set(tokens(word_lists("memory/conflicts")["many"])).isdisjoint(between):
         return False
     # A person is many things, of one age and in one place.
-    is_in_place = one.words[one.verb + 1 : start] == (PLACE,)
-    return verb != BE or subject != (USER,) or are_numbers or is_in_place
+    return verb != BE or subject != (USER,) or are_numbers or between == (PLACE,)

@@ -32,11 +32,12 @@ _GAP = f" {JOINER}outside{JOINER} "
 APOSTROPHES = re.compile("[\u2018\u2019\u201a\u201b\u02bc\u00b4]")
 SENTENCE_END = re.compile(r"(?<=[.!?…;\u3002])\s+")
 _FENCE = re.compile(r"```.*(?:```|\Z)|^[ \t]*~~~.*(?:^[ \t]*~~~|\Z)", re.DOTALL | re.MULTILINE)
-_QUOTE_LINE = re.compile(r"^[ \t]*(?:>|&gt;|\| )[^\n]*", re.MULTILINE)
-_INDENTED = re.compile(r"^(?:\t| {4})[ \t]*(?![-*•+\d\s])[^\n]*", re.MULTILINE)
+# Lines that are quoted, or indented and no list.
+_QUOTED_LINE = re.compile(
+    r"^(?:[ \t]*(?:>|&gt;|\| )|(?:\t| {4})[ \t]*(?![-*•+\d\s]))[^\n]*", re.MULTILINE
+)
 # Scripts without spaces have a word in every other letter or so.
 _WORDS = re.compile("[\u3040-\u9fff]{2}|[^\\s\u3040-\u9fff]+")
-_OPEN_QUOTE = re.compile(r"(?:^|\s)[\"“„«「『](?=\w)")
 # A line that goes on in small letters was wrapped, unless it begins with "i".
 _WRAPPED = re.compile(r"^(?!i\b)[a-zß-ÿ]")
 _FULL_STOP = re.compile(r"[.!?…\u3002]\W*$")
@@ -57,16 +58,6 @@ class _Sentence(NamedTuple):
     asks: bool  # whether it asks about, or shows, a text that stands beside it
 
 
-class _Mark(NamedTuple):
-    """The first sign that what comes is somebody else's."""
-
-    place: int  # the sentence it stands in
-    before: str = ""  # what that sentence says before it, and is still the user's
-    after: str = ""  # what that sentence says after it
-    is_clear: bool = False
-    """Whether it shows a text to begin, so that no sign in this text is about what was before."""
-
-
 def parts_of(text: str, *attached: str) -> Parts:
     """Take a human message apart; further blocks of text are from outside whatever they say."""
     read, outside = text[:LONGEST], [*attached, text[LONGEST:][:LONGEST]]
@@ -77,16 +68,17 @@ def parts_of(text: str, *attached: str) -> Parts:
     plain = textwrap.dedent(unicodedata.normalize("NFKC", read)[:LONGEST])
     rest, removed = _without_blocks(APOSTROPHES.sub("'", plain))
     sentences = list(_sentences(rest))
-    mark = _first_mark(sentences)
-    start, meant_from = _own_start(sentences, mark)
-    stop = max(start, mark.place)
+    mark, before, is_shown = _first_mark(sentences)
+    start, meant_from = _own_start(sentences, mark, is_shown)
+    stop = max(start, mark)
     own = [each.text for each in sentences[start:stop]]
-    own += [mark.before] if start <= mark.place else []
-    shown = [*sentences[meant_from:start], *sentences[stop:]]
-    asking = next(iter(sentences[mark.place : mark.place + 1]), None)
-    # The first request is about a text, and is none.
-    texts = [each.text for each in shown if not (each.asks and each is asking)]
-    foreign = [*removed, "\n".join(texts), mark.after, *outside]
+    own += [before] if start <= mark else []
+    texts = [each.text for each in sentences]
+    if mark < len(sentences) and sentences[mark].asks:
+        # The first request is about a text, and is none but for what follows its colon.
+        texts[mark] = "".join(pattern("colon").split(texts[mark], maxsplit=1)[1:])
+    shown = "\n".join([*texts[meant_from:start], *texts[stop:]])
+    foreign = [*removed, shown, *outside]
     foreign = [each for each in foreign if any(map(str.isalnum, each))]
     if not foreign and start == 0:
         return Parts(read, ())
@@ -121,7 +113,7 @@ def _without_blocks(text: str) -> tuple[str, list[str]]:
         start, stop = opens[0].start(), opens[-1].end() if shuts else len(text)
         removed.append(pattern("tag").sub("\n", text[start:stop]))
         text = f"{text[:start]}{_GAP}{text[stop:]}"
-    text = _INDENTED.sub(gap, _QUOTE_LINE.sub(gap, text))
+    text = _QUOTED_LINE.sub(gap, text)
     quotations = (quote[quote.lastindex or 0] for quote in pattern("quoted").finditer(text))
     removed += [each for each in quotations if len(_WORDS.findall(each)) >= QUOTED_WORDS]
     return join_quotations(text), removed
@@ -132,7 +124,7 @@ def _sentences(text: str) -> Iterator[_Sentence]:
     for line in text.splitlines():
         first = place
         for sentence in SENTENCE_END.split(line):
-            if any(map(str.isalnum, sentence)) or _begins_foreign(sentence):
+            if any(map(str.isalnum, sentence)) or _has("foreign_line", sentence.lower()):
                 words = " ".join(sentence.split())
                 # The one letter whose small form is longer, and places must fit both.
                 folded = words.replace("\u0130", "I").lower()
@@ -144,59 +136,56 @@ def _sentences(text: str) -> Iterator[_Sentence]:
 # --- Where the user's own words begin and end ---
 
 
-def _first_mark(sentences: Sequence[_Sentence]) -> _Mark:
-    """Where text from outside begins."""
+def _first_mark(sentences: Sequence[_Sentence]) -> tuple[int, str, bool]:
+    """Where text from outside begins: the sentence, and what it says before and is the user's.
+
+    Third, whether a text is shown to begin: no sign in it is about what stands before.
+    """
     in_list, speaks = False, True
     for place, each in enumerate(sentences):
         in_list = in_list and not each.after_gap
         is_new_line = place == each.line > 0 and not _WRAPPED.search(each.text)
         # Below a line in which the user does not speak of himself anything may have been pasted.
         if is_new_line and not (speaks or in_list):
-            return _Mark(place, is_clear=True)
+            return place, "", True
         is_own_voice = _has("speaks_of_self", each.folded) or (
             place == 0 and _has("greeting_line", each.folded)
         )
         speaks = is_own_voice or (speaks and not is_new_line and place > 0)
         report, colon = report_in(each.folded), pattern("colon").search(each.folded)
-        after = each.text[colon.end() :] if colon else ""
-        if each.asks or _heads_a_text(sentences, place) or _begins_foreign(each.text):
-            return _Mark(place, "", after, is_clear=True)
+        if each.asks or _heads_a_text(sentences, place) or _has("foreign_line", each.folded):
+            return place, "", True
         if report:
-            before = _clauses_before(each.text, report.start())
-            return _Mark(place, before, after or each.text[report.end() :])
+            return place, _clauses_before(each.text, report.start()), False
         if colon:
             # A line of a list may be "key: value" without a speaker.
             rest = each.folded[colon.end() :]
             is_field = in_list and _has("field", each.folded) and not _has("speaks_of_self", rest)
-            if not is_field and not _is_own_lead(each.folded[: colon.start()]):
-                return _Mark(place, "", after)
+            if not is_field and not _has("own_lead", each.folded[: colon.start()]):
+                return place, "", False
             in_list = True
-    return _Mark(len(sentences))
+    return len(sentences), "", False
 
 
-def _own_start(sentences: Sequence[_Sentence], mark: _Mark) -> tuple[int, int]:
+def _own_start(sentences: Sequence[_Sentence], mark: int, is_shown: bool) -> tuple[int, int]:
     """Where the user's own words begin; and from where on what is said is meant by somebody."""
     start, meant_from = 0, 0
     for place, each in enumerate(sentences):
-        is_shown = mark.is_clear and place > mark.place
+        is_in_text = is_shown and place > mark
         is_short = each.folded.count(" ") < MOST_TO_TAKE_BACK
-        if not is_shown and _disowns(each.folded):
+        if not is_in_text and _disowns(each.folded):
             return len(sentences), meant_from
         if each.asks:
-            is_second = is_shown and sentences[mark.place].asks
-            start = max(start, 0 if is_second else _start_beside(sentences, place))
-        elif is_short and place < mark.place and _has("takes_back", each.folded):
+            is_last = place + 1 == len(sentences)
+            is_second = is_in_text and sentences[mark].asks
+            if is_second or (_has("points_on", each.folded) and not is_last):
+                continue
+            # What it is about may be all that stands before it, where nothing parts the two.
+            is_about_all = is_last and each.line == 0 and _has("mentions_text", each.folded)
+            start = max(start, place if is_about_all else each.line)
+        elif is_short and place < mark and _has("takes_back", each.folded):
             start = meant_from = place + 1
     return start, meant_from
-
-
-def _start_beside(sentences: Sequence[_Sentence], place: int) -> int:
-    """Where the user's own words may begin, when this sentence asks about a text beside it."""
-    asking = sentences[place]
-    if _has("points_on", asking.folded) and place + 1 < len(sentences):
-        return 0
-    is_all = sentences[-1].line == 0 and place + 1 == len(sentences)
-    return place if is_all and _has("mentions_text", asking.folded) else asking.line
 
 
 def _heads_a_text(sentences: Sequence[_Sentence], place: int) -> bool:
@@ -210,7 +199,7 @@ def _heads_a_text(sentences: Sequence[_Sentence], place: int) -> bool:
     if not below or not is_line or JOINER in each.text or _WRAPPED.search(below[0].text):
         return False
     is_sentence = greets or _has("sentence_end", each.folded) or _has("list_item", each.folded)
-    if is_sentence or _is_own_lead(each.folded):
+    if is_sentence or _has("own_lead", each.folded):
         return False
     # A text without full stops has none at its end either.
     return _has("mentions_text", each.folded) or bool(_FULL_STOP.search(sentences[-1].text))
@@ -242,25 +231,19 @@ def _has(name: str, sentence: str) -> bool:
 def _asks_about_a_text(sentence: str) -> bool:
     """Whether a sentence asks about, or shows, a text that stands beside it."""
     if showing := pattern("showing").search(sentence):
-        return not _is_of_the_user(sentence[showing.end() :])
+        return not _has("of_the_user", sentence[showing.end() :])
     if _has("asks_of_text", sentence):
         return True
     if _has("begins_with_self", sentence):
         return False
     asking = pattern("asking").search(sentence) or pattern("polite").search(sentence)
     if asking is None:
-        is_own = _has("courtesy", sentence) or _is_own_lead(sentence)
+        is_own = _has("courtesy", sentence) or _has("own_lead", sentence)
         return _has("speaks_of_text", sentence) and not is_own
     rest = sentence[asking.end() :].strip(" .!?:")
     around = f"{sentence[: asking.start()]} {pattern('indefinite').sub('', rest)}"
     is_about_text = _has("mentions_text", around) or " this" in asking.group()
-    return not rest or (is_about_text and not _is_of_the_user(rest))
-
-
-def _is_of_the_user(words: str) -> bool:
-    owner = pattern("of_the_user").search(words)
-    # "The message from our supplier" is not ours.
-    return owner is not None and not _has("definite", words[: owner.start()])
+    return not rest or (is_about_text and not _has("of_the_user", rest))
 
 
 def report_in(sentence: str) -> re.Match[str] | None:
@@ -280,7 +263,7 @@ def report_in(sentence: str) -> re.Match[str] | None:
 
 def _disowns(sentence: str) -> bool:
     """Whether it tells that what was said before is somebody else's, as a signature does."""
-    if _has("sign_off", sentence) or _has("boilerplate", sentence):
+    if _has("sign_off", sentence):
         return True
     if _has("colon", sentence):
         return False
@@ -293,14 +276,3 @@ def _disowns(sentence: str) -> bool:
     is_at_end = len(re.split("[,;]", sentence[report.end() :])[0].split()) <= AFTERTHOUGHT
     is_short = len(sentence.split()) <= AFTERTHOUGHT + 1
     return is_at_end and (is_short or bool(_clauses_before(sentence, report.start())))
-
-
-def _begins_foreign(line: str) -> bool:
-    """Whether all from this line on is from outside."""
-    folded, quote = line.casefold(), _OPEN_QUOTE.search(line)
-    return _has("foreign_line", folded) or _has("header_line", folded) or quote is not None
-
-
-def _is_own_lead(lead: str) -> bool:
-    """Whether what follows these words and a colon is still the user speaking."""
-    return _has("own_lead", lead) and not _has("foreign_lead", lead)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import combinations
 from typing import NamedTuple
@@ -27,7 +27,7 @@ MOST_CLAUSES = 8
 MOST_TAKEN_APART = 200
 """Sentences that have all words of a note and are read clause by clause, which takes a while."""
 
-_CHUNK = re.compile(r"(?:[^\s,;()\[\]\"“”„«»…]|(?<=\d),(?=\d))+")
+_CHUNK = re.compile(r"(?:[^\s,;()\[\]\"“”„«»…\u2013\u2014]|(?<=\d),(?=\d))+")
 _CLAUSE_END = re.compile(r"\s*(?:[;()\u2013\u2014]|(?<!\d),|,(?!\d))\s*|\s+-+\s+|:\s+")
 # "Ma" begins a French clause about something of mine.
 _JOINT = re.compile(
@@ -35,9 +35,7 @@ _JOINT = re.compile(
     re.IGNORECASE,
 )
 _ELISION = re.compile(r"(?i)^(qu|dell|all|nell|dall|sull|un|[jldnmtsc])'(?=\w)")
-_THOUSANDS = re.compile(r"(?<=\d)[,.'\u202f\u00a0](?=\d{3}(?!\d))")
-_SHORT_THOUSANDS = re.compile(r"(?<=\d)k$")
-_ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)$")
+_IN_NUMBERS = re.compile(r"(?<=\d)(?:[,.'\u202f\u00a0](?=\d{3}(?!\d))|(?:st|nd|rd|th)$|(k)$)")
 _MONEY = re.compile(r"([€$£])\s?(\d[\d.,]*\d|\d)")
 _CURRENCIES = {"€": "euros", "$": "dollars", "£": "pounds"}
 _PREFERS = frozenset({"pref", "préf", "lieb"})
@@ -68,6 +66,9 @@ class _Statement(NamedTuple):
     words: tuple[Word, ...]
     weighty: tuple[Word, ...]
     """What must be told, hedges of the whole sentence included: they make a guess of any clause."""
+    roles: frozenset[str]
+    optional: frozenset[int]  # phrases that say where and since when, which a note may leave out
+    is_group: bool  # whether it says "we"
     is_directive: bool
     is_cut: bool  # whether other clauses of its sentence stand before it
     drops_subjects: bool  # whether its language tells by the verb alone who is meant
@@ -78,30 +79,19 @@ class _Lexicon:
 
     def __init__(self) -> None:
         table = word_lists("memory/restating")
-        # For each language the roles of its words; for each word its rows and its languages.
-        self.roles: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-        self.senses, self.languages = (
-            defaultdict[str, set[str]](set),
-            defaultdict[str, set[str]](set),
-        )
-        self.numbers = dict[str, str]()
-        for role, words in table["roles"].items():
-            for language, word in _by_language(words):
-                self.roles[language][word].add(role)
-                self.languages[word].add(language)
-        for sense, words in table["concepts"].items():
-            for language, word in _by_language(words):
-                self.senses[word].add(sense)
-                self.languages[word].add(language)
-        for words in table["numbers"].values():
-            counts = Counter[str]()
-            for language, word in _by_language(words):
-                # "One" is an article in most of these languages.
-                if counts[language] != 1:
-                    self.numbers[word] = str(counts[language])
-                counts[language] += 1
+        # Roles of a word in a language; the rows that a word is in, and its languages.
+        self.roles = defaultdict[tuple[str, str], set[str]](set)
+        self.senses = defaultdict[str, set[str]](set)
+        self.languages = defaultdict[str, set[str]](set)
+        for role, language, word in _entries(table["roles"]):
+            self.roles[language, word].add(role)
+            self.languages[word].add(language)
+        for sense, language, word in _entries(table["concepts"]):
+            self.senses[word].add(sense)
+            self.languages[word].add(language)
+        self.numbers = {word: digits for digits, _, word in _entries(table["numbers"])}
         self.phrases = re.compile(rf"\b(?:{'|'.join(map(re.escape, table['phrases']))})\b")
-        # Words that phrases and signs count as, and that need not stand in a text.
+        # Words that phrases and signs count as.
         self.replacing = {*" ".join([*table["phrases"].values(), *_CURRENCIES.values()]).split()}
         self.endings = {frozenset(pair.split("/")) for pair in table["forms"]["endings"].split()}
         self.order = {side: roles.split() for side, roles in table["order"].items()}
@@ -110,13 +100,15 @@ class _Lexicon:
 _lexicon = cache(_Lexicon)
 
 
-def _by_language(words: str) -> Iterator[tuple[str, str]]:
-    language = ""
-    for word in words.split():
-        if word.endswith(":"):
-            language = word[:-1]
-        else:
-            yield language, word.casefold()
+def _entries(table: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    """The rows of a table, each with a language and a word of it: "en: i me de: ich"."""
+    for row, words in table.items():
+        language = ""
+        for word in words.split():
+            if word.endswith(":"):
+                language = word[:-1]
+            else:
+                yield row, language, word.casefold()
 
 
 class Note:
@@ -128,14 +120,11 @@ class Note:
         self._plain, self._tries = plain(sentence), MOST_TAKEN_APART
         self._words: list[Word] = []
         if len(chunks) <= LONGEST_STATEMENT:
-            names_user = statement != sentence
-            self._words = _read(chunks, "told", _languages(chunks), names_user)
+            self._words = _read(chunks, "told", statement != sentence)
         self._weighty = [word for word in self._words if word.role in WEIGHT]
-        # Other forms of a word have its beginning.
-        plain_words = (word.text for word in self._weighty if not word.senses)
-        self._beginnings = [
-            text[:3] for text in plain_words if text.isalpha() and text not in _lexicon().replacing
-        ]
+        # Other forms of a word have its beginning; what counts as another word need not be there.
+        own = (word.text for word in self._weighty if not word.senses and word.text.isalpha())
+        self._beginnings = [text[:3] for text in own if text not in _lexicon().replacing]
         parts = [part for part in _JOINT.split(statement) if part.strip()]
         self._parts = [Note(part) for part in parts] if 1 < len(parts) <= MOST_CLAUSES else []
 
@@ -185,7 +174,7 @@ def read_roles(text: str, is_head: bool = True) -> list[Word]:
         if chunks[place][0] in ("'m", "'re"):
             # Where nothing but the verb tells what is said, it stands behind its subject.
             chunks[place : place + 2] = [chunks[place + 1], ("am", False)]
-    return _read(chunks, "stated", _languages(chunks))
+    return _read(chunks, "stated")
 
 
 # --- From sentences to words with their roles ---
@@ -194,8 +183,7 @@ def read_roles(text: str, is_head: bool = True) -> list[Word]:
 @lru_cache(maxsize=2_048)
 def _words(sentence: str) -> tuple[Word, ...]:
     """The words of a sentence that somebody said."""
-    chunks = _chunks(pattern("to_remember").sub("", sentence))
-    return tuple(_read(chunks, "said", _languages(chunks)))
+    return tuple(_read(_chunks(pattern("to_remember").sub("", sentence)), "said"))
 
 
 @lru_cache(maxsize=256)
@@ -207,7 +195,7 @@ def _statements(sentence: str) -> tuple[_Statement, ...]:
     parts = [part for clause in _CLAUSE_END.split(statement) for part in _JOINT.split(clause)]
     clauses = [part for part in parts if part.strip()][:MOST_CLAUSES]
     asks = statement == sentence and sentence.rstrip(" .!)\"'").endswith("?")
-    heads = [_read(_chunks(clause), "said", languages) for clause in clauses]
+    heads = [_read(_chunks(clause), "said") for clause in clauses]
     found: list[_Statement] = []
     for start, stop in combinations(range(len(clauses) + 1 - asks), 2):
         run = _chunks(" , ".join(clauses[start:stop]), is_head=start == 0)
@@ -217,10 +205,16 @@ def _statements(sentence: str) -> tuple[_Statement, ...]:
         begins = next((_roles(word.text, languages) for word in head if word.role != "not"), ())
         # "Call me Jo", "please always use dark mode": what is wanted, without a word for it.
         is_directive = "directive" in begins and not any(word.role in SUBJECTS for word in head)
-        words = tuple(_read(run, "said", languages))
+        words = tuple(_read(run, "said"))
         drops = languages <= {"es", "it", "pt"}
         weighty = (*(word for word in words if word.role in WEIGHT), *hedges)
-        found.append(_Statement(words, weighty, is_directive, start > 0, drops))
+        roles = frozenset(word.role for word in words)
+        optional = frozenset(word.phrase for word in words if word.role in ("place", "contrast"))
+        is_group = "group" in roles or any(_PLURAL_WE.match(word.text) for word in words)
+        is_cut = start > 0
+        found.append(
+            _Statement(words, weighty, roles, optional, is_group, is_directive, is_cut, drops)
+        )
     return tuple(found)
 
 
@@ -265,27 +259,20 @@ def _languages(chunks: Iterable[tuple[str, bool]]) -> frozenset[str]:
 
 def _roles(text: str, languages: Iterable[str]) -> frozenset[str]:
     roles = _lexicon().roles
-    return frozenset[str]().union(*(roles[each].get(text, ()) for each in languages))
+    return frozenset[str]().union(*(roles.get((each, text), ()) for each in languages))
 
 
-def _read(
-    chunks: Sequence[tuple[str, bool]],
-    side: str,
-    languages: frozenset[str],
-    names_user: bool = False,
-) -> list[Word]:
+def _read(chunks: Sequence[tuple[str, bool]], side: str, names_user: bool = False) -> list[Word]:
     """The words of a note ("told"), or of a message ("said"), with what each does in it."""
-    lexicon, read = _lexicon(), list[Word]()
+    lexicon, languages, read = _lexicon(), _languages(chunks), list[Word]()
     phrase, is_against = 0, False
     for place, (text, is_fixed) in enumerate(chunks):
         if text.startswith("'"):
             continue
-        text = _THOUSANDS.sub("", _SHORT_THOUSANDS.sub("000", _ORDINAL.sub("", text)))
+        text = _IN_NUMBERS.sub(lambda sign: "000" if sign[1] else "", text)
         text = lexicon.numbers.get(text, _BRITISH.sub("or", text))
-        has_digit = any(map(str.isdigit, text))
         # In May something is, and may not be.
-        is_known = not has_digit and not (is_fixed and text == "may")
-        found = _roles(text, languages) if is_known else frozenset[str]()
+        found = _roles(text, languages) if not is_fixed or text != "may" else frozenset[str]()
         role = next((each for each in lexicon.order[side] if each in found), "word")
         if side == "told" and role in ("subject", "object", "self"):
             names_user = names_user or role != "self"
@@ -295,18 +282,19 @@ def _read(
         elif role == "user":
             before = [each for each, _ in chunks[max(place - 2, 0) : place]]
             is_hers = before[-1:] == ["der"] and text.endswith("in")
-            is_owner = before[-1:] == ["'s"] or any("of" in _roles(it, languages) for it in before)
-            is_owner = is_owner or is_hers
+            is_owner = is_hers or before[-1:] == ["'s"]
+            is_owner = is_owner or any("of" in _roles(it, languages) for it in before)
             role, names_user = "owner" if is_owner else "user", True
         elif text in _PREFERRED_TO and any(it.text[:4] in _PREFERS for it in read):
             role = "contrast"
         if role in OPENERS:
             phrase, is_against = phrase + 1, role in AGAINST
         senses = frozenset(lexicon.senses.get(text, ()))
-        if side == "said":
+        if side != "told":
             implied = word_lists("memory/restating")["implied"].items()
             senses |= {row for row, by in implied if by in senses}
-        read.append(Word(text, role, senses, is_fixed or has_digit, is_against, phrase))
+        is_fixed = is_fixed or any(map(str.isdigit, text))
+        read.append(Word(text, role, senses, is_fixed, is_against, phrase))
     return read
 
 
@@ -315,16 +303,9 @@ def _read(
 
 def _tells(told: Sequence[Word], said: _Statement) -> bool:
     """Whether all that has weight in a note is in a statement, and the other way round."""
-    left = [*said.weighty]
-    # Most statements have too many words, or too few; one more is the verb of an instruction.
-    most = len(told) + MOST_LEFT_OUT + 1
-    if not sum(word.role in WEIGHT for word in told) <= len(left) <= most:
-        return False
     if sum(word.role == "not" for word in (*told, *said.words)) % 2:
         return False
-    roles = {word.role for word in said.words}
-    is_group = "group" in roles or any(_PLURAL_WE.match(word.text) for word in said.words)
-    pairs, is_wish = list[tuple[Word, Word]](), False
+    left, pairs, is_wish = [*said.weighty], list[tuple[Word, Word]](), False
     for word in told:
         if word.role not in WEIGHT and word.role not in ("wish", "hedge", "company"):
             continue
@@ -334,51 +315,35 @@ def _tells(told: Sequence[Word], said: _Statement) -> bool:
             pairs.append((word, match))
         elif word.role in ("wish", "hedge") and said.is_directive:
             is_wish = True
-        elif not (word.role == "company" and is_group):
+        elif not (word.role == "company" and said.is_group):
             return False
     # The verb of an instruction: "use" in "please always use dark mode".
     left = left[1:] if is_wish and left and left[0].phrase == 0 else left
+    # Only whole phrases may be left out.
+    optional = said.optional.difference(other.phrase for _, other in pairs)
+    may_go = (word.role in ("word", "person") and word.phrase in optional for word in left)
     # All but the verb, which stands before a negation in one language and behind it in another.
     is_turned = any(word.is_against != other.is_against for word, other in pairs[1:])
-    may_go = _may_go(left, said, {other.phrase for _, other in pairs})
-    return not is_turned and may_go and _same_subject(told, said, pairs, is_group)
+    is_told = len(left) <= MOST_LEFT_OUT and all(may_go) and not is_turned
+    return is_told and _same_subject([word.role for word in told], said, pairs)
 
 
-def _may_go(left: Sequence[Word], said: _Statement, taken: Collection[int]) -> bool:
-    """Whether a note may leave these words out: whole phrases that say where and since when."""
-    openers = {word.phrase: word.role for word in said.words if word.role in OPENERS}
-    return len(left) <= MOST_LEFT_OUT and all(
-        word.role in ("word", "person")
-        and word.phrase not in taken
-        and openers.get(word.phrase) in ("place", "contrast")
-        for word in left
-    )
-
-
-def _same_subject(
-    told: Sequence[Word],
-    said: _Statement,
-    pairs: Sequence[tuple[Word, Word]],
-    is_group: bool,
-) -> bool:
+def _same_subject(told: list[str], said: _Statement, pairs: list[tuple[Word, Word]]) -> bool:
     """Whether a note that speaks of the user tells what the message says of its writer."""
-    if not any(word.role in WEIGHT for word, _ in pairs):
-        return False
-    named = [word.role for word in told if word.role in ("user", "owner", "word", "person")]
-    roles = {word.role for word in said.words}
+    named = [role for role in told if role in ("user", "owner", "word", "person")]
     verbs = (other.text for word, other in pairs if not other.is_fixed and word.text != other.text)
-    is_first_person = not SUBJECTS.isdisjoint(roles - {"group"}) or (
+    is_first_person = not SUBJECTS.isdisjoint(said.roles - {"group"}) or (
         said.drops_subjects and any(verb.endswith(_FIRST_PERSON) for verb in verbs)
     )
     if "user" in named:
-        has_company = any(word.role == "company" for word in told)
-        if is_group and not is_first_person and not has_company:
+        if said.is_group and not is_first_person and "company" not in told:
             return False
         if named[0] != "user":
-            return "object" in roles or said.is_directive
-        is_own = is_first_person or "self" in roles or said.is_directive
-        return is_own or (is_group and has_company)
-    is_own = is_first_person or is_group or not {"self", "object", "owner"}.isdisjoint(roles)
+            return "object" in said.roles or said.is_directive
+        is_own = is_first_person or "self" in said.roles or said.is_directive
+        return is_own or (said.is_group and "company" in told)
+    is_own = not {"self", "object", "owner"}.isdisjoint(said.roles)
+    is_own = is_own or is_first_person or said.is_group
     if "owner" in named:
         return is_own
     # Without a subject of its own, the clause may be about whatever stands before it.

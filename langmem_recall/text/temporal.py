@@ -34,6 +34,18 @@ _BREAKS = (".", "!", "?", ";", ":", ",")
 
 Span = tuple[datetime, datetime]
 
+_ASKING = {name: frozenset(table["asking"].split()) for name, table in _TABLES.items()}
+"""Words of a question that say nothing of what it is about."""
+
+
+def _time_words(table: dict[str, Any]) -> frozenset[str]:
+    lists = [*table["months"], table["days"], *table["units"].values(), *table["parts"].values()]
+    return frozenset(" ".join([*lists, *table["back"]]).replace("_", " ").split())
+
+
+_TIME_WORDS = {name: _time_words(table) for name, table in _TABLES.items()}
+"""Of each language one word of every time that it can name."""
+
 
 class _Language(NamedTuple):
     """How one language says when, compiled."""
@@ -41,7 +53,6 @@ class _Language(NamedTuple):
     windows: list[tuple[str, re.Pattern[str]]]  # a kind and a pattern, most specific first
     words: dict[str, dict[str, Any]]  # what months, days, numbers, units, parts and back mean
     marks: dict[str, re.Pattern[str]]
-    asking: frozenset[str]  # words of a question that say nothing of what it is about
 
 
 class _Said(NamedTuple):
@@ -49,7 +60,7 @@ class _Said(NamedTuple):
 
     start: datetime
     end: datetime
-    language: _Language
+    language: str
     text: str  # the text in lower case, in one line
     place: tuple[int, int]  # where the time stands in it
     before: str  # what stands before it, without accents
@@ -88,7 +99,7 @@ def searched_for(text: str, now: datetime) -> tuple[str, ...]:
     topic = _topic(said)
     if not topic:
         return _dates(said.start, said.end)
-    if said.language.asking != _language("en").asking:
+    if said.language != "en":
         # The words of a question are stop words in English alone.
         return (" ".join(topic),)
     return (text if said.is_date else _without(said, text),)
@@ -97,7 +108,7 @@ def searched_for(text: str, now: datetime) -> tuple[str, ...]:
 def _topic(said: _Said) -> list[str]:
     """The words around a time that say what is asked for."""
     start, end = said.place
-    rest, known = said.text[:start] + " " + said.text[end:], said.language.asking | STOP_WORDS
+    rest, known = said.text[:start] + " " + said.text[end:], _ASKING[said.language] | STOP_WORDS
     return [word for word in _PIECE.findall(rest) if word.translate(_PLAIN) not in known]
 
 
@@ -153,14 +164,6 @@ def _one_line(text: str) -> str:
     return "; ".join(line for line in lines if line)
 
 
-def _hints(name: str, table: dict[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
-    """Of a language one word of every time that it can name, and its other words."""
-    lists = [*table["months"], table["days"], *table["units"].values(), *table["parts"].values()]
-    words = frozenset(" ".join([*lists, *table["back"]]).replace("_", " ").split())
-    return words, frozenset(table["asking"].split()) | (STOP_WORDS if name == "en" else frozenset())
-
-
-_HINTS = {name: _hints(name, table) for name, table in _TABLES.items()}
 # The words for at first, formerly and now, of all languages.
 _MODES = {
     mode: re.compile(rf"\b(?:{'|'.join(table[key] for table in _TABLES.values())})\b", re.ASCII)
@@ -198,18 +201,12 @@ def _language(name: str) -> _Language:
             template = template.replace(f"{{{slot}}}", pattern)
         return re.compile(rf"\b(?:{template})\b", re.ASCII)
 
-    def is_whole(date: str) -> bool:
-        return "{year}" in date and ("{nth}" in date or "{month}" in date)
-
-    kinds = [("date", [date for date in table["date"] if is_whole(date)])]
-    kinds += [(kind, table[kind]) for kind in ("ago", "recent", "on_day", "last", "this")]
-    kinds += [("date", [date for date in table["date"] if not is_whole(date)])]
-    windows = [(kind, compiled(each)) for kind, templates in kinds for each in templates]
+    kinds = ("dated", "ago", "recent", "on_day", "last", "this", "date")
+    windows = [(kind, compiled(each)) for kind in kinds for each in table[kind]]
     marks = {key: re.compile(table[key]) for key in ("asks", "past", "ahead", "due")}
     marks |= {key: re.compile(rf"\b{table[key]} $") for key in ("since", "before", "for")}
     marks["next"] = re.compile(table.get("next", "(?!)"))
-    asking = frozenset(table["asking"].split())
-    return _Language([("date", _ISO), *windows], words, marks, asking)
+    return _Language([("dated", _ISO), *windows], words, marks)
 
 
 def _times_in(text: str, now: datetime, either_way: bool = False) -> Iterator[_Said]:
@@ -232,10 +229,10 @@ def _times_in(text: str, now: datetime, either_way: bool = False) -> Iterator[_S
             # Of what began today only the small hours belong to the night before.
             is_past = is_past or (kind == "on_day" and end <= _midnight(now) + timedelta(hours=5))
             is_date = bool(named.keys() & {"month", "year"})
-            said = _Said(start, end, language, line, match.span(), before, is_past, is_date)
+            said = _Said(start, end, name, line, match.span(), before, is_past, is_date)
             yield said
             is_found = True
-            if either_way and not is_past and kind in ("this", "date"):
+            if either_way and not is_past and kind in ("this", "dated", "date"):
                 later = timedelta(days=7 if "day" in named else 365)
                 yield said._replace(start=start + later, end=end + later)
         if is_found:
@@ -251,8 +248,8 @@ def _languages_in(text: str) -> tuple[str, str, list[str]]:
     words = set(_WORD.findall(plain))
     dated = bool(_HAS_YEAR.search(plain))
     likely = {
-        name: len(words & (hints | others))
-        for name, (hints, others) in _HINTS.items()
+        name: len(words & (hints | _ASKING[name] | (STOP_WORDS if name == "en" else set())))
+        for name, hints in _TIME_WORDS.items()
         if dated or not words.isdisjoint(hints)
     }
     return line, plain, sorted(likely, key=likely.__getitem__, reverse=True)
@@ -263,7 +260,7 @@ def _role(said: _Said) -> bool | None:
 
     None where the time belongs to what is asked for: what is due then, meant for it, to come.
     """
-    marks, (start, end) = said.language.marks, said.place
+    marks, (start, end) = _language(said.language).marks, said.place
     head, tail = said.text[max(start - CLAUSE_REACH, 0) : start], said.text[end:][:CLAUSE_REACH]
     # The clause around the time, or the sentence where the time stands alone in its clause.
     for breaks in (_BREAKS, _BREAKS[:-1]):
@@ -308,39 +305,36 @@ def _span(kind: str, named: dict[str, str], language: _Language, now: datetime) 
             return day + timedelta(hours=first), day + timedelta(hours=last)
         if "day" in named:
             back = (today.weekday() - meant["day"]) % 7 or 7
-            return _from(today - timedelta(days=back), "day")
+            return _around(today - timedelta(days=back), "day")
+        if meant.get("unit") == "weekend":
+            monday = _around(now, "week")[0]
+            return monday - timedelta(days=2), monday
         if "unit" in named:
-            return _calendar_unit(meant["unit"], kind == "last", today)
-        return _date(kind, named, meant.get("month"), now)
+            this = _around(now, meant["unit"])
+            return _around(this[0] - timedelta(days=1), meant["unit"]) if kind == "last" else this
+        month = int(named.get("monthnumber", 0)) or meant.get("month")
+        start = today.replace(year=int(named.get("year", now.year)), month=month or 1, day=1)
+        start = start.replace(day=int(named.get("nth", 1)))
+        # Without a year it is the latest one begun.
+        if "year" not in named and (start > now or (kind == "last" and month == now.month)):
+            start = start.replace(year=start.year - 1)
+        return _around(start, "day" if "nth" in named else "month" if month else "year")
     except (OverflowError, ValueError):
         return None
 
 
-def _calendar_unit(unit: str, is_last: bool, today: datetime) -> Span:
-    """This or the last week, weekend, month or year, by the calendar."""
-    monday = today - timedelta(days=today.weekday())
-    if unit == "weekend":
-        return monday - timedelta(days=2), monday
-    if unit == "week":
-        return _from(monday - timedelta(days=7 * is_last), unit)
+def _around(moment: datetime, unit: str) -> Span:
+    """The day, week, month or year that a time lies in."""
+    start = _midnight(moment)
     if unit == "year":
-        return _from(today.replace(year=today.year - is_last, month=1, day=1), unit)
-    first = today.replace(day=1)
-    return _from((first - timedelta(days=1)).replace(day=1) if is_last else first, unit)
-
-
-def _date(kind: str, named: dict[str, str], month: int | None, now: datetime) -> Span:
-    """The day, month or year that is named; without a year the latest one begun."""
-    today, month = _midnight(now), int(named.get("monthnumber", 0)) or month
-    if month is None:
-        return _from(today.replace(year=int(named["year"]), month=1, day=1), "year")
-    day = int(named.get("nth", 1))
-    year = int(named.get("year", now.year))
-    start = today.replace(year=year, month=month, day=1)
-    start = start.replace(day=day)
-    if "year" not in named and (start > now or (kind == "last" and month == now.month)):
-        start = start.replace(year=year - 1)
-    return _from(start, "day" if "nth" in named else "month")
+        start = start.replace(month=1, day=1)
+        return start, start.replace(year=start.year + 1)
+    if unit == "month":
+        start = start.replace(day=1)
+        return start, (start + timedelta(days=32)).replace(day=1)
+    if unit == "week":
+        start -= timedelta(days=start.weekday())
+    return start, start + timedelta(days=7 if unit == "week" else 1)
 
 
 def _dates(start: datetime, end: datetime) -> tuple[str, ...]:
@@ -358,14 +352,5 @@ def _dates(start: datetime, end: datetime) -> tuple[str, ...]:
     return tuple(map(str, range(start.year, end.year + 1)))[-MOST_DATES:]
 
 
-def _midnight(now: datetime) -> datetime:
-    return now.replace(hour=0, minute=0, second=0, microsecond=0)
-
-
-def _from(start: datetime, unit: str) -> Span:
-    """The day, week, month or year that begins there."""
-    if unit == "year":
-        return start, start.replace(year=start.year + 1)
-    if unit == "month":
-        return start, (start + timedelta(days=32)).replace(day=1)
-    return start, start + timedelta(days=7 if unit == "week" else 1)
+def _midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)

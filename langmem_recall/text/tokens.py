@@ -38,7 +38,14 @@ def read_once(reader: Callable[[str], T]) -> Callable[[str], T]:
 
 
 # Read with the module, not at first use: that would be a file opened on the event loop.
-STOP_WORDS = frozenset(files(__package__).joinpath("stop_words.txt").read_text("utf-8").split())
+_WORDS = word_lists("text/words")
+STOP_WORDS = frozenset(_WORDS["stop"].split())
+_IRREGULAR = {
+    form: base
+    for base, *forms in map(str.split, _WORDS["irregular"].splitlines())
+    for form in forms
+}
+"""Forms that no stemmer knows (went, children) and the word they are of."""
 
 # A word this long is a blob, and neither the stemmer nor the cache may pay for it.
 LONGEST_WORD = 64
@@ -88,15 +95,6 @@ _POSSESSIVE = re.compile("['\u2019]s?$")
 # Not by the factory, which takes another implementation where there is one: terms are stored.
 _stemmer = EnglishStemmer()
 _stemmer_lock = threading.Lock()
-# Read with the module: at first use a file would be opened on the event loop.
-_IRREGULAR = {
-    form: base
-    for base, *forms in map(
-        str.split, files("langmem_recall.text").joinpath("irregular.txt").read_text().splitlines()
-    )
-    for form in forms
-}
-"""Forms that no stemmer knows (went, children) and the word they are of."""
 
 _CODE = re.compile(
     r"\d{5,}"  # an order number
@@ -279,8 +277,9 @@ _SCRIPTS = (
 """Kana before Han: Japanese uses both, Chinese only the latter."""
 
 _LETTERS = re.compile(r"[^\W\d_]+")
-_LINES = files(__package__).joinpath("function_words.txt").read_text("utf-8").splitlines()
-_LANGUAGES = {line[:2]: frozenset(line[3:].split()) for line in _LINES}
+_LANGUAGES: dict[str, frozenset[str]] = {
+    name: frozenset(words.split()) for name, words in _WORDS["function"].items()
+}
 
 
 @read_once
