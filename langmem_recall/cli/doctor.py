@@ -7,20 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from langmem_recall.cli import inputs
 from langmem_recall.cli.inputs import namespace_text
-from langmem_recall.cli.output import Result, progress, save_policy, table
+from langmem_recall.cli.output import Part, Result, progress, save_policy, table
 from langmem_recall.errors import InputError
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.types import Cue, Namespace, Trace
+from langmem_recall.types import Cue, Namespace, Recall, Trace
 
 if TYPE_CHECKING:
-    from langgraph.store.base import BaseStore
-
     from langmem_recall.observe.doctor import Diagnosis
-    from langmem_recall.observe.monitor import MonitorReport
+    from langmem_recall.stores.recall_store import RecallStore
 
 COSINES = "Cosines of unrelated texts, by language"
 MARKS = {"alarm": "ALARM", "warn": "warning", "pass": "pass", "unknown": "unknown"}
@@ -46,84 +42,85 @@ def doctor_command(
         raise InputError(
             "--output is the policy file of --target-rate. Name a rate, or use > FILE."
         )
-    from langmem_recall.evaluation.evaluate import set_injection_rate
-    from langmem_recall.observe.doctor import Facts, calibration_of, diagnose, survey
+    from langmem_recall.observe.doctor import diagnose, facts_of
+    from langmem_recall.observe.monitor import report_of
     from langmem_recall.stores.recall_store import RecallStore
 
     traces, prefix = inputs.read_traces(cues) if cues else [], inputs.parse_namespace(namespace)
-    chosen = inputs.load_policy(policy) if policy else None
-    reaches = list[float]()
+    chosen, recalls = inputs.load_policy(policy) if policy else None, list[Recall]()
     with inputs.open_store(store, inputs.load_embedder(embeddings)) as opened:
         used = chosen or RecallStore(opened, stored_policies=True).policy_for(prefix)
-        known, items = calibration_of(opened), inputs.all_items(opened, prefix)
-        facts = survey(Facts(used, known), opened, prefix, items)
-        if traces and not facts.calibration.is_foreign:
-            report, reaches = _ask(opened, traces, prefix, used)
-            facts = facts._replace(report=report)
-    has_budget = all(trace.budget_tokens is not None for trace in traces) if traces else None
-    is_chosen = bool(chosen) or used != RecallPolicy.default()
-    diagnosis = diagnose(facts._replace(is_chosen=is_chosen, has_budget=has_budget))
-    record, line = diagnosis.to_dict(), ""
-    if target_rate is not None and reaches:
-        fitted = set_injection_rate(reaches, target_rate, used).replace(name="calibrated")
-        expected = sum(it >= max(fitted.trigger, fitted.floor) for it in reaches) / len(reaches)
+        facts = facts_of(opened, used, prefix, inputs.all_items(opened, prefix))
+        # With another embedder's vectors every recall would fail.
+        if traces and not (facts.problem and facts.nulls):
+            recalls = _ask(RecallStore(opened, policy=used, record=False), traces, prefix)
+    diagnosis = diagnose(
+        facts._replace(
+            is_chosen=bool(chosen) or used != RecallPolicy.default(),
+            has_budget=all(trace.budget_tokens is not None for trace in traces) if traces else None,
+            report=report_of(recalls, used) if recalls else None,
+        )
+    )
+    record, parts = diagnosis.to_dict(), _parts(diagnosis)
+    if target_rate is not None and recalls:
+        fitted, expected = _calibrated(recalls, target_rate, used)
         record["target"] = {"policy": fitted.to_dict(), "target": target_rate, "expected": expected}
         gates = f"trigger {fitted.trigger:.2f}, floor {fitted.floor:.2f}"
-        line = f"\nFor a rate of {target_rate:.0%}: {gates} (gives {expected:.0%})."
+        parts.append(f"\nFor a rate of {target_rate:.0%}: {gates} (gives {expected:.0%}).")
         if output:
             save_policy(fitted, output)
-
-    def show(screen: Console) -> None:
-        _show_diagnosis(screen, diagnosis)
-        if line:
-            screen.print(line)
-
-    return Result(record, show, is_bad=diagnosis.is_alarming)
+    return Result(record, parts, is_bad=diagnosis.is_alarming)
 
 
-def _ask(
-    store: BaseStore, traces: Sequence[Trace], namespace: Namespace, policy: RecallPolicy
-) -> tuple[MonitorReport, list[float]]:
-    """Ask the cues again without leaving a trace: what a monitor says, and what each reached.
-
-    Each is asked of the namespace given, else of where its trace was made.
-    """
-    from langmem_recall.evaluation.evaluate import best_relevance
-    from langmem_recall.observe.monitor import Monitor
-    from langmem_recall.stores.recall_store import RecallStore
-
-    reader, reaches = RecallStore(store, policy=policy, record=False), list[float]()
-    monitor = Monitor(len(traces), policy=policy)
+def _ask(reader: RecallStore, traces: Sequence[Trace], namespace: Namespace) -> list[Recall]:
+    """Ask the cues again, of the namespace given, else of where each trace was made."""
+    recalls = []
     with reader.quiet(), progress("recalling") as tick:
-        for done, trace in enumerate(traces, start=1):
+        for trace in traces:
             cue = Cue(trace.cue.text, trace.cue.parts, trace.cue.task)
-            recall = reader.recall((namespace,) if namespace else trace.namespaces, cue)
-            monitor(recall)
-            reaches.append(best_relevance(recall))
-            tick(done, len(traces))
-    return monitor.report(), reaches
+            recalls.append(reader.recall((namespace,) if namespace else trace.namespaces, cue))
+            tick(len(recalls), len(traces))
+    return recalls
 
 
-def _show_diagnosis(screen: Console, diagnosis: Diagnosis) -> None:
+def _calibrated(
+    recalls: Sequence[Recall], target: float, base: RecallPolicy
+) -> tuple[RecallPolicy, float]:
+    """The policy with gates for a rate of injection, and the rate that they give."""
+    from langmem_recall.evaluation.evaluate import best_relevance, set_injection_rate
+
+    reaches = [best_relevance(recall) for recall in recalls]
+    fitted = set_injection_rate(reaches, target, base).replace(name="calibrated")
+    gate = max(fitted.trigger, fitted.floor)
+    return fitted, sum(reach >= gate for reach in reaches) / len(reaches)
+
+
+def _parts(diagnosis: Diagnosis) -> list[Part]:
     readings = [(name.replace("_", " "), _text(it)) for name, it in diagnosis.readings.items()]
-    screen.print(table("Readings", readings))
-    rows = [[*map(_text, panel.values())] for panel in diagnosis.panels]
-    screen.print("", table(COSINES, rows, list(diagnosis.panels[0])), sep="\n")
-    checks = [(MARKS[check.state], check.name, check.text) for check in diagnosis.checks]
-    screen.print(table("Production checklist", checks), "", sep="\n")
+    panels = [[*map(_text, panel.values())] for panel in diagnosis.panels]
+    checks = [(MARKS[state], name, text) for name, state, text in diagnosis.checks]
     warnings = [(MARKS[level], name, message) for name, level, message in diagnosis.warnings]
-    screen.print(table("Warnings", warnings) if warnings else "No warnings.")
+    return [
+        table("Readings", readings),
+        "",
+        table(COSINES, panels, [*diagnosis.panels[0]]),
+        "",
+        table("Production checklist", checks),
+        "",
+        table("Warnings", warnings) if warnings else "No warnings.",
+    ]
 
 
 def _text(reading: Any) -> str:
-    if isinstance(reading, bool):
-        return "yes" if reading else "no"
-    if isinstance(reading, int):
-        return f"{reading:,}"
-    if isinstance(reading, float):
-        return f"{reading:.3g}"
-    if isinstance(reading, list):
-        return "; ".join(reading) or "none"
+    match reading:
+        case bool():
+            return "yes" if reading else "no"
+        case int():
+            return f"{reading:,}"
+        case float():
+            return f"{reading:.3g}"
+        case list():
+            return "; ".join(reading) or "none"
     return "-" if reading is None else str(reading)
 
 
@@ -135,24 +132,21 @@ def stats_command(store: str, namespace: str | None = None) -> Result:
 
     Nothing is changed: reads of this command count as no use and extend no time to live.
     """
-    prefix, shown = inputs.parse_namespace(namespace), inputs.shown(store)
+    prefix = inputs.parse_namespace(namespace)
     with inputs.open_store(store) as opened, progress("reading"):
         memories = inputs.all_memories(opened, prefix)
-    counts: dict[str, Counter[str]] = {
-        "namespaces": Counter(namespace_text(memory.namespace) for memory in memories),
-        "kinds": Counter(memory.kind for memory in memories),
-        "sources": Counter(memory.source for memory in memories),
-        "statuses": Counter(memory.status for memory in memories),
+    labels: dict[str, list[str]] = {
+        "namespaces": [namespace_text(memory.namespace) for memory in memories],
+        "kinds": [memory.kind for memory in memories],
+        "sources": [memory.source for memory in memories],
+        "statuses": [memory.status for memory in memories],
     }
-    by_count = {name: dict(found.most_common()) for name, found in counts.items()}
-    record = {"store": shown, "namespace": namespace_text(prefix), "memories": len(memories)}
+    counts = {name: dict(Counter(found).most_common()) for name, found in labels.items()}
+    record = {"store": inputs.shown(store), "namespace": namespace_text(prefix)}
     rows = [
         (name, label, f"{count:,}")
-        for name, found in by_count.items()
+        for name, found in counts.items()
         for label, count in found.items()
     ]
-    title = f"{len(memories):,} memories"
-    return Result(
-        record | by_count,
-        lambda screen: screen.print(table(title, rows, ("by", "", "memories"), labels=2)),
-    )
+    made = table(f"{len(memories):,} memories", rows, ("by", "", "memories"), labels=2)
+    return Result({**record, "memories": len(memories), **counts}, [made])

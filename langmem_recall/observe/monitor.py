@@ -27,12 +27,14 @@ NOT_CLEARED = "nothing cleared the floor"
 OTHERWISE_DROPPED = "dropped by other gates"
 IN_PROMPT = "already in the prompt"
 BY_TOOL = "asked for by tool"
+BLIND = (NO_CANDIDATE, NOT_CLEARED, OTHERWISE_DROPPED)
+"""Empty with memories to look at that the prompt does not show."""
 
 GATES = ("floor", "trigger", "composite_floor")
 HEALTHY_INJECTION = (0.40, 0.55)
 LEAST_INJECTION, MOST_INJECTION, FAR_TOO_MUCH_INJECTION = 0.20, 0.70, 0.80
 ENOUGH_RECALLS, SOME_RECALLS = 200, 20  # recalls it takes to judge the injection rate, the rest
-BLIND, VERY_BLIND = 0.20, 0.50
+MUCH_BLINDNESS, FAR_TOO_MUCH_BLINDNESS = 0.20, 0.50
 MUCH_DRIFT, MUCH_REDUNDANCY, MUCH_PRESSURE, MUCH_DEGRADATION = 0.50, 0.30, 0.25, 0.02
 LEAST_GOOD = 0.50
 SLOW_MS = 250  # the deadline of a recall in an agent's turn
@@ -137,14 +139,6 @@ class RecallStats(NamedTuple):
     has_moved: bool  # whether the cue is clearly another than that of the recall before
     is_stuck: bool  # whether the same memories came all the same
 
-    @property
-    def is_blind(self) -> bool:
-        """Whether it was empty with memories to look at that the prompt does not show."""
-        return self.outcome in (NO_CANDIDATE, NOT_CLEARED, OTHERWISE_DROPPED)
-
-
-Window = Sequence[RecallStats]
-
 
 class _WindowState:
     """A window of recalls, and what the next one is compared with."""
@@ -216,11 +210,13 @@ class Monitor:
             cues = chain.from_iterable(Counter(each.cues).most_common(1) for each in states)
             commonest = max(cues, key=itemgetter(1), default=("", 0))
         outcomes = Counter(stats.outcome for stats in window)
-        injected, blind = outcomes[RECALLED], sum(stats.is_blind for stats in window)
+        injected, blind = outcomes[RECALLED], sum(outcomes[name] for name in BLIND)
         judged = len(window) - outcomes[IN_PROMPT] - outcomes[BY_TOOL]
-        moved = sum(stats.has_moved for stats in window)
-        doubles = sum(stats.duplicates for stats in window)
         notes = Counter(chain.from_iterable(stats.degraded for stats in window))
+
+        def total(count: str) -> int:
+            return sum(getattr(stats, count) for stats in window)
+
         sorted_ms = sorted(stats.ms for stats in window if stats.ms is not None) or [math.nan]
         report = MonitorReport(
             namespace=namespace,
@@ -229,9 +225,9 @@ class Monitor:
             injection_rate=_ratio(injected, judged),
             injection_interval=_wilson(injected, judged),
             blindness_rate=_ratio(blind, injected + blind),
-            drift=_ratio(sum(stats.is_stuck for stats in window), moved),
-            redundancy=_ratio(doubles, sum(stats.fit for stats in window)),
-            budget_pressure=_ratio(sum(stats.is_pressed for stats in window), len(window)),
+            drift=_ratio(total("is_stuck"), total("has_moved")),
+            redundancy=_ratio(total("duplicates"), total("fit")),
+            budget_pressure=_ratio(total("is_pressed"), len(window)),
             latency_ms={
                 # By nearest rank.
                 f"p{percent}": sorted_ms[math.ceil(percent / 100 * len(sorted_ms)) - 1]
@@ -262,6 +258,14 @@ class Monitor:
         if len(self._states) > self._most:
             del self._states[next(iter(self._states))]
         return state
+
+
+def report_of(recalls: Sequence[Recall], policy: RecallPolicy) -> MonitorReport:
+    """The health of some recalls."""
+    monitor = Monitor(len(recalls), policy=policy)
+    for recall in recalls:
+        monitor(recall)
+    return monitor.report()
 
 
 def _stats_of(recall: Recall, state: _WindowState) -> RecallStats:
@@ -340,10 +344,14 @@ def _wilson(part: int, whole: int) -> tuple[float, float] | None:
 
 
 def _warnings(
-    report: MonitorReport, window: Window, policy: RecallPolicy, cue: str, cue_count: int
+    report: MonitorReport,
+    window: Sequence[RecallStats],
+    policy: RecallPolicy,
+    cue: str,
+    cue_count: int,
 ) -> Iterator[HealthWarning]:
     """All that is out of its healthy range; the cue is the commonest of the latest ones."""
-    blind = [stats for stats in window if stats.is_blind]
+    blind = [stats for stats in window if stats.outcome in BLIND]
     injected, many = report.outcomes.get(RECALLED, 0), report.recalls >= SOME_RECALLS
     # A floor is not too high because there is nothing to lift over it.
     stored = injected + len(blind)
@@ -374,7 +382,7 @@ def _warnings(
         "drift: one cue": cue_count >= SAME_CUES,
         "injection: high": is_judged and rate > MOST_INJECTION,
         "injection: low": stored >= ENOUGH_RECALLS and injected < LEAST_INJECTION * stored,
-        "blindness": stored >= SOME_RECALLS and report.blindness_rate > BLIND,
+        "blindness": stored >= SOME_RECALLS and report.blindness_rate > MUCH_BLINDNESS,
         "drift: same memories": moved >= SOME_RECALLS and report.drift > MUCH_DRIFT,
         "redundancy": fit >= SOME_RECALLS and report.redundancy > MUCH_REDUNDANCY,
         "budget": many and report.budget_pressure > MUCH_PRESSURE,
@@ -386,7 +394,7 @@ def _warnings(
         facts |= _blindness_causes(window, blind, policy, facts["lowered"], is_healthy(rate))
     alarms = {
         "injection: high": rate > FAR_TOO_MUCH_INJECTION,
-        "blindness": report.blindness_rate > VERY_BLIND,
+        "blindness": report.blindness_rate > FAR_TOO_MUCH_BLINDNESS,
     }
     for advice, is_bad in checks.items():
         if is_bad:
@@ -403,7 +411,11 @@ def _moved_gates(policy: RecallPolicy, step: float) -> str:
 
 
 def _blindness_causes(
-    window: Window, blind: Window, policy: RecallPolicy, lowered: str, is_calm: bool
+    window: Sequence[RecallStats],
+    blind: Sequence[RecallStats],
+    policy: RecallPolicy,
+    lowered: str,
+    is_calm: bool,
 ) -> dict[str, str]:
     """What may be the cause, by how much speaks for it, and whether it is one at all."""
     near = sum(stats.best >= NEAR_MISS * policy.trigger for stats in blind)
