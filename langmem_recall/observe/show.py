@@ -185,7 +185,11 @@ def from_dict(record: Mapping[str, Any]) -> Recall:
     Raises:
         InputError: The record is of another version, of another kind, or damaged.
     """
-    check_record(record)
+    if (kind := kind_of(record)) != RECALL:
+        raise InputError(
+            f"The record is of kind {kind!r:.40}, expected {RECALL!r}. "
+            "Sort a log's records by their kind first."
+        )
     try:
         policy = record["policy"]
         trace = {
@@ -229,8 +233,8 @@ def _validator() -> Callable[[object], Recall]:
     return TypeAdapter(Recall).validate_python
 
 
-def check_record(record: Any, kind: str = RECALL) -> None:
-    """Refuse what is no record of this kind and version."""
+def kind_of(record: Any) -> str:
+    """The kind of a record; one that is of another version is refused."""
     if not isinstance(record, Mapping):
         raise InputError(f"A trace is a JSON object, got {record!r:.80}. Pass what to_dict made.")
     version = record.get("version")
@@ -239,11 +243,7 @@ def check_record(record: Any, kind: str = RECALL) -> None:
             f"The trace has version {version!r:.40}, this langmem-recall reads {VERSION}. "
             "Read it with the langmem-recall that wrote it, or record it again."
         )
-    if record.get("kind", RECALL) != kind:
-        raise InputError(
-            f"The record is of kind {record.get('kind')!r:.40}, expected {kind!r}. "
-            "Sort a log's records by their kind first."
-        )
+    return str(record.get("kind", RECALL))
 
 
 def _scored(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -396,7 +396,8 @@ def conversation() -> list[dict[str, Any]]:
         (to_dict(tea) | {"block": f"<recalled>\n{SAID}\n</recalled>"}) for _ in range(2)
     )
     first |= {"thread_id": "t1", "turn": "a"}
-    again |= {"id": "again", "thread_id": "t1", "turn": "b", "block": None}
+    del again["block"]
+    again |= {"id": "again", "thread_id": "t1", "turn": "b"}
     again["cue"] = {**again["cue"], "text": "and then?"}
     del again["candidates"][0]["place"]
     again["candidates"][0] |= {"gate": "visible", "reason": "in a block that is still in view"}

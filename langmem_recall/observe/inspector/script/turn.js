@@ -140,7 +140,7 @@ class TurnDetail {
       el("span.row-place", place || "·"),
       this.bar(one),
       el("span.row-number", el("b", fixed(signals.relevance)), one.parts.length > 0 && el("span.quiet", `score ${fixed(one.score)}`)),
-      quoted(memory.text ?? "(text not recorded)", "row-text"),
+      quoted(memory.text || "(text not recorded)", "row-text"),
       el(
         "span.row-meta.quiet",
         quoted(`${memory.key} · ${memory.kind} · ${memory.source} · ${ago(this.turn.at - (memory.written_at ?? NaN))}`),

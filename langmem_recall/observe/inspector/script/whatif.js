@@ -169,7 +169,7 @@ function softRejection({ candidate, signals: { relevance }, score }, best, knobs
 
 // Without what is like a better one. Two memories are alike where the trace says so: likeness as such is not recorded.
 function withoutDuplicates(near, candidates, drop) {
-  const twins = candidates.filter(({ gate, twin }) => gate === "duplicate" && twin >= 0).map(({ index, twin }) => [index, twin]);
+  const twins = candidates.filter(({ gate, twin }) => gate === "duplicate" && twin !== null).map(({ index, twin }) => [index, twin]);
   const isAlike = (a, b) => twins.some(([one, other]) => (one === a && other === b) || (one === b && other === a));
   const kept = [];
   for (const one of near) {
@@ -302,7 +302,7 @@ function isInjected(traces, turn, knobs) {
   for (let at = turn.start; at < turn.start + turn.count; at += 1) {
     const gate = traces.gateAt(at);
     if (traces.unranked.has(gate)) continue;
-    const [relevance, alone] = [traces.columns.relevance.value(at), traces.columns.alone.whole(at)];
+    const [relevance, alone] = [traces.columns.relevance[at], traces.columns.alone[at]];
     best[alone] = Math.max(best[alone] || 0, relevance);
     if (gate === "visible") continue;
     if (traces.memoryAt(at).pinned) return true;
