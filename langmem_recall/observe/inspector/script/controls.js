@@ -20,10 +20,9 @@ class WhatIfControls {
       return el("fieldset", el("legend", title), el("div.sliders", sliders.map((slider) => this.row(slider))));
     };
     this.note = el("p.quiet");
-    this.everywhere = el("p.quiet#everywhere", { "aria-live": "polite" });
     const reset = el("p", button({ click: () => this.reset() }, "Reset ( r )"));
     const groups = [group("Weights", true), group("Decay, gates and room", false)];
-    this.node = el("details.whatif", el("summary", "What if?"), groups, this.note, reset, this.everywhere);
+    this.node = el("details.whatif", el("summary", "What if?"), groups, this.note, reset);
   }
 
   row(slider) {
@@ -72,7 +71,6 @@ class WhatIfControls {
     this.set(slider.name, value);
     this.drawOne(slider);
     this.onChange();
-    this.tellEverywhere();
   }
 
   reset() {
@@ -81,7 +79,6 @@ class WhatIfControls {
     this.knobs = structuredClone(this.start);
     this.drawAll();
     this.onChange();
-    this.tellEverywhere();
   }
 
   isChanged() {
@@ -105,32 +102,6 @@ class WhatIfControls {
     else if (slider.isLog) output.textContent = value < 48 ? `${fixed(value, 1)} h` : `${fixed(value / 24, 1)} d`;
     else output.textContent = slider.step < 1 ? fixed(value) : thousands(value);
     row.classList.toggle("slider-moved", value !== knob(this.start, slider.name));
-  }
-
-  // The same knobs on every recorded turn, a slice at a time.
-  tellEverywhere() {
-    const run = (this.run = {});
-    const { traces, knobs } = this;
-    const { turns } = traces;
-    if (!this.isChanged()) {
-      this.everywhere.textContent = "";
-      return;
-    }
-    let [place, injected, before] = [0, 0, 0];
-    const step = () => {
-      if (this.run !== run) return;
-      const until = performance.now() + 8;
-      for (; place < turns.length && performance.now() < until; place += 1) {
-        injected += Number(isInjected(traces, turns[place], knobs));
-        before += Number(traces.chosen(turns[place]) > 0);
-      }
-      if (place < turns.length) setTimeout(step);
-      else {
-        const [now, was] = [injected, before].map((count) => percent(count / turns.length));
-        this.everywhere.textContent = `Over all ${plural(turns.length, "turn")}: memories in ${now} of them, recorded ${was}.`;
-      }
-    };
-    setTimeout(step);
   }
 }
 

@@ -292,24 +292,3 @@ function recordedOutcomes(traces, turn, candidates) {
     })
   );
 }
-
-// Whether a turn brings anything under the knobs: `whatIf` for all turns at once would take seconds.
-function isInjected(traces, turn, knobs) {
-  if (knobs.composite_floor > 0) {
-    return [...whatIf(traces, turn, traces.candidates(turn), knobs, null).values()].some((one) => one.place);
-  }
-  const [best, fit] = [{}, {}];
-  for (let at = turn.start; at < turn.start + turn.count; at += 1) {
-    const gate = traces.gateAt(at);
-    if (traces.unranked.has(gate)) continue;
-    const [relevance, alone] = [traces.columns.relevance[at], traces.columns.alone[at]];
-    best[alone] = Math.max(best[alone] || 0, relevance);
-    if (gate === "visible") continue;
-    if (traces.memoryAt(at).pinned) return true;
-    fit[alone] = Math.max(fit[alone] || 0, relevance);
-  }
-  return Object.entries(fit).some(([alone, own]) => {
-    const isClose = !knobs.trigger || alone === "0" || isNear(own, best[alone], knobs);
-    return own >= knobs.floor && best[alone] >= knobs.trigger && isClose;
-  });
-}
