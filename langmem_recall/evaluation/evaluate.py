@@ -16,9 +16,15 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, PutOp
 
 from langmem_recall.errors import InputError, check_whole
-from langmem_recall.evaluation import metrics
 from langmem_recall.evaluation.cases import Case, CaseSet, Collection
-from langmem_recall.evaluation.metrics import Row, table_of
+from langmem_recall.evaluation.metrics import (
+    Row,
+    auc_estimate,
+    judge_ranking,
+    mean_estimate,
+    near_duplicate_share,
+    table_of,
+)
 from langmem_recall.memory.value import text_of
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
@@ -35,6 +41,10 @@ R, hit, nDCG, MRR: how well answerable cues find their memories. repeats: near-d
 the first.
 tokens: what a recall costs. in: share of cues that recall anything. AUC: how well relevance tells \
 answerable cues from others."""
+TITLES = {
+    **{"recall": "R@{}", "hit": "hit@{}", "ndcg": "nDCG@{}", "mrr": "MRR"},
+    **{"duplicates": "repeats", "tokens": "tokens", "injected": "in", "auc": "AUC"},
+}
 PER_CASE = ("recall", "hit", "ndcg", "mrr", "duplicates", "tokens", "injected", "ms")
 
 StoreFactory = Callable[[Embeddings | None], BaseStore]
@@ -125,19 +135,14 @@ class Report:
     rows: tuple[Row, ...]
     measured: tuple[CaseValues, ...] = field(repr=False)  # the numbers case by case
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics, in the order of the table."""
-        return tuple(self.rows[0].estimates)
-
     def table(
         self,
-        metrics: Sequence[str] | None = None,
+        metrics: Sequence[str] = (),
         intervals: bool = False,
         titles: Mapping[str, str] | None = None,
     ) -> str:
         """The rows as aligned plain text, on demand with intervals and other titles."""
-        return table_of(self.rows, metrics or self.metrics, intervals, titles or {})
+        return table_of(self.rows, metrics, intervals, titles)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the single cases, as plain JSON types."""
@@ -146,20 +151,18 @@ class Report:
             "counts": self._counts(),
             "notes": list(self.cases.notes),
             "k": self.k,
-            "rows": [row.to_dict() for row in self.rows],
+            "rows": [{"policy": row.policy, **row.numbers()} for row in self.rows],
         }
 
     def __str__(self) -> str:
-        k = self.k
-        titles = {
-            **{f"recall@{k}": f"R@{k}", f"hit@{k}": f"hit@{k}", f"ndcg@{k}": f"nDCG@{k}"},
-            **{"mrr": "MRR", f"duplicates@{k}": "repeats", "tokens": "tokens", "injected": "in"},
-        }
-        for metric in self.metrics:
-            word, _, group = metric.partition("_")
-            if group and word in ("injected", "auc"):
-                short = "in" if word == "injected" else "AUC"
-                titles[metric] = f"{short} {group.replace('_', '-')}"
+        titles = dict[str, str]()
+        for metric in self.rows[0].estimates:
+            # As in `recall@10` or `injected_off_topic`.
+            (name, _, k), (word, _, group) = metric.partition("@"), metric.partition("_")
+            if name in TITLES:
+                titles[metric] = TITLES[name].format(k)
+            elif word in TITLES and group:
+                titles[metric] = f"{TITLES[word]} {group.replace('_', '-')}"
         titles["ms"] = "ms"
         counts = ", ".join(f"{count} {group}" for group, count in self._counts().items())
         lines = [f"{self.cases.name}: {counts}", *(f"  {note}" for note in self.cases.notes)]
@@ -224,14 +227,14 @@ def _rows(measured: Sequence[CaseValues], cases: CaseSet, k: int) -> tuple[Row, 
         for metric in PER_CASE:
             name = f"{metric}@{k}" if metric in AT_K else metric
             values = (each.within(metric, answerable) for each in compared)
-            estimates[name] = metrics.mean_estimate(*values)
+            estimates[name] = mean_estimate(*values)
         for label in dict.fromkeys(groups[off_topic].tolist()):
             group = off_topic & (groups == label)
             values = (each.within("injected", group) for each in compared)
-            estimates[f"injected_{label}"] = metrics.mean_estimate(*values)
+            estimates[f"injected_{label}"] = mean_estimate(*values)
             for name, metric in (("auc", "relevance"), ("score_auc", "score")):
                 sides = (policy.within(metric, each) for each in (answerable, group))
-                estimates[f"{name}_{label}"] = metrics.auc_estimate(*sides)
+                estimates[f"{name}_{label}"] = auc_estimate(*sides)
         rows.append(Row(policy.name, estimates))
     return tuple(rows)
 
@@ -279,8 +282,8 @@ class Bench:
             tokens = sum(math.ceil(len(memory.text) / 4) for memory in recall.memories)
             injected = float(bool(recall.chosen))
         return {
-            **metrics.judge_ranking(ranking, case.relevant, k),
-            "duplicates": metrics.near_duplicate_share([self._texts[key] for key in ranking[:k]]),
+            **judge_ranking(ranking, case.relevant, k),
+            "duplicates": near_duplicate_share([self._texts[key] for key in ranking[:k]]),
             "tokens": tokens,
             "injected": injected,
             "ms": 1e3 * seconds,

@@ -82,22 +82,17 @@ class Tuned:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types."""
-        rows = {"before": self.before, "after": self.after}
         return {
             **{"reason": self.reason, "folds": self.folds, "trials": self.trials},
             **{"policy": self.policy.to_dict(), "base": self.base.to_dict()},
             "changes": {name: list(levels) for name, levels in self.changes.items()},
-            **{
-                name: {metric: each.to_dict() for metric, each in row.estimates.items()}
-                for name, row in rows.items()
-            },
+            **{"before": self.before.numbers(), "after": self.after.numbers()},
         }
 
     def __str__(self) -> str:
         titles = {"injected_off_topic": "off-topic injected"}
-        rows, metrics = (self.before, self.after), tuple(self.before.estimates)
         lines = [f"{self.folds} folds, {self.trials} policies tried"]
-        lines.append(table_of(rows, metrics, intervals=True, titles=titles))
+        lines.append(table_of((self.before, self.after), titles=titles, intervals=True))
         lines += [f"{name} {was:g} -> {now:g}" for name, (was, now) in self.changes.items()]
         return "\n".join([*lines, self.reason])
 

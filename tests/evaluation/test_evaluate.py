@@ -61,7 +61,7 @@ def report() -> Report:
 
 def test_each_policy_has_a_row_with_every_metric(report: Report) -> None:
     assert [row.policy for row in report.rows] == ["default", "similarity", "reversed"]
-    assert set(report.metrics) == {
+    assert set(report.rows[0].estimates) == {
         "recall@2", "hit@2", "ndcg@2", "mrr", "duplicates@2", "tokens", "injected", "ms",
         "injected_far", "auc_far", "score_auc_far",
     }  # fmt: skip
