@@ -272,10 +272,11 @@ def _checks(facts: Facts) -> Iterator[Check]:
         injection = is_judged and is_usual, monitor.rate_text(report) + ("" if is_judged else few)
     if report and not math.isnan(report.redundancy):
         text = f"{report.redundancy:.0%} of what is fit to be recalled repeats another memory"
-        variety = report.redundancy <= monitor.MUCH_REDUNDANCY, text
+        variety = report.redundancy <= monitor.LIMITS["redundancy"], text
     if report and not math.isnan(report.blindness_rate):
         text = f"{report.blindness_rate:.0%} of recalls were empty though memories are stored"
-        sight = report.blindness_rate <= monitor.MUCH_BLINDNESS or monitor.is_healthy(rate), text
+        is_low = report.blindness_rate <= monitor.LIMITS["blindness"]
+        sight = is_low or monitor.is_healthy(rate), text
     recency = f"weight {policy.weights.recency:g}, half-life {facts.half_life_days:.3g} days"
     unchosen = f"the default's {recency}: name the policy you decided on with --policy"
     budgets = {
