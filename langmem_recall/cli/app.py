@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from langmem_recall import __version__
-from langmem_recall.cli import ask, doctor, enrich, measure, memories, quarantine, transfer
+from langmem_recall.cli import ask, measure, memories, quarantine, transfer
 from langmem_recall.cli.inspect import inspect_command
 from langmem_recall.cli.output import BAD_INPUT, Result, deliver, note
 from langmem_recall.errors import RecallError
@@ -28,12 +28,12 @@ COMMANDS: dict[str, Callable[..., Result | None]] = {
     "eval": measure.evaluate_command,
     "tune": measure.tune_command,
     "inspect": inspect_command,
-    "doctor": doctor.doctor_command,
-    "stats": doctor.stats_command,
+    "doctor": measure.doctor_command,
+    "stats": measure.stats_command,
     "export": transfer.export_command,
     "import": transfer.import_command,
     "quarantine": quarantine.quarantine_command,
-    "enrich": enrich.enrich_command,
+    "enrich": memories.enrich_command,
     "sweep": memories.sweep_command,
     "reindex": memories.reindex_command,
     "mcp": ask.mcp_command,

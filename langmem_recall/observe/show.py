@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import cache, lru_cache
 from html import escape
 from json.encoder import encode_basestring_ascii as quoted
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from langmem_recall.errors import InputError, first_problem
@@ -193,28 +193,22 @@ def from_dict(record: Mapping[str, Any]) -> Recall:
     try:
         policy = record["policy"]
         trace = {
-            **{name: record[name] for name in ("cue", "namespaces", "searched", "channels")},
-            **{name: record[name] for name in ("degraded", "tokens", "compacted", "conflicts")},
+            **record,
             "policy": f"{policy['name']} {policy['fingerprint']}",
+            "knobs": policy.get("knobs", {}),
             "at": aware(datetime.fromisoformat(record["at"])),
             "timings": {stage: ms / 1e3 for stage, ms in record["timings"].items()},
             "budget_tokens": record["budget"],
-            "gave_way": record.get("gave_way", 0),
-            "profile": record.get("profile", ()),
-            **{name: record.get(name) for name in ("thread_id", "turn")},
-            "knobs": policy.get("knobs", {}),
-            "block": record.get("block", ""),
         }
-        dropped, places = [], {}
+        chosen, dropped = [], []
         for candidate in record["candidates"]:
-            scored = _scored(candidate)
             if "place" in candidate:
-                places[candidate["place"]] = scored
+                chosen.append((candidate["place"], _scored(candidate)))
             else:
-                reason, twin = candidate["reason"], candidate.get("twin")
-                dropped.append((scored, candidate["gate"], reason, twin))
-        chosen = [places[place] for place in sorted(places)]
-        return _validator()({"chosen": chosen, "dropped": dropped, "trace": trace})
+                outcome = {name: candidate.get(name) for name in ("gate", "reason", "twin")}
+                dropped.append({"scored": _scored(candidate), **outcome})
+        in_order = [scored for _, scored in sorted(chosen, key=itemgetter(0))]
+        return _validator()({"chosen": in_order, "dropped": dropped, "trace": trace})
     except DAMAGE as error:
         problem = f"{type(error).__name__} {error!s:.120}"
         if hasattr(error, "errors"):  # pydantic's, which says where
