@@ -121,7 +121,7 @@ def doctor_command(
 
     traces, prefix = inputs.read_traces(cues) if cues else [], inputs.parse_namespace(namespace)
     chosen, recalls = inputs.load_policy(policy) if policy else None, list[Recall]()
-    with inputs.open_store(store, inputs.load_embedder(embeddings)) as opened:
+    with inputs.open_store(store, embeddings) as opened:
         used = chosen or RecallStore(opened, stored_policies=True).policy_for(prefix)
         facts = facts_of(opened, used, prefix, inputs.all_items(opened, prefix))
         # With another embedder's vectors every recall would fail.

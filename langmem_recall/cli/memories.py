@@ -89,13 +89,13 @@ def reindex_command(store: str, embeddings: str) -> Result:
     there. Exit code 1 when the embedder left some texts without a vector.
     """
     from langmem_recall.embeddings import embedder_identity
-    from langmem_recall.stores.backend import reindex
+    from langmem_recall.stores.backend import backend_of, reindex
 
-    embedder, name, waiting = inputs.load_embedder(embeddings), inputs.shown(store), 0
-    if not embedder:
+    name, waiting = inputs.shown(store), 0
+    if embeddings == "none":
         raise InputError("reindex needs an embedder. Name one with --embeddings.")
     try:
-        with inputs.open_store(store, embedder) as opened, progress("embedding") as tick:
+        with inputs.open_store(store, embeddings) as opened, progress("embedding") as tick:
 
             def count(done: int, total: int) -> None:
                 nonlocal waiting
@@ -103,6 +103,8 @@ def reindex_command(store: str, embeddings: str) -> Result:
                 tick(done, total)
 
             embedded = reindex(opened, count)
+            embedder = backend_of(opened).embeddings
+            identity = embedder and embedder_identity(embedder)
     except RecallError:
         raise
     except Exception as error:
@@ -110,7 +112,6 @@ def reindex_command(store: str, embeddings: str) -> Result:
             f"Embedding stopped ({type(error).__name__}: {error}). What was embedded is kept; run "
             "the command again to go on."
         ) from error
-    identity = embedder_identity(embedder)
     record = {"store": name, "embedder": identity, "embedded": embedded, "waiting": waiting}
     line = f"{embedded:,} texts of {name} were embedded by {identity}."
     left = f"{waiting:,} texts still wait for the embedder. Run the command again to go on."

@@ -193,7 +193,7 @@ def diagnose(facts: Facts) -> Diagnosis:
 
 
 def _readings(facts: Facts) -> dict[str, Any]:
-    policy, is_weak = facts.policy, (facts.separation or 1.0) < SEPARATES
+    policy, is_weak = facts.policy, facts.separation is not None and facts.separation < SEPARATES
     advice = MINILM_ADVICE if is_weak and str(facts.embedder).startswith("wordllama") else None
     misplaced = None if facts.misplaced is None else list(facts.misplaced)
     known = {
