@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -18,6 +18,7 @@ from langgraph.store.base import BaseStore, PutOp
 from langmem_recall.errors import InputError, check_whole
 from langmem_recall.evaluation.cases import Case, CaseSet, Collection
 from langmem_recall.evaluation.metrics import (
+    Estimate,
     Row,
     auc_estimate,
     judge_ranking,
@@ -114,18 +115,6 @@ class Ranker(Protocol):
 Contender = RecallPolicy | Ranker
 
 
-class CaseValues(NamedTuple):
-    """One policy's numbers, a value per case; NaN where a metric does not apply."""
-
-    name: str
-    values: Mapping[str, FloatArray]
-
-    def within(self, metric: str, chosen: BoolArray) -> FloatArray:
-        """The numbers of some cases; none at all where the metric never applies."""
-        values = self.values[metric][chosen]
-        return values[~np.isnan(values)]
-
-
 @dataclass(frozen=True, slots=True)
 class Report:
     """Policies compared on cases; the first one is what the others are tested against."""
@@ -133,7 +122,6 @@ class Report:
     cases: CaseSet = field(repr=False)
     k: int
     rows: tuple[Row, ...]
-    measured: tuple[CaseValues, ...] = field(repr=False)  # the numbers case by case
 
     def table(
         self,
@@ -205,38 +193,44 @@ def evaluate(
         numbers[i] = [bench.measure(case, policy, k) for policy in policies]
         if progress:
             progress(len(numbers) * len(policies), len(cases.cases) * len(policies))
-    measured: list[CaseValues] = []
+    rows: list[Row] = []
     for place, policy in enumerate(policies):
         name, number = policy.name, 2
-        while name in {other.name for other in measured}:
+        while name in {row.policy for row in rows}:
             name, number = f"{policy.name} {number}", number + 1
         column = [numbers[i][place] for i in range(len(numbers))]
         values = {metric: np.array([case[metric] for case in column]) for metric in column[0]}
-        measured.append(CaseValues(name, values))
-    return Report(cases, k, _rows(measured, cases, k), tuple(measured))
+        compared = (values, rows[0].values) if rows else (values,)
+        rows.append(Row(name, _estimates(cases, k, *compared), values))
+    return Report(cases, k, tuple(rows))
 
 
-def _rows(measured: Sequence[CaseValues], cases: CaseSet, k: int) -> tuple[Row, ...]:
-    """A row a policy, each tested against the first policy's."""
+def _estimates(
+    cases: CaseSet, k: int, values: Mapping[str, FloatArray], *first: Mapping[str, FloatArray]
+) -> dict[str, Estimate]:
+    """A policy's metrics, tested against the first policy's where it is another."""
     answerable = np.array([bool(case.relevant) for case in cases.cases])
-    groups, off_topic = np.array([case.group for case in cases.cases]), ~answerable
-    rows = []
-    for policy in measured:
-        compared = (policy,) if policy is measured[0] else (policy, measured[0])
-        estimates = {}
-        for metric in PER_CASE:
-            name = f"{metric}@{k}" if metric in AT_K else metric
-            values = (each.within(metric, answerable) for each in compared)
-            estimates[name] = mean_estimate(*values)
-        for label in dict.fromkeys(groups[off_topic].tolist()):
-            group = off_topic & (groups == label)
-            values = (each.within("injected", group) for each in compared)
-            estimates[f"injected_{label}"] = mean_estimate(*values)
-            for name, metric in (("auc", "relevance"), ("score_auc", "score")):
-                sides = (policy.within(metric, each) for each in (answerable, group))
-                estimates[f"{name}_{label}"] = auc_estimate(*sides)
-        rows.append(Row(policy.name, estimates))
-    return tuple(rows)
+    groups = np.array([case.group for case in cases.cases])
+
+    def known(values: Mapping[str, FloatArray], metric: str, chosen: BoolArray) -> FloatArray:
+        """The numbers of some cases; none at all where the metric never applies."""
+        numbers = values[metric][chosen]
+        return numbers[~np.isnan(numbers)]
+
+    def mean(metric: str, chosen: BoolArray) -> Estimate:
+        return mean_estimate(*(known(each, metric, chosen) for each in (values, *first)))
+
+    estimates = {
+        f"{metric}@{k}" if metric in AT_K else metric: mean(metric, answerable)
+        for metric in PER_CASE
+    }
+    for label in dict.fromkeys(groups[~answerable].tolist()):
+        group = ~answerable & (groups == label)
+        estimates[f"injected_{label}"] = mean("injected", group)
+        for name, metric in (("auc", "relevance"), ("score_auc", "score")):
+            sides = (known(values, metric, each) for each in (answerable, group))
+            estimates[f"{name}_{label}"] = auc_estimate(*sides)
+    return estimates
 
 
 # --- asking ---------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -152,6 +152,8 @@ class Row:
 
     policy: str
     estimates: Mapping[str, Estimate]
+    values: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
+    """The numbers case by case; NaN where a metric does not apply."""
 
     def __getitem__(self, metric: str) -> Estimate:
         return self.estimates[metric]

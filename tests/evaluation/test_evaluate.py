@@ -144,9 +144,9 @@ def test_a_case_is_asked_at_its_own_time() -> None:
             Case("cellar", cue, {"code"}, at=before, category="before"),
         ),
     )
-    (measured,) = evaluate(cases, [RecallPolicy.default()]).measured
+    (row,) = evaluate(cases, [RecallPolicy.default()]).rows
     # After, then before it expired.
-    assert measured.values["recall"].tolist() == measured.values["injected"].tolist() == [0.0, 1.0]
+    assert row.values["recall"].tolist() == row.values["injected"].tolist() == [0.0, 1.0]
 
 
 def test_an_empty_collection_finds_nothing_and_breaks_nothing() -> None:
