@@ -54,7 +54,7 @@ HEALTH_WINDOW = 1000  # recalls, the latest, that the health report looks at
 _read_event = TypeAdapter(GuardEvent).validate_python
 _plain, _moments = attrgetter(*PLAIN_FIELDS), attrgetter(*TIME_FIELDS)
 _signals, _findings, _ranks = attrgetter(*SIGNALS), attrgetter(*FINDINGS), attrgetter(*RANKS)
-_SCRIPTS = ("unpack", "whatif", "dom", "controls", "turn", "turns", "memories", "health", "app")
+_SCRIPTS = ("unpack", "whatif", "dom", "turns", "memories", "health", "app")
 """In the order in which they need each other."""
 
 
