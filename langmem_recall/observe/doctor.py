@@ -26,6 +26,8 @@ from langmem_recall.stores.backend import backend_of
 from langmem_recall.stores.recall_store import Caching
 from langmem_recall.types import Namespace
 
+OURS = "wordllama"  # how the name of the embedder begins that needs no download
+ALWAYS_SHOWN = ("embedder", "without_vectors", "injection_rate", "blindness_rate")
 SHOWN_OF_NULL = ("mean", "sd", "measured")
 PROBE = "a plain sentence about nothing in particular"
 SEPARATES = 0.95
@@ -52,8 +54,8 @@ class Facts(NamedTuple):
     has_words: bool = True  # whether words of so many memories are kept
     without_vectors: int | None = None  # None where the store does not tell
     whole_values: int = 0  # with fields beside their text, where the index embeds all
-    is_set_up: bool | None = None  # whether the tables of `setup` are there; None: none needed
-    misplaced: Sequence[str] | None = None
+    usage_tables: bool | None = None  # whether those of `setup` are there; None: none needed
+    misplaced_tables: list[str] | None = None
     """What is wrong with where the tables of a cluster lie; None where there is one server."""
     report: MonitorReport | None = None  # of the recalls for recorded cues; None without any
     is_chosen: bool = False  # whether the policy was chosen, rather than taken by default
@@ -101,8 +103,8 @@ def facts_of(
         saliences=frozenset(memory_of(item).salience for item in items),
         has_words=searched <= Caching().index_limit or backend.holds_words or bool(is_set_up),
         whole_values=len(foreign) if is_whole else 0,
-        is_set_up=is_set_up,
-        misplaced=run(backend.misplaced(), host),
+        usage_tables=is_set_up,
+        misplaced_tables=run(backend.misplaced(), host),
     )
     if backend.embeddings is None:
         return facts
@@ -194,30 +196,21 @@ def diagnose(facts: Facts) -> Diagnosis:
 
 def _readings(facts: Facts) -> dict[str, Any]:
     policy, is_weak = facts.policy, facts.separation is not None and facts.separation < SEPARATES
-    advice = MINILM_ADVICE if is_weak and str(facts.embedder).startswith("wordllama") else None
-    misplaced = None if facts.misplaced is None else list(facts.misplaced)
-    known = {
-        "separation": facts.separation,
-        "advice": advice,
-        "usage_tables": facts.is_set_up,
-        "misplaced_tables": misplaced,
-    }
     readings: dict[str, Any] = {
-        "embedder": facts.embedder,
+        **{name: getattr(facts, name) for name in ("embedder", "separation")},
+        "advice": MINILM_ADVICE if is_weak and str(facts.embedder).startswith(OURS) else None,
         "policy": policy.name,
         **{gate: getattr(policy, gate) for gate in GATES},
         "half_life_days": facts.half_life_days,
         "lexical_arm": facts.lexical_fault is None,
-        "memories": facts.memories,
-        "without_vectors": facts.without_vectors,
-        "searched": facts.searched,
-        **{name: reading for name, reading in known.items() if reading is not None},
+        **{name: getattr(facts, name) for name in ("memories", "without_vectors", "searched")},
+        **{name: getattr(facts, name) for name in ("usage_tables", "misplaced_tables")},
     }
     if facts.report:
         numbers = facts.report.to_dict()
         readings["cues"] = numbers["recalls"]
         readings |= {name: numbers[name] for name in ("injection_rate", "blindness_rate")}
-    return readings
+    return {name: it for name, it in readings.items() if it is not None or name in ALWAYS_SHOWN}
 
 
 def _warnings(facts: Facts) -> Iterator[HealthWarning]:
@@ -237,8 +230,8 @@ def _warnings(facts: Facts) -> Iterator[HealthWarning]:
         "embedder: hidden": facts.embedder is None and not problem,
         "embedder: alike": unusable and not problem,
         "store": not facts.memories,
-        "usage tables": facts.is_set_up is False,
-        "shards": facts.misplaced,
+        "usage tables": facts.usage_tables is False,
+        "shards": facts.misplaced_tables,
         "vectors": facts.without_vectors and facts.embedder,
         "index": facts.whole_values,
         "lexical arm": facts.lexical_fault,
@@ -254,7 +247,7 @@ def _warnings(facts: Facts) -> Iterator[HealthWarning]:
                 found=facts,
                 null=DEFAULT_NULL,
                 unusable=unusable,
-                misplaced="; ".join(facts.misplaced or ()),
+                misplaced="; ".join(facts.misplaced_tables or ()),
                 salience=min(facts.saliences, default=0.0),
             )
 
