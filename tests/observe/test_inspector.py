@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import given, settings
 from recalls import HOME, NOW, candidate, recall_of, recalls
 
-from langmem_recall.observe.inspector.page import page, text_tokens
+from langmem_recall.observe.inspector.page import PageData, page, text_tokens
 from langmem_recall.observe.show import recall_id, to_dict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Memory, Recall, Usage
@@ -38,10 +38,9 @@ def rows(head: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def test_a_page_holds_turns_candidates_and_memories() -> None:
-    head, columns = held(page([(to_dict(TEA) | {"block": "the block"})], title="Mine"))
+    head, columns = held(page([(to_dict(TEA) | {"block": "the block"})]))
 
     (turn,) = rows(head, "turns")
-    assert head["title"] == "Mine"
     assert (turn["id"], turn["text"], turn["count"]) == (recall_id(TEA), "drink?", 2)
     assert turn["at"] == NOW.timestamp()
     assert turn["block"] == "the block"
@@ -104,7 +103,10 @@ def test_a_changed_memory_is_kept_in_both_versions() -> None:
 def test_memories_of_a_store_come_with_their_usage() -> None:
     memory = Memory(namespace=HOME, key="stored", text="Ann swims", written_at=NOW)
     plain = Memory(namespace=HOME, key="plain", text="日本", written_at=NOW)
-    head, _ = held(page([], [(memory, Usage(3, 2.5, 1.7e9)), (plain, Usage())]))
+    data = PageData()
+    data.add_memory(memory, Usage(3, 2.5, 1.7e9))
+    data.add_memory(plain, Usage())
+    head, _ = held(data.html())
 
     assert [one["key"] for one in rows(head, "memories")] == ["stored", "plain"]
     assert head["usages"][head["stored"][0][1]] == [3, 2.5, 1.7e9, None, 0]
@@ -169,10 +171,9 @@ def test_a_page_loads_nothing_and_runs_only_its_own_script() -> None:
 
 def test_hostile_texts_are_nowhere_in_the_markup() -> None:
     recall = recall_of([candidate(HOSTILE, 0.9, text=HOSTILE)], HOSTILE, degraded=(HOSTILE,))
-    html = page([(to_dict(recall) | {"block": HOSTILE})], title=HOSTILE)
+    html = page([(to_dict(recall) | {"block": HOSTILE})])
     assert HOSTILE not in html
     assert html.count("<script") == page([to_dict(TEA)]).count("<script") == 2
-    assert "&lt;/script&gt;" in html
 
 
 @settings(max_examples=10, deadline=None)

@@ -346,10 +346,10 @@ def story() -> list[dict[str, Any]]:
 
 
 def test_a_turn_shows_cue_funnel_candidates_reasons_and_block(opened: Callable[..., Any]) -> None:
-    page = opened(make_page(story(), title="Ann's traces"), "#turn-1")
+    page = opened(make_page(story()), "#turn-1")
     detail = page.inner_text(".detail")
 
-    assert page.title() == "Ann's traces"
+    assert page.title() == "Recall inspector"
     assert "plan the breakfast" in detail
     assert "candidates 4 -> 1 out of force, 1 below floor (best 0.20) -> 2 recalled" in detail
     assert "Recalled (2)" in detail
@@ -654,9 +654,7 @@ def test_a_page_of_nothing_opens(opened: Callable[..., Any]) -> None:
 def test_every_view_fits_small_and_large_screens(opened: Callable[..., Any], width: int) -> None:
     long = "unbroken" * 60
     recall = recall_of([candidate(long, 0.9, text=long)], long, degraded=(long,), thread_id=long)
-    page = opened(
-        make_page([*story(), (to_dict(recall) | {"block": long})], title=long), "", width, 740
-    )
+    page = opened(make_page([*story(), (to_dict(recall) | {"block": long})]), "", width, 740)
     for place in ("turns", "memories", "health", "turn-4", "turn-1"):
         page.goto(f"{page.url.partition('#')[0]}#{place}")
         page.reload()
@@ -763,7 +761,7 @@ WALK = """async () => {
 
 def test_hostile_texts_are_shown_and_never_run(opened: Callable[..., Any]) -> None:
     texts = ["harmless", *ATTACKS, *escapes()]
-    page = opened(make_page([attacked(text) for text in texts], title=ATTACKS[0]))
+    page = opened(make_page([attacked(text) for text in texts]))
     found = page.evaluate(WALK)
 
     assert {tags for tags, _ in found} == {found[0][0]}

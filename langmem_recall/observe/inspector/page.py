@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from functools import cache
-from html import escape
 from importlib.resources import files
 from operator import attrgetter
 from typing import Any
@@ -29,7 +28,6 @@ from langmem_recall.policy import PRESETS, RecallPolicy
 from langmem_recall.types import Drop, GuardEvent, Memory, Recall, Scored, Trace, Usage
 
 Record = Mapping[str, Any]
-TITLE = "Recall inspector"
 SIGNALS = ("relevance", "recency", "importance", "strength")  # the others follow from them
 FINDINGS = ("dense", "coverage", "bm25", "entity", "episode", "alone")
 RANKS = ("dense_rank", "lexical_rank")
@@ -58,16 +56,12 @@ _SCRIPTS = ("unpack", "whatif", "dom", "turns", "memories", "health", "app")
 """In the order in which they need each other."""
 
 
-def page(
-    records: Iterable[Record], memories: Iterable[tuple[Memory, Usage]] = (), title: str = TITLE
-) -> str:
-    """One page of what `read_log` gives and what a store holds."""
+def page(records: Iterable[Record]) -> str:
+    """One page of what `read_log` gives."""
     data = PageData()
     for record in records:
         data.add(record)
-    for memory, usage in memories:
-        data.add_memory(memory, usage)
-    return data.html(title)
+    return data.html()
 
 
 class _Places(dict[Any, int]):
@@ -193,7 +187,7 @@ class PageData:
             }
         return self._policies[identity]
 
-    def html(self, title: str = TITLE, live: str = "") -> str:
+    def html(self, live: str = "") -> str:
         """The page; with a tag, it asks its server for what there is under another tag."""
         template, style, script = _assets()
         style_hash, script_hash = (
@@ -206,14 +200,14 @@ class PageData:
             "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
             + ("; connect-src 'self'" if live else "")
         )
-        text = json.dumps(self._contents(title, live), separators=(",", ":"), allow_nan=False)
+        text = json.dumps(self._contents(live), separators=(",", ":"), allow_nan=False)
         # No time of making: the same traces give the same page.
         packed = gzip.compress(text.encode("ascii"), 6, mtime=0)
         # Base64: nothing in the data can end the element or the page.
         parts = {"style": style, "script": script, "data": base64.b64encode(packed).decode()}
-        return template.format(policy=policy, title=escape(title), **parts)
+        return template.format(policy=policy, **parts)
 
-    def _contents(self, title: str, live: str) -> dict[str, Any]:
+    def _contents(self, live: str) -> dict[str, Any]:
         """What the script finds in the page."""
         monitor, namespaces = Monitor(HEALTH_WINDOW), list(self._namespaces)
         for recall in self._latest:
@@ -223,7 +217,7 @@ class PageData:
         for event in self._verdicts:
             monitor.verdict(event)
         return {
-            **{"title": title, "live": live, "unreadable": self.unreadable},
+            **{"live": live, "unreadable": self.unreadable},
             **{"memoryFields": MEMORY_FIELDS, "memories": list(self.memories)},
             "turnFields": list(self.turns[0]) if self.turns else [],
             "turns": [list(turn.values()) for turn in self.turns],
