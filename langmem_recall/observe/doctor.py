@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from langgraph.store.base import BaseStore, Item
@@ -19,7 +19,7 @@ from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.effects import Embed, Host, run
 from langmem_recall.memory.value import indexed_fields
 from langmem_recall.observe import monitor
-from langmem_recall.observe.monitor import GATES, HealthWarning, MonitorReport
+from langmem_recall.observe.monitor import GATES, Finding, MonitorReport
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy
 from langmem_recall.ranking.calibration import DEFAULT_NULL, PANELS, NullDistribution
 from langmem_recall.stores.backend import backend_of
@@ -147,22 +147,14 @@ def separation_of(questions: ArrayLike, statements: ArrayLike) -> float:
 # --- the diagnosis --------------------------------------------------------------------------------
 
 
-class Check(NamedTuple):
-    """One item of the production checklist."""
-
-    name: str
-    state: Literal["pass", "warn", "unknown"]
-    text: str
-
-
 class Diagnosis(NamedTuple):
     """All that doctor found."""
 
     readings: Mapping[str, Any]  # plain JSON types; None where nothing tells
     panels: Sequence[Mapping[str, Any]]
     """The null distribution by language, the assumed one where none was measured."""
-    warnings: Sequence[HealthWarning]
-    checks: Sequence[Check]
+    warnings: Sequence[Finding]
+    checks: Sequence[Finding]  # the production checklist
 
     @property
     def is_alarming(self) -> bool:
@@ -171,11 +163,8 @@ class Diagnosis(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types."""
-        warnings = [
-            {"about": name, "level": level, "text": message}
-            for name, level, message in self.warnings
-        ]
-        checks = [check._asdict() for check in self.checks]
+        warnings = [dict(zip(("about", "level", "text"), it, strict=True)) for it in self.warnings]
+        checks = [dict(zip(("name", "state", "text"), it, strict=True)) for it in self.checks]
         found = self._asdict() | {"warnings": warnings, "checks": checks}
         return {"alarming": self.is_alarming, **found}
 
@@ -213,7 +202,7 @@ def _readings(facts: Facts) -> dict[str, Any]:
     return {name: it for name, it in readings.items() if it is not None or name in ALWAYS_SHOWN}
 
 
-def _warnings(facts: Facts) -> Iterator[HealthWarning]:
+def _warnings(facts: Facts) -> Iterator[Finding]:
     """What is wrong with embedder, store and policy."""
     policy, problem = facts.policy, facts.problem
     unusable = ", ".join(language for language, null in facts.nulls.items() if null is None)
@@ -252,7 +241,7 @@ def _warnings(facts: Facts) -> Iterator[HealthWarning]:
             )
 
 
-def _checks(facts: Facts) -> Iterator[Check]:
+def _checks(facts: Facts) -> Iterator[Finding]:
     """The production checklist; unknown where nothing tells."""
     policy, report, fault = facts.policy, facts.report, facts.lexical_fault
     enough = monitor.ENOUGH_RECALLS
@@ -286,4 +275,4 @@ def _checks(facts: Facts) -> Iterator[Check]:
         "budget enforced": (facts.has_budget, budgets[facts.has_budget]),
     }
     for name, (is_good, text) in items.items():
-        yield Check(name, "unknown" if is_good is None else "pass" if is_good else "warn", text)
+        yield Finding(name, "unknown" if is_good is None else "pass" if is_good else "warn", text)

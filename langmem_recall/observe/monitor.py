@@ -56,12 +56,12 @@ MOVED_BELOW, SAME_FROM = 0.2, 0.8
 LONGEST_TEXT, LONGEST_NOTE = 1_000, 100  # characters that are compared, and repeated
 
 _ADVICE = tomllib.loads(files(__package__).joinpath("advice.toml").read_text("utf-8"))
-Level = Literal["warn", "alarm"]
+Level = Literal["warn", "alarm", "pass", "unknown"]
 _Element = TypeVar("_Element")
 
 
-class HealthWarning(NamedTuple):
-    """Something out of its healthy range, and what to change."""
+class Finding(NamedTuple):
+    """Something out of its healthy range, and what to change; or that it is as it should be."""
 
     name: str
     level: Level
@@ -71,9 +71,9 @@ class HealthWarning(NamedTuple):
         return f"{self.level}: {self.message}"
 
 
-def advise(advice: str, level: Level = "warn", **facts: Any) -> HealthWarning:
+def advise(advice: str, level: Level = "warn", **facts: Any) -> Finding:
     """The warning of that name in advice.toml, with what is known of the case."""
-    return HealthWarning(advice.partition(":")[0], level, _ADVICE[advice].format(**facts))
+    return Finding(advice.partition(":")[0], level, _ADVICE[advice].format(**facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class MonitorReport:
     degraded: Mapping[str, int]  # how often each thing did not work
     good: int
     bad: int  # outcomes reported through `feedback`
-    warnings: tuple[HealthWarning, ...] = ()
+    warnings: tuple[Finding, ...] = ()
     verdicts: Mapping[str, int] = field(default_factory=dict)
     """How often the guard said what of a text: allow, mask, quarantine, and failed."""
 
@@ -366,7 +366,7 @@ def _warnings(
     policy: RecallPolicy,
     cue: str,
     cue_count: int,
-) -> Iterator[HealthWarning]:
+) -> Iterator[Finding]:
     """All that is out of its healthy range; the cue is the commonest of the latest ones."""
     # A floor is not too high because there is nothing to lift over it.
     injected, (_, stored) = report.outcomes.get(RECALLED, 0), signs["blindness"]

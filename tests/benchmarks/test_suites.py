@@ -58,9 +58,7 @@ def hits(name: str, band: str = NATURAL, category: str | None = None) -> list[fl
     """Share of answerable cues whose best memory is the right one: the default's, cosine's."""
     cases = suite(name).cases
     asked = np.array([bool(case.relevant) and category in (None, case.category) for case in cases])
-    return [
-        float(np.mean(held.values["mrr"][asked] == 1.0)) for held in report(name, band).rows
-    ]
+    return [float(np.mean(held.values["mrr"][asked] == 1.0)) for held in report(name, band).rows]
 
 
 def injected(name: str, band: str = NATURAL, categories: frozenset[str] | None = None) -> float:

@@ -59,7 +59,7 @@ def text_of(found: Diagnosis, topic: str) -> str:
 
 
 def check(found: Diagnosis, name: str) -> str:
-    return next(one.state for one in found.checks if name in one.name)
+    return next(one.level for one in found.checks if name in one.name)
 
 
 # --- what the embedder is like --------------------------------------------------------------------
@@ -249,7 +249,7 @@ def test_what_the_monitor_warns_of_stands_beside_what_is_wrong_with_store_and_po
 
 def test_fewer_than_200_recalls_are_said_to_be_few() -> None:
     found = diagnose(facts(report=recalled(5, 5)))
-    assert found.checks[0].text == "50 %, from only 10 recalls (200 are needed)"
+    assert found.checks[0].message == "50 %, from only 10 recalls (200 are needed)"
     assert check(found, "injection rate") == "warn"
 
 
@@ -258,7 +258,7 @@ def test_fewer_than_200_recalls_are_said_to_be_few() -> None:
 
 def test_the_checklist_has_six_items_and_knows_nothing_without_cues() -> None:
     found = diagnose(facts())
-    assert [one.state for one in found.checks] == ["unknown", "pass", *["unknown"] * 4]
+    assert [one.level for one in found.checks] == ["unknown", "pass", *["unknown"] * 4]
 
 
 def test_a_policy_somebody_chose_and_a_budget_on_record_pass() -> None:
