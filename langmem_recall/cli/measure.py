@@ -17,6 +17,7 @@ from langmem_recall.types import Cue, Namespace, Recall, Trace
 
 if TYPE_CHECKING:
     from langmem_recall.observe.doctor import Diagnosis
+    from langmem_recall.observe.monitor import Monitor
     from langmem_recall.stores.recall_store import RecallStore
 
 COSINES = "Cosines of unrelated texts, by language"
@@ -116,7 +117,7 @@ def doctor_command(
             "--output is the policy file of --target-rate. Name a rate, or use > FILE."
         )
     from langmem_recall.observe.doctor import diagnose, facts_of
-    from langmem_recall.observe.monitor import report_of
+    from langmem_recall.observe.monitor import Monitor
     from langmem_recall.stores.recall_store import RecallStore
 
     traces, prefix = inputs.read_traces(cues) if cues else [], inputs.parse_namespace(namespace)
@@ -126,12 +127,14 @@ def doctor_command(
         facts = facts_of(opened, used, prefix, inputs.all_items(opened, prefix))
         # With another embedder's vectors every recall would fail.
         if traces and not (facts.problem and facts.nulls):
-            recalls = _ask(RecallStore(opened, policy=used, record=False), traces, prefix)
+            monitor = Monitor(len(traces), policy=used)
+            reader = RecallStore(opened, policy=used, record=False)
+            recalls = _ask(reader, traces, prefix, monitor)
+            facts = facts._replace(report=monitor.report())
     diagnosis = diagnose(
         facts._replace(
             is_chosen=bool(chosen) or used != RecallPolicy.default(),
             has_budget=all(trace.budget_tokens is not None for trace in traces) if traces else None,
-            report=report_of(recalls, used) if recalls else None,
         )
     )
     record, parts = diagnosis.to_dict(), _parts(diagnosis)
@@ -145,13 +148,16 @@ def doctor_command(
     return Result(record, parts, is_bad=diagnosis.is_alarming)
 
 
-def _ask(reader: RecallStore, traces: Sequence[Trace], namespace: Namespace) -> list[Recall]:
+def _ask(
+    reader: RecallStore, traces: Sequence[Trace], namespace: Namespace, monitor: Monitor
+) -> list[Recall]:
     """Ask the cues again, of the namespace given, else of where each trace was made."""
     recalls = []
     with reader.quiet(), progress("recalling") as tick:
         for trace in traces:
             cue = Cue(trace.cue.text, trace.cue.parts, trace.cue.task)
             recalls.append(reader.recall((namespace,) if namespace else trace.namespaces, cue))
+            monitor(recalls[-1])
             tick(len(recalls), len(traces))
     return recalls
 

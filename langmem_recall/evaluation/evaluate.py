@@ -102,9 +102,7 @@ def with_trigger(base: RecallPolicy, trigger: float) -> RecallPolicy:
 class Ranker(Protocol):
     """A formula of one's own, compared beside the policies; without gates it injects nothing."""
 
-    @property
-    def name(self) -> str:
-        """What its row is called."""
+    name: str
 
     def __call__(
         self, store: RecallStore, namespace: Namespace, cue: Cue, k: int

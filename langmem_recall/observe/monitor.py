@@ -276,14 +276,6 @@ class Monitor:
         return state
 
 
-def report_of(recalls: Sequence[Recall], policy: RecallPolicy) -> MonitorReport:
-    """The health of some recalls."""
-    monitor = Monitor(len(recalls), policy=policy)
-    for recall in recalls:
-        monitor(recall)
-    return monitor.report()
-
-
 def _stats_of(recall: Recall, state: _WindowState) -> RecallStats:
     """What is kept of a recall; the state remembers it for the next one."""
     trace, chosen = recall.trace, recall.chosen

@@ -37,14 +37,16 @@ RECALL, FEEDBACK, VERDICT, ANSWER = "recall", "feedback", "verdict", "answer"  #
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """What reading a damaged record may run into."""
 _DIGITS = 6
-_OPTIONAL = (
-    *("thread_id", "turn", "speaker"),
-    *("confirmed_at", "valid_from", "valid_until", "superseded_at"),
-    *("tags", "entities", "supersedes", "derived_from", "pinned", "dated"),
-)
-_FINDINGS = ("dense_rank", "lexical_rank", "standing", "found_as")
-_FIELDS = (*_OPTIONAL, *_FINDINGS)  # recorded where they say something
-_EMPTY = (*(None,) * 7, *((),) * 4, *(False,) * 2, *(None,) * 4)
+_OPTIONAL: dict[str, Any] = {
+    **dict.fromkeys(("thread_id", "turn", "speaker")),
+    **dict.fromkeys(("confirmed_at", "valid_from", "valid_until", "superseded_at")),
+    **dict.fromkeys(("tags", "entities", "supersedes", "derived_from"), ()),
+    **dict.fromkeys(("pinned", "dated"), False),
+}
+_FINDINGS = dict.fromkeys(("dense_rank", "lexical_rank", "standing", "found_as"))
+_FIELDS = _OPTIONAL | _FINDINGS
+"""Recorded where they say something: by name what says nothing."""
+_EMPTY = tuple(_FIELDS.values())
 _WORDS = frozenset({"thread_id", "turn", "speaker", "tags", "entities", "found_as"})
 """Those in which a user's own words may stand."""
 _UNUSED = Usage()
