@@ -79,7 +79,7 @@ class PageData:
         self.memories = _Places()  # a row for each wording, namespace and key first
         self.turns: list[dict[str, Any]] = []
         self.unreadable = 0  # records that could not be read
-        self._columns: dict[str, list[float | None]] = {name: [] for name in COLUMNS}
+        self._candidates: list[tuple[float | None, ...]] = []  # in the order of the columns
         self._usages, self._reasons = _Places(), _Places()
         self._namespaces, self._gates = _Places(), _Places({"": 0})
         self._policies: dict[tuple[str, bool], dict[str, Any]] = {}
@@ -124,16 +124,14 @@ class PageData:
             candidate, score = scored.candidate, scored.score
             found = f"found as asked: {candidate.found_as}" if candidate.found_as else ""
             gate, reason, twin = drop[1:] if drop else ("", found, None)
-            numbers = (
+            row = (
                 *(self._memory(scored.memory), 0 if drop else place),
                 *(self._gates[gate], self._reasons[reason]),
                 *(None if twin is None else places.get(twin), self._usages[candidate.usage], score),
                 *(*_signals(scored.signals), *_findings(candidate.evidence)),
                 *(_ranks(candidate) if policy["fusesRanks"] else (None, None)),
             )
-            for (name, column), number in zip(self._columns.items(), numbers, strict=True):
-                is_known = number is not None and not math.isnan(number)
-                column.append(round(number, DIGITS.get(name, 6)) if is_known else None)
+            self._candidates.append(row)
         cue, temporal = trace.cue, trace.cue.temporal
         turn = {
             "id": recall_id,
@@ -216,12 +214,16 @@ class PageData:
             monitor.feedback(namespaces[place], key, good)
         for event in self._verdicts:
             monitor.verdict(event)
+        columns = {
+            name: [None if n is None or n != n else round(n, DIGITS.get(name, 6)) for n in column]
+            for name, *column in zip(COLUMNS, *self._candidates, strict=True)
+        }
         return {
             **{"live": live, "unreadable": self.unreadable},
             **{"memoryFields": MEMORY_FIELDS, "memories": list(self.memories)},
             "turnFields": list(self.turns[0]) if self.turns else [],
             "turns": [list(turn.values()) for turn in self.turns],
-            **{"columns": self._columns, "usages": list(self._usages), "stored": self._stored},
+            **{"columns": columns, "usages": list(self._usages), "stored": self._stored},
             **{"reasons": list(self._reasons), "gates": list(self._gates)},
             **{"policies": list(self._policies.values()), "namespaces": namespaces},
             "feedback": self._feedback,
