@@ -59,7 +59,7 @@ def hit_at_1(
 ) -> Scores:
     """Share of answerable cues whose best memory is a relevant one."""
     report = evaluate(cases, policies, embeddings=embeddings, store=store)
-    return [float(np.mean(held.values["mrr"] == 1.0)) for held in report.measured]
+    return [float(np.mean(held.values["mrr"] == 1.0)) for held in report.rows]
 
 
 def hit_after_use(
@@ -76,7 +76,7 @@ def hit_after_use(
 def injection(cases: CaseSet, policies: Sequence[RecallPolicy], embeddings: Embeddings) -> Scores:
     """Share of off-topic cues that recall anything."""
     report = evaluate(cases, policies, embeddings=embeddings)
-    return [float(np.mean(held.values["injected"])) for held in report.measured]
+    return [float(np.mean(held.values["injected"])) for held in report.rows]
 
 
 def judged(

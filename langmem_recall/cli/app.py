@@ -12,10 +12,9 @@ from types import NoneType
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from typer.core import TyperGroup
 
 from langmem_recall import __version__
-from langmem_recall.cli import ask, doctor, enrich, measure, memories, quarantine, transfer
+from langmem_recall.cli import ask, measure, memories, quarantine, transfer
 from langmem_recall.cli.inspect import inspect_command
 from langmem_recall.cli.output import BAD_INPUT, Result, deliver, note
 from langmem_recall.errors import RecallError
@@ -28,12 +27,12 @@ COMMANDS: dict[str, Callable[..., Result | None]] = {
     "eval": measure.evaluate_command,
     "tune": measure.tune_command,
     "inspect": inspect_command,
-    "doctor": doctor.doctor_command,
-    "stats": doctor.stats_command,
+    "doctor": measure.doctor_command,
+    "stats": measure.stats_command,
     "export": transfer.export_command,
     "import": transfer.import_command,
     "quarantine": quarantine.quarantine_command,
-    "enrich": enrich.enrich_command,
+    "enrich": memories.enrich_command,
     "sweep": memories.sweep_command,
     "reindex": memories.reindex_command,
     "mcp": ask.mcp_command,
@@ -42,20 +41,6 @@ COMMANDS: dict[str, Callable[..., Result | None]] = {
 EXAMPLES = files(__package__).joinpath("examples.txt").read_text("utf-8")
 """Shown below the help of the command that each begins with."""
 HELP = tomllib.loads(files(__package__).joinpath("help.toml").read_text("utf-8"))
-
-
-class Commands(TyperGroup):
-    """The group; errors of ours end a command with their message alone."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command that was named."""
-        try:
-            return super().invoke(ctx)
-        except (RecallError, OSError) as error:
-            if isinstance(error, BrokenPipeError):
-                raise
-            note(f"Error: {error}")
-            raise typer.Exit(BAD_INPUT) from error
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -108,9 +93,15 @@ def _add(name: str, command: Callable[..., Result | None]) -> None:
         parameters[parameter] = each.replace(annotation=Annotated[hints[parameter], made])
 
     def run(**arguments: Any) -> None:
-        result = command(**{each: arguments.pop(each) for each in own})
-        if result is not None:
-            deliver(result, **arguments)
+        try:
+            result = command(**{each: arguments.pop(each) for each in own})
+            if result is not None:
+                deliver(result, **arguments)
+        except BrokenPipeError:
+            raise
+        except (RecallError, OSError) as error:
+            note(f"Error: {error}")
+            raise typer.Exit(BAD_INPUT) from error
 
     run.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters.values()}
@@ -119,7 +110,7 @@ def _add(name: str, command: Callable[..., Result | None]) -> None:
     app.command(name, help=_unwrap(command), epilog=epilog)(run)
 
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.callback(help=_unwrap(_start))(_start)
 for _name, _command in COMMANDS.items():
     _add(_name, _command)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.text import Text
+
 from langmem_recall.cli.inputs import namespace_text, open_recall_store, parse_namespace, shown
-from langmem_recall.cli.output import Result
+from langmem_recall.cli.output import UNBOUNDED, Result
 from langmem_recall.types import Kind, Source
 
 
@@ -22,7 +24,8 @@ def recall_command(
     with open_recall_store(store, embeddings, policy, record=False) as reader, reader.quiet():
         recall = reader.recall(prefix, cue)
     record = {"recalled": [memory.key for memory in recall.memories], **to_dict(recall)}
-    return Result(record, lambda screen: screen.print(table(recall, screen.width), soft_wrap=True))
+    # What is too long for the terminal ends there.
+    return Result(record, [Text(table(recall, UNBOUNDED), no_wrap=True, overflow="ellipsis")])
 
 
 def explain_command(

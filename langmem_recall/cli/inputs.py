@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from langmem_recall.evaluation.cases import CaseSet
     from langmem_recall.stores.recall_store import RecallStore
 
-    EmbedderChoice = Embeddings | Literal[False] | None
-    """An embedder, False for none at all, or None for the store's default."""
-
 EVERYTHING = 2**31 - 1
 """One page: stores that sort by time alone lose and repeat memories between pages."""
 _USAGES_PER_READ = 1_000
@@ -35,14 +32,15 @@ _USAGES_PER_READ = 1_000
 
 
 def open_store(
-    target: str, embedder: EmbedderChoice = None, create: bool = False
+    target: str, embeddings: str | None = None, create: bool = False
 ) -> AbstractContextManager[BaseStore]:
     """The store behind a path or an address, closed in the end; created only on demand.
 
     Without an embedder a LocalStore has its default one, and Postgres is read by words alone.
     """
+    embedder = load_embedder(embeddings)
     if is_postgres(target):
-        return _open_postgres(target, embedder, create)
+        return _open_postgres(target, embedder or None, create)
     scheme, is_address, _ = target.partition("://")
     if is_address:
         raise InputError(
@@ -77,13 +75,13 @@ def open_recall_store(
     Without a policy those stored in it apply. Where something writes, Postgres needs the embedder
     that made its vectors: they would be left as they were by mistake.
     """
-    chosen, embedder = load_policy(policy) if policy else None, load_embedder(embeddings)
-    if writes and embedder is None and is_postgres(target):
+    chosen = load_policy(policy) if policy else None
+    if writes and embeddings is None and is_postgres(target):
         raise InputError(
             f"{writes} on Postgres needs the embedder that made its vectors. Name it with "
             "--embeddings, or pass --embeddings none where the store keeps no vectors."
         )
-    with open_store(target, embedder, create) as inner:
+    with open_store(target, embeddings, create) as inner:
         from langmem_recall.stores.recall_store import RecallStore
 
         knobs |= {"policy": chosen, "stored_policies": chosen is None}
@@ -105,7 +103,7 @@ def shown(target: str) -> str:
 
 
 @contextmanager
-def _open_postgres(address: str, embedder: EmbedderChoice, create: bool) -> Iterator[BaseStore]:
+def _open_postgres(address: str, embedder: Embeddings | None, create: bool) -> Iterator[BaseStore]:
     try:
         psycopg: Any = import_module("psycopg")
         import_module("langgraph.store.postgres")
@@ -203,11 +201,11 @@ def usages_of(store: BaseStore, memories: Sequence[Memory]) -> list[Usage]:
 # --- embedders, policies, cases and cues ----------------------------------------------------------
 
 
-def load_embedder(name: str | None) -> EmbedderChoice:
+def load_embedder(name: str | None) -> Embeddings | Literal[False] | None:
     """The embedder of that name; False for none at all, None when nothing was named."""
-    if name is None or name == "none":
-        return None if name is None else False
-    return named_embeddings(name)
+    if name is None:
+        return None
+    return False if name == "none" else named_embeddings(name)
 
 
 def load_policy(name: str) -> RecallPolicy:

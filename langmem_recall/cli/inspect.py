@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 from langmem_recall.cli import inputs
 from langmem_recall.cli.output import Result, deliver, note, progress, replaced
 from langmem_recall.errors import InputError
-from langmem_recall.observe.inspector.page import PageData, render_page
+from langmem_recall.observe.inspector.page import PageData
 from langmem_recall.observe.log import files, read_log
 from langmem_recall.types import Memory, Namespace, Usage
 
@@ -49,7 +49,7 @@ def inspect_command(
         raise InputError(f"{output} is what is inspected. Name another file for the page.")
     with progress("reading"):
         shown = Inspection(sources, inputs.parse_namespace(namespace))
-    data, made = shown.data, render_page(shown.data).encode()
+    data, made = shown.data, shown.data.html().encode()
     turns, memories = len(data.turns), len({row[:2] for row in data.memories})
     if data.unreadable:
         note(f"{data.unreadable:,} records could not be read and are left out.")
@@ -59,17 +59,16 @@ def inspect_command(
     record: dict[str, Any] = {"output": output and str(output), "turns": turns}
     record |= {"memories": memories, "bytes": len(made)}
     counts = f"{turns:,} turns and {memories:,} memories ({len(made) / 1e6:,.1f} MB) are"
-    where = f"in {output}."
-    with PageServer(shown.page, port or 0) if serve else nullcontext() as server:
-        if server:
-            record["address"] = server.address
-            where = f"at {server.address} until you press Ctrl-C; it follows the log."
-        deliver(Result(record, f"{counts} {where}"), as_json)
-        if server:
-            # A parent process that reads our pipe waits for the address.
-            sys.stdout.flush()
-            with suppress(KeyboardInterrupt):
-                server.serve_forever()
+    if not serve:
+        return deliver(Result(record, f"{counts} in {output}."), as_json)
+    with PageServer(shown.page, port or 0) as server:
+        record["address"] = server.address
+        line = f"{counts} at {server.address} until you press Ctrl-C; it follows the log."
+        deliver(Result(record, line), as_json)
+        # A parent process that reads our pipe waits for the address.
+        sys.stdout.flush()
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -79,16 +78,17 @@ class Inspection:
     """What is shown of logs, which may grow, and of stores as they are when they are opened."""
 
     def __init__(self, sources: Sequence[str], namespace: Namespace) -> None:
-        self._namespace = namespace
-        stores = [source for source in sources if _is_store(source)]
-        self._logs = [source for source in sources if source not in stores]
+        self._namespace, self._serving = list(namespace), threading.Lock()
         self._stored: list[tuple[Memory, Usage]] = []
-        for target in stores:
-            with inputs.open_store(target) as store:
+        self._logs: list[str] = []
+        self._seen: Hashable = None
+        for source in sources:
+            if not _is_store(source):
+                self._logs.append(source)
+                continue
+            with inputs.open_store(source) as store:
                 found = inputs.all_memories(store, namespace)
                 self._stored += zip(found, inputs.usages_of(store, found), strict=True)
-        self._serving = threading.Lock()
-        self._seen: tuple[Hashable, ...] | None = None
         self._read()
 
     def page(self, tag: str) -> tuple[str, bytes | None]:
@@ -99,36 +99,31 @@ class Inspection:
                 if self._log_files() != self._seen:
                     self._read()
             now = f'"{hash(self._seen):x}"'
-            return now, None if now == tag else render_page(self.data, live=now).encode()
+            return now, None if now == tag else self.data.html(live=now).encode()
 
-    def _log_files(self) -> tuple[Hashable, ...]:
+    def _log_files(self) -> Hashable:
         """What tells the files of the logs from what they were before."""
         found = [file for log in self._logs for file in files(Path(log).absolute())]
         return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in found)
 
     def _read(self) -> None:
         """Take memories, and records that looked into the namespace."""
-        seen, data = self._log_files(), PageData()
+        seen, data, most = self._log_files(), PageData(), len(self._namespace)
         for memory, usage in self._stored:
             data.add_memory(memory, usage)
         for log in self._logs:
             # What was a log still is, though all of it may have been erased.
             is_log = self._seen is not None
             for record in read_log(log):
-                is_log |= data.add(record) if self._is_within(record) else "version" in record
+                places = [*record.get("namespaces", ()), record.get("namespace", ())]
+                is_within = not most or any(place[:most] == self._namespace for place in places)
+                is_log |= data.add(record) if is_within else "version" in record
             if not is_log:
                 raise InputError(
                     f"{inputs.shown(log)} holds no traces that can be read. Pass what TraceLog "
                     "wrote, or the file of a LocalStore."
                 )
         self.data, self._seen = data, seen
-
-    def _is_within(self, record: Mapping[str, Any]) -> bool:
-        several = record.get("namespaces")
-        places = [*(several if isinstance(several, list) else ()), record.get("namespace")]
-        prefix = list(self._namespace)
-        lists = (place for place in places if isinstance(place, list))
-        return not prefix or any(place[: len(prefix)] == prefix for place in lists)
 
 
 def _is_store(source: str) -> bool:

@@ -1,14 +1,27 @@
-"""`langmem-recall eval` and `tune`: policies compared on cases, and fitted to them."""
+"""`langmem-recall eval`, `tune`, `doctor` and `stats`: what a policy and a store are worth."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langmem_recall.cli import inputs
-from langmem_recall.cli.output import Result, progress, save_policy
+from langmem_recall.cli.inputs import namespace_text
+from langmem_recall.cli.output import Part, Result, progress, save_policy, table
 from langmem_recall.errors import InputError
+from langmem_recall.policy import RecallPolicy
+from langmem_recall.types import Cue, Namespace, Recall, Trace
+
+if TYPE_CHECKING:
+    from langmem_recall.observe.doctor import Diagnosis
+    from langmem_recall.observe.monitor import Monitor
+    from langmem_recall.stores.recall_store import RecallStore
+
+COSINES = "Cosines of unrelated texts, by language"
+MARKS = {"alarm": "ALARM", "warn": "warning", "pass": "pass", "unknown": "unknown"}
 
 
 def evaluate_command(
@@ -78,3 +91,141 @@ def tune_command(
             place = f"on {inputs.shown(store)} uses it for {namespace}"
             notes = [f"RecallStore(..., stored_policies=True) {place}."]
     return Result({"accepted": tuned.is_better, **tuned.to_dict()}, str(tuned), notes)
+
+
+# --- doctor ---------------------------------------------------------------------------------------
+
+
+def doctor_command(
+    store: str,
+    namespace: str | None = None,
+    cues: Path | None = None,
+    target_rate: float | None = None,
+    policy: str | None = None,
+    embeddings: str | None = None,
+    output: Path | None = None,
+) -> Result:
+    """Show how an embedder, a policy and a store will do, and what to change.
+
+    Shows the embedder's null distribution, the gates in force, what the store lacks and, with
+    recorded cues, the injection rate to expect. Exit code 1 when there is an alarm.
+    """
+    if target_rate is not None and cues is None:
+        raise InputError("--target-rate needs recorded cues. Pass them with --cues.")
+    if output and target_rate is None:
+        raise InputError(
+            "--output is the policy file of --target-rate. Name a rate, or use > FILE."
+        )
+    from langmem_recall.observe.doctor import diagnose, facts_of
+    from langmem_recall.observe.monitor import Monitor
+    from langmem_recall.stores.recall_store import RecallStore
+
+    traces, prefix = inputs.read_traces(cues) if cues else [], inputs.parse_namespace(namespace)
+    chosen, recalls = inputs.load_policy(policy) if policy else None, list[Recall]()
+    with inputs.open_store(store, embeddings) as opened:
+        used = chosen or RecallStore(opened, stored_policies=True).policy_for(prefix)
+        facts = facts_of(opened, used, prefix, inputs.all_items(opened, prefix))
+        # With another embedder's vectors every recall would fail.
+        if traces and not (facts.problem and facts.nulls):
+            monitor = Monitor(len(traces), policy=used)
+            reader = RecallStore(opened, policy=used, record=False)
+            recalls = _ask(reader, traces, prefix, monitor)
+            facts = facts._replace(report=monitor.report())
+    diagnosis = diagnose(
+        facts._replace(
+            is_chosen=bool(chosen) or used != RecallPolicy.default(),
+            has_budget=all(trace.budget_tokens is not None for trace in traces) if traces else None,
+        )
+    )
+    record, parts = diagnosis.to_dict(), _parts(diagnosis)
+    if target_rate is not None and recalls:
+        fitted, expected = _calibrated(recalls, target_rate, used)
+        record["target"] = {"policy": fitted.to_dict(), "target": target_rate, "expected": expected}
+        gates = f"trigger {fitted.trigger:.2f}, floor {fitted.floor:.2f}"
+        parts.append(f"\nFor a rate of {target_rate:.0%}: {gates} (gives {expected:.0%}).")
+        if output:
+            save_policy(fitted, output)
+    return Result(record, parts, is_bad=diagnosis.is_alarming)
+
+
+def _ask(
+    reader: RecallStore, traces: Sequence[Trace], namespace: Namespace, monitor: Monitor
+) -> list[Recall]:
+    """Ask the cues again, of the namespace given, else of where each trace was made."""
+    recalls = []
+    with reader.quiet(), progress("recalling") as tick:
+        for trace in traces:
+            cue = Cue(trace.cue.text, trace.cue.parts, trace.cue.task)
+            recalls.append(reader.recall((namespace,) if namespace else trace.namespaces, cue))
+            monitor(recalls[-1])
+            tick(len(recalls), len(traces))
+    return recalls
+
+
+def _calibrated(
+    recalls: Sequence[Recall], target: float, base: RecallPolicy
+) -> tuple[RecallPolicy, float]:
+    """The policy with gates for a rate of injection, and the rate that they give."""
+    from langmem_recall.evaluation.evaluate import best_relevance, set_injection_rate
+
+    reaches = [best_relevance(recall) for recall in recalls]
+    fitted = set_injection_rate(reaches, target, base).replace(name="calibrated")
+    gate = max(fitted.trigger, fitted.floor)
+    return fitted, sum(reach >= gate for reach in reaches) / len(reaches)
+
+
+def _parts(diagnosis: Diagnosis) -> list[Part]:
+    readings = [(name.replace("_", " "), _text(it)) for name, it in diagnosis.readings.items()]
+    panels = [[*map(_text, panel.values())] for panel in diagnosis.panels]
+    checks = [(MARKS[state], name, text) for name, state, text in diagnosis.checks]
+    warnings = [(MARKS[level], name, message) for name, level, message in diagnosis.warnings]
+    return [
+        table("Readings", readings),
+        "",
+        table(COSINES, panels, [*diagnosis.panels[0]]),
+        "",
+        table("Production checklist", checks),
+        "",
+        table("Warnings", warnings) if warnings else "No warnings.",
+    ]
+
+
+def _text(reading: Any) -> str:
+    match reading:
+        case bool():
+            return "yes" if reading else "no"
+        case int():
+            return f"{reading:,}"
+        case float():
+            return f"{reading:.3g}"
+        case list():
+            return "; ".join(reading) or "none"
+    return "-" if reading is None else str(reading)
+
+
+# --- stats ----------------------------------------------------------------------------------------
+
+
+def stats_command(store: str, namespace: str | None = None) -> Result:
+    """Count memories by namespace, kind, source and status.
+
+    Nothing is changed: reads of this command count as no use and extend no time to live.
+    """
+    prefix = inputs.parse_namespace(namespace)
+    with inputs.open_store(store) as opened, progress("reading"):
+        memories = inputs.all_memories(opened, prefix)
+    labels: dict[str, list[str]] = {
+        "namespaces": [namespace_text(memory.namespace) for memory in memories],
+        "kinds": [memory.kind for memory in memories],
+        "sources": [memory.source for memory in memories],
+        "statuses": [memory.status for memory in memories],
+    }
+    counts = {name: dict(Counter(found).most_common()) for name, found in labels.items()}
+    record = {"store": inputs.shown(store), "namespace": namespace_text(prefix)}
+    rows = [
+        (name, label, f"{count:,}")
+        for name, found in counts.items()
+        for label, count in found.items()
+    ]
+    made = table(f"{len(memories):,} memories", rows, ("by", "", "memories"), labels=2)
+    return Result({**record, "memories": len(memories), **counts}, [made])

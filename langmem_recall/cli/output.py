@@ -27,7 +27,7 @@ BAD_NEWS = 1  # exit code when everything worked and the answer is bad news
 BAD_INPUT = 2  # exit code when the command could not do what was asked
 UNBOUNDED = 10_000  # columns of a pipe or a file: no line is folded, so that each can be searched
 
-Show = Callable[[Console], None]
+Part = str | Text | Table
 Tick = Callable[[int, int | None], None]  # how much is done, and of how much
 
 
@@ -35,14 +35,14 @@ class Result(NamedTuple):
     """What a command found."""
 
     record: Mapping[str, Any]
-    show: Show | str  # draws it on a terminal, or what it says there
+    shown: str | Sequence[Part]  # on a terminal
     notes: Sequence[str] = ()
     is_bad: bool = False  # bad news, as the exit code tells
 
 
 def deliver(result: Result, as_json: bool = False, output: Path | None = None) -> None:
-    """Give a result to the user: one JSON document, or a text or drawing; then the notes."""
-    record, show, notes, is_bad = result
+    """Give a result to the user: one JSON document, or texts and tables; then the notes."""
+    record, shown, notes, is_bad = result
     with ExitStack() as opened:
         file: IO[str] = sys.stdout
         if output is not None:
@@ -55,10 +55,11 @@ def deliver(result: Result, as_json: bool = False, output: Path | None = None) -
             # What memories say is never markup.
             width = None if file.isatty() else UNBOUNDED
             screen = Console(file=file, markup=False, highlight=False, emoji=False, width=width)
-            if isinstance(show, str):
-                screen.print("\n".join(map(printable, show.split("\n"))), soft_wrap=True)
-            else:
-                show(screen)
+            for part in [shown] if isinstance(shown, str) else shown:
+                if isinstance(part, str):
+                    screen.print("\n".join(map(printable, part.split("\n"))), soft_wrap=True)
+                else:
+                    screen.print(part)
     for text in (*([f"Written to {output}."] if output else ()), *notes):
         note(text)
     if is_bad:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
-
-from rich.console import Console
 
 from langmem_recall.cli import inputs
 from langmem_recall.cli.inputs import namespace_text
@@ -40,7 +38,13 @@ def quarantine_command(
         if action == "list":
             rows = [_record_of(memory) for memory in waiting]
             record = {"store": inputs.shown(store), "waiting": rows}
-            return Result(record, lambda screen: _show_list(screen, rows))
+            lines = []
+            for row in rows:
+                (where, source), why = _home(row), "; ".join(row["reasons"])[:EXCERPT]
+                lines.append((row["status"], where, row["key"], source, why))
+            header = ("status", "namespace", "memory", "source", "why")
+            shown = table(f"{len(rows):,} wait for approval", lines, header, labels=4)
+            return Result(record, [shown] if rows else "Nothing waits for approval")
         found = [memory for memory in waiting if memory.key == key]
         if len(found) > 1:
             places = ", ".join(namespace_text(memory.namespace) for memory in found)
@@ -71,22 +75,13 @@ def _record_of(memory: Memory) -> dict[str, Any]:
     }
 
 
-def _show_list(screen: Console, waiting: Sequence[Mapping[str, Any]]) -> None:
-    if not waiting:
-        screen.print("Nothing waits for approval")
-        return
-    rows = []
-    for row in waiting:
-        where, source = namespace_text(tuple(row["namespace"])), row["source"].replace("_", " ")
-        why = "; ".join(row["reasons"])[:EXCERPT]
-        rows.append((row["status"], where, row["key"], source, why))
-    header = ("status", "namespace", "memory", "source", "why")
-    screen.print(table(f"{len(rows):,} wait for approval", rows, header, labels=4))
+def _home(record: Mapping[str, Any]) -> tuple[str, str]:
+    return namespace_text(tuple(record["namespace"])), record["source"].replace("_", " ")
 
 
 def _marked(record: Mapping[str, Any]) -> str:
     """What is known of a memory, and its text with what the guard objects to between marks."""
-    where, source = namespace_text(tuple(record["namespace"])), record["source"].replace("_", " ")
+    where, source = _home(record)
     text, words, end = record["text"], "", 0
     for start, stop, *_ in sorted(record["spans"]):
         words += f"{text[end:start]}>>>{text[start:stop]}<<<"

@@ -8,7 +8,7 @@ from typing import IO, Any, Literal, cast
 
 import typer
 
-from langmem_recall.cli.inputs import load_embedder, open_store, parse_namespace, shown
+from langmem_recall.cli.inputs import open_store, parse_namespace, shown
 from langmem_recall.cli.output import BAD_NEWS, Result, note, progress, replaced
 from langmem_recall.errors import InputError
 from langmem_recall.types import Source
@@ -69,7 +69,7 @@ def import_command(
         found = iter([*converted(text, namespace.split("/"), vouched_by)])
     count = done = 0
     is_stopped = False
-    with open_store(store, load_embedder(embeddings), create) as opened:
+    with open_store(store, embeddings, create) as opened:
         try:
             with progress("importing") as tick:
 

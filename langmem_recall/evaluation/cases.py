@@ -17,7 +17,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from langmem_recall.errors import InputError, first_problem
 from langmem_recall.memory.value import TEXT_FIELDS, write_value
-from langmem_recall.observe.show import ANSWER, FEEDBACK, VERDICT, check_record, from_dict
+from langmem_recall.observe.show import ANSWER, FEEDBACK, VERDICT, from_dict, kind_of
 from langmem_recall.types import SIDECAR_ROOT, Cue, Memory, MemoryId, Namespace, aware
 
 ANSWERABLE = "answerable"
@@ -148,13 +148,13 @@ def _read_line(line: str, memories: Memories) -> Case | None:
         return None
     if "cue" in record:
         return _read_case(record)
-    members = memories[_pop_label(record, "collection") or DEFAULT_COLLECTION]
-    if not record:
+    name, key = record.pop("collection", DEFAULT_COLLECTION), record.pop("key", None)
+    members = memories[str(name)]
+    if not record and key is None:
         return None
-    key = _pop_label(record, "key")
-    if key is None:
+    if not isinstance(key, str) or not key:
         raise InputError(
-            f"A line needs a key (a memory) or a cue (a case), got only {', '.join(record)}. "
+            f"A line needs a key (a memory) or a cue (a case), got the key {key!r}. "
             'Write {"key": ..., "content": ...} or {"cue": ..., "relevant": [...]}.'
         )
     if key in members:
@@ -163,13 +163,6 @@ def _read_line(line: str, memories: Memories) -> Case | None:
         raise InputError(f'The memory {key!r} has no text. Put the words under "content".')
     members[key] = record
     return None
-
-
-def _pop_label(record: dict[str, Any], name: str) -> str | None:
-    label = record.pop(name, None)
-    if label is not None and (not isinstance(label, str) or not label):
-        raise InputError(f"{name} must be a text, got {label!r}. Give it a name.")
-    return label
 
 
 def _read_exported(record: dict[str, Any], memories: Memories) -> None:
@@ -223,12 +216,9 @@ def cases_from_traces(records: Iterable[Mapping[str, Any]], *, name: str = "trac
     seen: dict[tuple[Namespace, ...], dict[MemoryId, Memory]] = {}
     without_text = 0
     for record in records:
-        kind = record.get("kind") if isinstance(record, Mapping) else None
-        if kind == FEEDBACK:
-            check_record(record, FEEDBACK)
-            recall_id, key = record.get("recall"), record.get("key")
-            if record.get("good") is True and isinstance(recall_id, str) and isinstance(key, str):
-                good[recall_id].add(key)
+        kind = kind_of(record)
+        if kind == FEEDBACK and record.get("good") is True:
+            good[str(record.get("recall"))].add(str(record.get("key")))
         if kind in (ANSWER, VERDICT, FEEDBACK):
             continue
         recall = from_dict(record)

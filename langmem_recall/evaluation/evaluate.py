@@ -9,16 +9,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, PutOp
 
 from langmem_recall.errors import InputError, check_whole
-from langmem_recall.evaluation import metrics
 from langmem_recall.evaluation.cases import Case, CaseSet, Collection
-from langmem_recall.evaluation.metrics import Row, table_of
+from langmem_recall.evaluation.metrics import (
+    Estimate,
+    Row,
+    auc_estimate,
+    judge_ranking,
+    mean_estimate,
+    near_duplicate_share,
+    table_of,
+)
 from langmem_recall.memory.value import text_of
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
@@ -35,6 +42,10 @@ R, hit, nDCG, MRR: how well answerable cues find their memories. repeats: near-d
 the first.
 tokens: what a recall costs. in: share of cues that recall anything. AUC: how well relevance tells \
 answerable cues from others."""
+TITLES = {
+    **{"recall": "R@{}", "hit": "hit@{}", "ndcg": "nDCG@{}", "mrr": "MRR"},
+    **{"duplicates": "repeats", "tokens": "tokens", "injected": "in", "auc": "AUC"},
+}
 PER_CASE = ("recall", "hit", "ndcg", "mrr", "duplicates", "tokens", "injected", "ms")
 
 StoreFactory = Callable[[Embeddings | None], BaseStore]
@@ -91,9 +102,7 @@ def with_trigger(base: RecallPolicy, trigger: float) -> RecallPolicy:
 class Ranker(Protocol):
     """A formula of one's own, compared beside the policies; without gates it injects nothing."""
 
-    @property
-    def name(self) -> str:
-        """What its row is called."""
+    name: str
 
     def __call__(
         self, store: RecallStore, namespace: Namespace, cue: Cue, k: int
@@ -104,18 +113,6 @@ class Ranker(Protocol):
 Contender = RecallPolicy | Ranker
 
 
-class CaseValues(NamedTuple):
-    """One policy's numbers, a value per case; NaN where a metric does not apply."""
-
-    name: str
-    values: Mapping[str, FloatArray]
-
-    def within(self, metric: str, chosen: BoolArray) -> FloatArray:
-        """The numbers of some cases; none at all where the metric never applies."""
-        values = self.values[metric][chosen]
-        return values[~np.isnan(values)]
-
-
 @dataclass(frozen=True, slots=True)
 class Report:
     """Policies compared on cases; the first one is what the others are tested against."""
@@ -123,21 +120,15 @@ class Report:
     cases: CaseSet = field(repr=False)
     k: int
     rows: tuple[Row, ...]
-    measured: tuple[CaseValues, ...] = field(repr=False)  # the numbers case by case
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics, in the order of the table."""
-        return tuple(self.rows[0].estimates)
 
     def table(
         self,
-        metrics: Sequence[str] | None = None,
+        metrics: Sequence[str] = (),
         intervals: bool = False,
         titles: Mapping[str, str] | None = None,
     ) -> str:
         """The rows as aligned plain text, on demand with intervals and other titles."""
-        return table_of(self.rows, metrics or self.metrics, intervals, titles or {})
+        return table_of(self.rows, metrics, intervals, titles)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the single cases, as plain JSON types."""
@@ -146,20 +137,18 @@ class Report:
             "counts": self._counts(),
             "notes": list(self.cases.notes),
             "k": self.k,
-            "rows": [row.to_dict() for row in self.rows],
+            "rows": [{"policy": row.policy, **row.numbers()} for row in self.rows],
         }
 
     def __str__(self) -> str:
-        k = self.k
-        titles = {
-            **{f"recall@{k}": f"R@{k}", f"hit@{k}": f"hit@{k}", f"ndcg@{k}": f"nDCG@{k}"},
-            **{"mrr": "MRR", f"duplicates@{k}": "repeats", "tokens": "tokens", "injected": "in"},
-        }
-        for metric in self.metrics:
-            word, _, group = metric.partition("_")
-            if group and word in ("injected", "auc"):
-                short = "in" if word == "injected" else "AUC"
-                titles[metric] = f"{short} {group.replace('_', '-')}"
+        titles = dict[str, str]()
+        for metric in self.rows[0].estimates:
+            # As in `recall@10` or `injected_off_topic`.
+            (name, _, k), (word, _, group) = metric.partition("@"), metric.partition("_")
+            if name in TITLES:
+                titles[metric] = TITLES[name].format(k)
+            elif word in TITLES and group:
+                titles[metric] = f"{TITLES[word]} {group.replace('_', '-')}"
         titles["ms"] = "ms"
         counts = ", ".join(f"{count} {group}" for group, count in self._counts().items())
         lines = [f"{self.cases.name}: {counts}", *(f"  {note}" for note in self.cases.notes)]
@@ -202,38 +191,44 @@ def evaluate(
         numbers[i] = [bench.measure(case, policy, k) for policy in policies]
         if progress:
             progress(len(numbers) * len(policies), len(cases.cases) * len(policies))
-    measured: list[CaseValues] = []
+    rows: list[Row] = []
     for place, policy in enumerate(policies):
         name, number = policy.name, 2
-        while name in {other.name for other in measured}:
+        while name in {row.policy for row in rows}:
             name, number = f"{policy.name} {number}", number + 1
         column = [numbers[i][place] for i in range(len(numbers))]
         values = {metric: np.array([case[metric] for case in column]) for metric in column[0]}
-        measured.append(CaseValues(name, values))
-    return Report(cases, k, _rows(measured, cases, k), tuple(measured))
+        compared = (values, rows[0].values) if rows else (values,)
+        rows.append(Row(name, _estimates(cases, k, *compared), values))
+    return Report(cases, k, tuple(rows))
 
 
-def _rows(measured: Sequence[CaseValues], cases: CaseSet, k: int) -> tuple[Row, ...]:
-    """A row a policy, each tested against the first policy's."""
+def _estimates(
+    cases: CaseSet, k: int, values: Mapping[str, FloatArray], *first: Mapping[str, FloatArray]
+) -> dict[str, Estimate]:
+    """A policy's metrics, tested against the first policy's where it is another."""
     answerable = np.array([bool(case.relevant) for case in cases.cases])
-    groups, off_topic = np.array([case.group for case in cases.cases]), ~answerable
-    rows = []
-    for policy in measured:
-        compared = (policy,) if policy is measured[0] else (policy, measured[0])
-        estimates = {}
-        for metric in PER_CASE:
-            name = f"{metric}@{k}" if metric in AT_K else metric
-            values = (each.within(metric, answerable) for each in compared)
-            estimates[name] = metrics.mean_estimate(*values)
-        for label in dict.fromkeys(groups[off_topic].tolist()):
-            group = off_topic & (groups == label)
-            values = (each.within("injected", group) for each in compared)
-            estimates[f"injected_{label}"] = metrics.mean_estimate(*values)
-            for name, metric in (("auc", "relevance"), ("score_auc", "score")):
-                sides = (policy.within(metric, each) for each in (answerable, group))
-                estimates[f"{name}_{label}"] = metrics.auc_estimate(*sides)
-        rows.append(Row(policy.name, estimates))
-    return tuple(rows)
+    groups = np.array([case.group for case in cases.cases])
+
+    def known(values: Mapping[str, FloatArray], metric: str, chosen: BoolArray) -> FloatArray:
+        """The numbers of some cases; none at all where the metric never applies."""
+        numbers = values[metric][chosen]
+        return numbers[~np.isnan(numbers)]
+
+    def mean(metric: str, chosen: BoolArray) -> Estimate:
+        return mean_estimate(*(known(each, metric, chosen) for each in (values, *first)))
+
+    estimates = {
+        f"{metric}@{k}" if metric in AT_K else metric: mean(metric, answerable)
+        for metric in PER_CASE
+    }
+    for label in dict.fromkeys(groups[~answerable].tolist()):
+        group = ~answerable & (groups == label)
+        estimates[f"injected_{label}"] = mean("injected", group)
+        for name, metric in (("auc", "relevance"), ("score_auc", "score")):
+            sides = (known(values, metric, each) for each in (answerable, group))
+            estimates[f"{name}_{label}"] = auc_estimate(*sides)
+    return estimates
 
 
 # --- asking ---------------------------------------------------------------------------------------
@@ -279,8 +274,8 @@ class Bench:
             tokens = sum(math.ceil(len(memory.text) / 4) for memory in recall.memories)
             injected = float(bool(recall.chosen))
         return {
-            **metrics.judge_ranking(ranking, case.relevant, k),
-            "duplicates": metrics.near_duplicate_share([self._texts[key] for key in ranking[:k]]),
+            **judge_ranking(ranking, case.relevant, k),
+            "duplicates": near_duplicate_share([self._texts[key] for key in ranking[:k]]),
             "tokens": tokens,
             "injected": injected,
             "ms": 1e3 * seconds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -28,10 +28,6 @@ class Estimate(NamedTuple):
     n: int
     p: float | None = None
     """Chance of a difference from the first policy at least this large, were there none."""
-
-    def to_dict(self) -> dict[str, float | int | None]:
-        """Plain JSON types; None where there is no number."""
-        return {name: None if value != value else value for name, value in self._asdict().items()}
 
     @property
     def is_significant(self) -> bool:
@@ -156,34 +152,41 @@ class Row:
 
     policy: str
     estimates: Mapping[str, Estimate]
+    values: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
+    """The numbers case by case; NaN where a metric does not apply."""
 
     def __getitem__(self, metric: str) -> Estimate:
         return self.estimates[metric]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, the policy's name first."""
-        estimates = {metric: estimate.to_dict() for metric, estimate in self.estimates.items()}
-        return {"policy": self.policy, **estimates}
+    def numbers(self) -> dict[str, Any]:
+        """Plain JSON types by metric; None where there is no number."""
+        return {
+            metric: {name: None if it != it else it for name, it in estimate._asdict().items()}
+            for metric, estimate in self.estimates.items()
+        }
 
 
 def table_of(
-    rows: Sequence[Row], metrics: Sequence[str], intervals: bool, titles: Mapping[str, str]
+    rows: Sequence[Row],
+    metrics: Sequence[str] = (),
+    intervals: bool = False,
+    titles: Mapping[str, str] | None = None,
 ) -> str:
     """Rows as aligned plain text; a star where a policy differs from the first."""
+    metrics, titles = metrics or [*rows[0].estimates], titles or {}
     lines = [["policy", *(f"{titles.get(metric, metric)} " for metric in metrics)]]
-    lines += [
-        [row.policy, *(_cell(metric, row[metric], intervals) for metric in metrics)] for row in rows
-    ]
+    for row in rows:
+        cells = (_cell(row[metric], DIGITS.get(metric, 3), intervals) for metric in metrics)
+        lines.append([row.policy, *cells])
     first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
     aligned = ([line[0].ljust(first), *map(str.rjust, line[1:], others)] for line in lines)
     return "\n".join("  ".join(cells).rstrip() for cells in aligned)
 
 
-def _cell(metric: str, estimate: Estimate, intervals: bool) -> str:
+def _cell(estimate: Estimate, digits: int, intervals: bool) -> str:
     """The mean and a star where it differs; the column of stars is kept free without one."""
     if math.isnan(estimate.mean):
         return "- "
-    digits = DIGITS.get(metric, 3)
     mark = "*" if estimate.is_significant else " "
     span = f" [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]" if intervals else ""
     return f"{estimate.mean:.{digits}f}{span}{mark}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,15 +15,21 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
 from langmem_recall.errors import InputError, check_whole
-from langmem_recall.evaluation import evaluate as asking
 from langmem_recall.evaluation.cases import Case, CaseSet
-from langmem_recall.evaluation.evaluate import NAMESPACE, Progress, StoreFactory, with_trigger
+from langmem_recall.evaluation.evaluate import (
+    NAMESPACE,
+    Progress,
+    StoreFactory,
+    best_relevance,
+    each_case,
+    with_trigger,
+)
 from langmem_recall.evaluation.metrics import Row, judge_ranking, mean_estimate, table_of
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy, Weights
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.pipeline import rank, select
 from langmem_recall.stores.recall_store import RecallStore
-from langmem_recall.types import Candidate, Cue, Memory, MemoryId
+from langmem_recall.types import Candidate, Cue
 
 K = 10  # places a ranking is judged by
 MIN_STEP = 0.001  # a knob that gains less than this on the cases it is fitted to stays where it is
@@ -82,22 +87,17 @@ class Tuned:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types."""
-        rows = {"before": self.before, "after": self.after}
         return {
             **{"reason": self.reason, "folds": self.folds, "trials": self.trials},
             **{"policy": self.policy.to_dict(), "base": self.base.to_dict()},
             "changes": {name: list(levels) for name, levels in self.changes.items()},
-            **{
-                name: {metric: each.to_dict() for metric, each in row.estimates.items()}
-                for name, row in rows.items()
-            },
+            **{"before": self.before.numbers(), "after": self.after.numbers()},
         }
 
     def __str__(self) -> str:
         titles = {"injected_off_topic": "off-topic injected"}
-        rows, metrics = (self.before, self.after), tuple(self.before.estimates)
         lines = [f"{self.folds} folds, {self.trials} policies tried"]
-        lines.append(table_of(rows, metrics, intervals=True, titles=titles))
+        lines.append(table_of((self.before, self.after), titles=titles, intervals=True))
         lines += [f"{name} {was:g} -> {now:g}" for name, (was, now) in self.changes.items()]
         return "\n".join([*lines, self.reason])
 
@@ -149,9 +149,8 @@ def tune(
             progress(next(done), total)
 
     searches: dict[int, Search] = {}
-    memories: defaultdict[str, dict[MemoryId, Memory]] = defaultdict(dict)
-    for i, case, bench in asking.each_case(cases, store, embeddings):
-        searches[i] = ask(bench.store, case, base, memories[case.collection])
+    for i, case, bench in each_case(cases, store, embeddings):
+        searches[i] = ask(bench.store, case, base)
         tick()
     fitter = _Fitter([searches[i] for i in range(len(searches))], base)
     return _cross_validate(fitter, dealt, tick)
@@ -184,9 +183,7 @@ class Search(NamedTuple):
     is_injected: bool  # whether the base policy would show the model anything
 
 
-def ask(
-    store: RecallStore, case: Case, base: RecallPolicy, memories: dict[MemoryId, Memory]
-) -> Search:
+def ask(store: RecallStore, case: Case, base: RecallPolicy) -> Search:
     """A case's candidates, from a recall that no gate but the hard ones narrows.
 
     Ranking them again gives what the store's `search` gives, up to diversity, which is not
@@ -205,17 +202,14 @@ def ask(
     )
     cue = replace(case.cue, at=case.cue.at or case.at)
     recall = store.recall(NAMESPACE, cue, policy=ungated)
-    # Every read makes its memories anew; one of each will do.
-    candidates = tuple(
-        scored.candidate._replace(memory=memories.setdefault(scored.memory.id, scored.memory))
-        for scored in (*recall.chosen, *(drop.scored for drop in recall.dropped))
-    )
+    found = (*recall.chosen, *(drop.scored for drop in recall.dropped))
+    candidates = tuple(scored.candidate for scored in found)
     cue, now = recall.trace.cue, recall.trace.at
     ranked = rank(cue, candidates, base, now, (NAMESPACE,)).ranked
     # Near-duplicates never empty a recall, so that none need be known to see if it is empty.
     chosen, _ = select(ranked, base, lambda ids: np.zeros((len(ids), len(ids))))
     judged = candidates if case.relevant else ()
-    return Search(case, cue, now, judged, asking.best_relevance(recall), bool(chosen))
+    return Search(case, cue, now, judged, best_relevance(recall), bool(chosen))
 
 
 # --- fitting ------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import shutil
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
@@ -36,9 +36,7 @@ Sink = Callable[[Recall], None]
 Record = dict[str, Any]
 
 FORGOTTEN = "a forgotten memory"  # stands in a reason where the key of an erased memory stood
-TICK_S = 0.25  # the writing thread looks this often: waking it would hold a recall up
-LONGEST_WAIT, MANY_PENDING = 20, 256
-"""Traces wait so many ticks, or so many traces, for a tick without a recall: the model thinks."""
+TICK_S = 0.5  # traces wait so long before they are written: by then the model thinks
 MOST_PENDING = 1024  # beyond so many traces the disk does not keep up, and what comes is lost
 MOST_BROUGHT = 10_000  # memories whose latest recall is known to feedback
 LONGEST_ANSWER = 8_000  # characters of an answer that are recorded
@@ -179,18 +177,12 @@ class TraceLog:
                     self._thread = thread
 
     def _run(self) -> None:
-        """Write at quiet times, until the log is closed."""
-        before = waited = 0
+        """Write what has come, a moment later: until the log is closed."""
         while not self._closed:
             self._has_pending.wait()
             time.sleep(TICK_S)
-            pending, waited = len(self._pending), waited + 1
-            if pending == before or pending >= MANY_PENDING or waited >= LONGEST_WAIT:
-                self._has_pending.clear()
-                self.flush()
-                pending = waited = 0
-            before = pending
-        self.flush()
+            self._has_pending.clear()
+            self.flush()
 
     def _lose(self, count: int, error: Exception) -> None:
         with self._starting:
@@ -236,18 +228,18 @@ def both(*sinks: Sink) -> Fan:
 class Fan:
     """Several sinks as one; a fault of one does not keep a recall from the others."""
 
-    def __init__(self, sinks: Iterable[Sink]) -> None:
-        self._sinks = tuple(sinks)
-        self._failed: set[int] = set()
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = sinks
+        self._failed = list[Sink]()
 
     def __call__(self, recall: Recall) -> None:
         """Hand a recall to every sink."""
-        for i, sink in enumerate(self._sinks):
+        for sink in self._sinks:
             try:
                 sink(recall)
             except Exception as fault:
-                if i not in self._failed:
-                    self._failed.add(i)
+                if sink not in self._failed:
+                    self._failed.append(sink)
                     logger.warning("A sink of traces failed; recalls go on: %s", described(fault))
 
     def __getattr__(self, method: str) -> Callable[..., int]:
@@ -305,7 +297,7 @@ def files(path: Path) -> list[Path]:
 
 
 def _rotated(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.name}.{number}")
+    return path.with_name(f"{path.name}.{number}") if number else path
 
 
 @contextmanager
@@ -323,7 +315,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _append_lines(path: Path, lines: deque[bytes], max_bytes: int, keep: int) -> None:
-    """Move lines into the file, each by one write; rotate where it grows beyond its size."""
+    """Move lines into the file, each by one write; rotate where it would grow beyond its size."""
     while lines:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -341,13 +333,11 @@ def _append_lines(path: Path, lines: deque[bytes], max_bytes: int, keep: int) ->
                 size += len(lines.popleft())
         finally:
             os.close(file)
-        if lines and not keep:
-            path.unlink()
-        elif lines:
-            for number in range(keep - 1, 0, -1):
+        if lines:
+            for number in range(keep - 1, -1, -1):
                 if (older := _rotated(path, number)).exists():
                     older.replace(_rotated(path, number + 1))
-            path.replace(_rotated(path, 1))
+            path.unlink(missing_ok=True)
 
 
 # --- erasing --------------------------------------------------------------------------------------

@@ -27,14 +27,23 @@ NOT_CLEARED = "nothing cleared the floor"
 OTHERWISE_DROPPED = "dropped by other gates"
 IN_PROMPT = "already in the prompt"
 BY_TOOL = "asked for by tool"
+BLIND = (NO_CANDIDATE, NOT_CLEARED, OTHERWISE_DROPPED)
+"""Empty with memories to look at that the prompt does not show."""
 
 GATES = ("floor", "trigger", "composite_floor")
 HEALTHY_INJECTION = (0.40, 0.55)
 LEAST_INJECTION, MOST_INJECTION, FAR_TOO_MUCH_INJECTION = 0.20, 0.70, 0.80
 ENOUGH_RECALLS, SOME_RECALLS = 200, 20  # recalls it takes to judge the injection rate, the rest
-BLIND, VERY_BLIND = 0.20, 0.50
-MUCH_DRIFT, MUCH_REDUNDANCY, MUCH_PRESSURE, MUCH_DEGRADATION = 0.50, 0.30, 0.25, 0.02
-LEAST_GOOD = 0.50
+LIMITS = {
+    "blindness": 0.20,  # of what could bring a memory
+    "drift: same memories": 0.50,  # of changes of topic
+    "redundancy": 0.30,  # of what is fit to be recalled
+    "budget": 0.25,
+    "degradation": 0.02,
+    "feedback": 0.50,  # bad outcomes among those reported
+}
+"""Shares beyond which a sign is warned of."""
+FAR_TOO_MUCH_BLINDNESS = 0.50
 SLOW_MS = 250  # the deadline of a recall in an agent's turn
 LATEST_CUES, SAME_CUES = 32, 24
 """A cue that so many of so many recalls in a namespace have does not follow the conversation."""
@@ -47,12 +56,12 @@ MOVED_BELOW, SAME_FROM = 0.2, 0.8
 LONGEST_TEXT, LONGEST_NOTE = 1_000, 100  # characters that are compared, and repeated
 
 _ADVICE = tomllib.loads(files(__package__).joinpath("advice.toml").read_text("utf-8"))
-Level = Literal["warn", "alarm"]
+Level = Literal["warn", "alarm", "pass", "unknown"]
 _Element = TypeVar("_Element")
 
 
-class HealthWarning(NamedTuple):
-    """Something out of its healthy range, and what to change."""
+class Finding(NamedTuple):
+    """Something out of its healthy range, and what to change; or that it is as it should be."""
 
     name: str
     level: Level
@@ -62,9 +71,9 @@ class HealthWarning(NamedTuple):
         return f"{self.level}: {self.message}"
 
 
-def advise(advice: str, level: Level = "warn", **facts: Any) -> HealthWarning:
+def advise(advice: str, level: Level = "warn", **facts: Any) -> Finding:
     """The warning of that name in advice.toml, with what is known of the case."""
-    return HealthWarning(advice.partition(":")[0], level, _ADVICE[advice].format(**facts))
+    return Finding(advice.partition(":")[0], level, _ADVICE[advice].format(**facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +94,7 @@ class MonitorReport:
     degraded: Mapping[str, int]  # how often each thing did not work
     good: int
     bad: int  # outcomes reported through `feedback`
-    warnings: tuple[HealthWarning, ...] = ()
+    warnings: tuple[Finding, ...] = ()
     verdicts: Mapping[str, int] = field(default_factory=dict)
     """How often the guard said what of a text: allow, mask, quarantine, and failed."""
 
@@ -136,14 +145,6 @@ class RecallStats(NamedTuple):
     degraded: tuple[str, ...]
     has_moved: bool  # whether the cue is clearly another than that of the recall before
     is_stuck: bool  # whether the same memories came all the same
-
-    @property
-    def is_blind(self) -> bool:
-        """Whether it was empty with memories to look at that the prompt does not show."""
-        return self.outcome in (NO_CANDIDATE, NOT_CLEARED, OTHERWISE_DROPPED)
-
-
-Window = Sequence[RecallStats]
 
 
 class _WindowState:
@@ -215,12 +216,22 @@ class Monitor:
             said = Counter(verdicts).most_common()
             cues = chain.from_iterable(Counter(each.cues).most_common(1) for each in states)
             commonest = max(cues, key=itemgetter(1), default=("", 0))
+
+        def total(count: str) -> int:
+            return sum(getattr(stats, count) for stats in window)
+
         outcomes = Counter(stats.outcome for stats in window)
-        injected, blind = outcomes[RECALLED], sum(stats.is_blind for stats in window)
+        injected, blind = outcomes[RECALLED], sum(outcomes[name] for name in BLIND)
         judged = len(window) - outcomes[IN_PROMPT] - outcomes[BY_TOOL]
-        moved = sum(stats.has_moved for stats in window)
-        doubles = sum(stats.duplicates for stats in window)
         notes = Counter(chain.from_iterable(stats.degraded for stats in window))
+        signs = {
+            "blindness": (blind, injected + blind),
+            "drift: same memories": (total("is_stuck"), total("has_moved")),
+            "redundancy": (total("duplicates"), total("fit")),
+            "budget": (total("is_pressed"), len(window)),
+            "degradation": (sum(bool(stats.degraded) for stats in window), len(window)),
+            "feedback": (feedback.count(False), len(feedback)),
+        }
         sorted_ms = sorted(stats.ms for stats in window if stats.ms is not None) or [math.nan]
         report = MonitorReport(
             namespace=namespace,
@@ -228,21 +239,22 @@ class Monitor:
             outcomes=dict(outcomes.most_common()),
             injection_rate=_ratio(injected, judged),
             injection_interval=_wilson(injected, judged),
-            blindness_rate=_ratio(blind, injected + blind),
-            drift=_ratio(sum(stats.is_stuck for stats in window), moved),
-            redundancy=_ratio(doubles, sum(stats.fit for stats in window)),
-            budget_pressure=_ratio(sum(stats.is_pressed for stats in window), len(window)),
+            blindness_rate=_ratio(*signs["blindness"]),
+            drift=_ratio(*signs["drift: same memories"]),
+            redundancy=_ratio(*signs["redundancy"]),
+            budget_pressure=_ratio(*signs["budget"]),
             latency_ms={
                 # By nearest rank.
                 f"p{percent}": sorted_ms[math.ceil(percent / 100 * len(sorted_ms)) - 1]
                 for percent in (50, 95, 99)
             },
             degraded=dict(notes.most_common()),
-            good=sum(feedback),
-            bad=len(feedback) - sum(feedback),
+            good=feedback.count(True),
+            bad=feedback.count(False),
             verdicts=dict(said),
         )
-        return replace(report, warnings=tuple(_warnings(report, window, self._policy, *commonest)))
+        warnings = _warnings(report, window, signs, self._policy, *commonest)
+        return replace(report, warnings=tuple(warnings))
 
     def erase(self, namespace: Namespace, key: str | None = None) -> int:
         """Forget a namespace and all below it, or that a memory was recalled."""
@@ -340,57 +352,49 @@ def _wilson(part: int, whole: int) -> tuple[float, float] | None:
 
 
 def _warnings(
-    report: MonitorReport, window: Window, policy: RecallPolicy, cue: str, cue_count: int
-) -> Iterator[HealthWarning]:
+    report: MonitorReport,
+    window: Sequence[RecallStats],
+    signs: Mapping[str, tuple[int, int]],
+    policy: RecallPolicy,
+    cue: str,
+    cue_count: int,
+) -> Iterator[Finding]:
     """All that is out of its healthy range; the cue is the commonest of the latest ones."""
-    blind = [stats for stats in window if stats.is_blind]
-    injected, many = report.outcomes.get(RECALLED, 0), report.recalls >= SOME_RECALLS
     # A floor is not too high because there is nothing to lift over it.
-    stored = injected + len(blind)
-    fit = sum(stats.fit for stats in window)
-    moved = sum(stats.has_moved for stats in window)
-    degraded, reported = sum(bool(stats.degraded) for stats in window), report.good + report.bad
-    shares = ("blindness_rate", "drift", "redundancy", "budget_pressure")
-    facts: dict[str, Any] = {
-        "report": report,
-        "policy": policy,
-        **{name: _share(getattr(report, name)) for name in shares},
-        "cue": cue[:LONGEST_NOTE],
-        "cue_count": cue_count,
-        "latest_cues": LATEST_CUES,
-        "rate": rate_text(report),
-        "healthy": "healthy is {:.0%} to {:.0%}".format(*HEALTHY_INJECTION),
-        "raised": _moved_gates(policy, STEP),
-        "lowered": _moved_gates(policy, -STEP),
-        "blind": len(blind),
-        "not_cleared": sum(stats.outcome == NOT_CLEARED for stats in blind),
-        "moved": moved,
-        "degraded": degraded,
-        "mostly": next(iter(report.degraded), ""),
-        "reported": reported,
-    }
+    injected, (_, stored) = report.outcomes.get(RECALLED, 0), signs["blindness"]
     is_judged, rate = report.injection_interval is not None, report.injection_rate
     checks = {
         "drift: one cue": cue_count >= SAME_CUES,
         "injection: high": is_judged and rate > MOST_INJECTION,
         "injection: low": stored >= ENOUGH_RECALLS and injected < LEAST_INJECTION * stored,
-        "blindness": stored >= SOME_RECALLS and report.blindness_rate > BLIND,
-        "drift: same memories": moved >= SOME_RECALLS and report.drift > MUCH_DRIFT,
-        "redundancy": fit >= SOME_RECALLS and report.redundancy > MUCH_REDUNDANCY,
-        "budget": many and report.budget_pressure > MUCH_PRESSURE,
-        "latency": many and report.latency_ms["p95"] > SLOW_MS,
-        "degradation": many and degraded > MUCH_DEGRADATION * report.recalls,
-        "feedback": reported >= SOME_RECALLS and report.good < LEAST_GOOD * reported,
+        **{
+            name: whole >= SOME_RECALLS and part > LIMITS[name] * whole
+            for name, (part, whole) in signs.items()
+        },
+        "latency": report.recalls >= SOME_RECALLS and report.latency_ms["p95"] > SLOW_MS,
     }
-    if checks["blindness"]:
-        facts |= _blindness_causes(window, blind, policy, facts["lowered"], is_healthy(rate))
     alarms = {
         "injection: high": rate > FAR_TOO_MUCH_INJECTION,
-        "blindness": report.blindness_rate > VERY_BLIND,
+        "blindness": report.blindness_rate > FAR_TOO_MUCH_BLINDNESS,
     }
-    for advice, is_bad in checks.items():
+    facts: dict[str, Any] = {
+        "report": report,
+        "policy": policy,
+        **{"cue": cue[:LONGEST_NOTE], "cue_count": cue_count, "latest_cues": LATEST_CUES},
+        "rate": rate_text(report),
+        "healthy": "healthy is {:.0%} to {:.0%}".format(*HEALTHY_INJECTION),
+        "raised": _moved_gates(policy, STEP),
+        "lowered": _moved_gates(policy, -STEP),
+        "not_cleared": report.outcomes.get(NOT_CLEARED, 0),
+        "mostly": next(iter(report.degraded), ""),
+    }
+    if checks["blindness"]:
+        facts |= _blindness_causes(window, policy, facts["lowered"], is_healthy(rate))
+    for name, is_bad in checks.items():
         if is_bad:
-            yield advise(advice, "alarm" if alarms.get(advice) else "warn", **facts)
+            part, whole = signs.get(name, (0, 0))
+            facts |= {"part": part, "whole": whole, "share": _share(_ratio(part, whole))}
+            yield advise(name, "alarm" if alarms.get(name) else "warn", **facts)
 
 
 def _moved_gates(policy: RecallPolicy, step: float) -> str:
@@ -403,9 +407,10 @@ def _moved_gates(policy: RecallPolicy, step: float) -> str:
 
 
 def _blindness_causes(
-    window: Window, blind: Window, policy: RecallPolicy, lowered: str, is_calm: bool
+    window: Sequence[RecallStats], policy: RecallPolicy, lowered: str, is_calm: bool
 ) -> dict[str, str]:
     """What may be the cause, by how much speaks for it, and whether it is one at all."""
+    blind = [stats for stats in window if stats.outcome in BLIND]
     near = sum(stats.best >= NEAR_MISS * policy.trigger for stats in blind)
     size = sorted(stats.searched for stats in blind)[len(blind) // 2]
     # A channel is off only when it never brought anything.

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import cache, lru_cache
 from html import escape
 from json.encoder import encode_basestring_ascii as quoted
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from langmem_recall.errors import InputError, first_problem
@@ -37,14 +37,16 @@ RECALL, FEEDBACK, VERDICT, ANSWER = "recall", "feedback", "verdict", "answer"  #
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """What reading a damaged record may run into."""
 _DIGITS = 6
-_OPTIONAL = (
-    *("thread_id", "turn", "speaker"),
-    *("confirmed_at", "valid_from", "valid_until", "superseded_at"),
-    *("tags", "entities", "supersedes", "derived_from", "pinned", "dated"),
-)
-_FINDINGS = ("dense_rank", "lexical_rank", "standing", "found_as")
-_FIELDS = (*_OPTIONAL, *_FINDINGS)  # recorded where they say something
-_EMPTY = (*(None,) * 7, *((),) * 4, *(False,) * 2, *(None,) * 4)
+_OPTIONAL: dict[str, Any] = {
+    **dict.fromkeys(("thread_id", "turn", "speaker")),
+    **dict.fromkeys(("confirmed_at", "valid_from", "valid_until", "superseded_at")),
+    **dict.fromkeys(("tags", "entities", "supersedes", "derived_from"), ()),
+    **dict.fromkeys(("pinned", "dated"), False),
+}
+_FINDINGS = dict.fromkeys(("dense_rank", "lexical_rank", "standing", "found_as"))
+_FIELDS = _OPTIONAL | _FINDINGS
+"""Recorded where they say something: by name what says nothing."""
+_EMPTY = tuple(_FIELDS.values())
 _WORDS = frozenset({"thread_id", "turn", "speaker", "tags", "entities", "found_as"})
 """Those in which a user's own words may stand."""
 _UNUSED = Usage()
@@ -185,32 +187,30 @@ def from_dict(record: Mapping[str, Any]) -> Recall:
     Raises:
         InputError: The record is of another version, of another kind, or damaged.
     """
-    check_record(record)
+    if (kind := kind_of(record)) != RECALL:
+        raise InputError(
+            f"The record is of kind {kind!r:.40}, expected {RECALL!r}. "
+            "Sort a log's records by their kind first."
+        )
     try:
         policy = record["policy"]
         trace = {
-            **{name: record[name] for name in ("cue", "namespaces", "searched", "channels")},
-            **{name: record[name] for name in ("degraded", "tokens", "compacted", "conflicts")},
+            **record,
             "policy": f"{policy['name']} {policy['fingerprint']}",
+            "knobs": policy.get("knobs", {}),
             "at": aware(datetime.fromisoformat(record["at"])),
             "timings": {stage: ms / 1e3 for stage, ms in record["timings"].items()},
             "budget_tokens": record["budget"],
-            "gave_way": record.get("gave_way", 0),
-            "profile": record.get("profile", ()),
-            **{name: record.get(name) for name in ("thread_id", "turn")},
-            "knobs": policy.get("knobs", {}),
-            "block": record.get("block", ""),
         }
-        dropped, places = [], {}
+        chosen, dropped = [], []
         for candidate in record["candidates"]:
-            scored = _scored(candidate)
             if "place" in candidate:
-                places[candidate["place"]] = scored
+                chosen.append((candidate["place"], _scored(candidate)))
             else:
-                reason, twin = candidate["reason"], candidate.get("twin")
-                dropped.append((scored, candidate["gate"], reason, twin))
-        chosen = [places[place] for place in sorted(places)]
-        return _validator()({"chosen": chosen, "dropped": dropped, "trace": trace})
+                outcome = {name: candidate.get(name) for name in ("gate", "reason", "twin")}
+                dropped.append({"scored": _scored(candidate), **outcome})
+        in_order = [scored for _, scored in sorted(chosen, key=itemgetter(0))]
+        return _validator()({"chosen": in_order, "dropped": dropped, "trace": trace})
     except DAMAGE as error:
         problem = f"{type(error).__name__} {error!s:.120}"
         if hasattr(error, "errors"):  # pydantic's, which says where
@@ -229,8 +229,8 @@ def _validator() -> Callable[[object], Recall]:
     return TypeAdapter(Recall).validate_python
 
 
-def check_record(record: Any, kind: str = RECALL) -> None:
-    """Refuse what is no record of this kind and version."""
+def kind_of(record: Any) -> str:
+    """The kind of a record; one that is of another version is refused."""
     if not isinstance(record, Mapping):
         raise InputError(f"A trace is a JSON object, got {record!r:.80}. Pass what to_dict made.")
     version = record.get("version")
@@ -239,11 +239,7 @@ def check_record(record: Any, kind: str = RECALL) -> None:
             f"The trace has version {version!r:.40}, this langmem-recall reads {VERSION}. "
             "Read it with the langmem-recall that wrote it, or record it again."
         )
-    if record.get("kind", RECALL) != kind:
-        raise InputError(
-            f"The record is of kind {record.get('kind')!r:.40}, expected {kind!r}. "
-            "Sort a log's records by their kind first."
-        )
+    return str(record.get("kind", RECALL))
 
 
 def _scored(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,9 +58,7 @@ def hits(name: str, band: str = NATURAL, category: str | None = None) -> list[fl
     """Share of answerable cues whose best memory is the right one: the default's, cosine's."""
     cases = suite(name).cases
     asked = np.array([bool(case.relevant) and category in (None, case.category) for case in cases])
-    return [
-        float(np.mean(held.values["mrr"][asked] == 1.0)) for held in report(name, band).measured
-    ]
+    return [float(np.mean(held.values["mrr"][asked] == 1.0)) for held in report(name, band).rows]
 
 
 def injected(name: str, band: str = NATURAL, categories: frozenset[str] | None = None) -> float:
@@ -71,7 +69,7 @@ def injected(name: str, band: str = NATURAL, categories: frozenset[str] | None =
             for case in suite(name).cases
         ]
     )
-    return float(np.mean(report(name, band).measured[0].values["injected"][off_topic]))
+    return float(np.mean(report(name, band).rows[0].values["injected"][off_topic]))
 
 
 # --- how they are made ----------------------------------------------------------------------------
@@ -265,7 +263,7 @@ def test_a_needle_is_found_in_two_thousand() -> None:
 
 
 def test_tiny_stores_answer_what_they_hold_and_nothing_else() -> None:
-    answers = report("tiny").measured[0].values["injected"]
+    answers = report("tiny").rows[0].values["injected"]
     right = [
         given == bool(case.relevant)
         for case, given in zip(suite("tiny").cases, answers, strict=True)

@@ -18,7 +18,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.store.postgres import PostgresStore
 
-from langmem_recall.cli.enrich import PARALLEL, ask_about
+from langmem_recall.cli.memories import PARALLEL, ask_about
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.stores.local.store import LocalStore
 from langmem_recall.stores.recall_store import RecallStore
@@ -337,7 +337,7 @@ def test_ctrl_c_keeps_what_is_stored_and_the_next_run_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as stopped:
-        stopped.setattr("langmem_recall.cli.enrich.ask_about", stop)
+        stopped.setattr("langmem_recall.cli.memories.ask_about", stop)
         ran = run("enrich", store, *MODEL)
     assert ran.code == 1
     assert "Stopped; what was added is stored. Run the command again to go on." in ran.stderr

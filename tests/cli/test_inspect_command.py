@@ -50,8 +50,7 @@ def packed(html: str) -> dict[str, Any]:
     """What the page's script finds in it."""
     match = re.search(r'id="traces">([A-Za-z0-9+/=]*)</script>', html)
     assert match
-    raw = gzip.decompress(base64.b64decode(match.group(1)))
-    head: dict[str, Any] = json.loads(raw[4 : 4 + int.from_bytes(raw[:4], "little")])
+    head: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(match.group(1))))
     return head
 
 

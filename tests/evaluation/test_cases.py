@@ -73,7 +73,7 @@ def test_a_line_with_only_a_collection_declares_an_empty_one(write: Any) -> None
         ({"content": "no key"}, "line 2: A line needs a key"),
         ({"collection": "ann", "key": "tea", "content": "again"}, "line 2: The key 'tea' is used"),
         ({"key": "x", "kind": "semantic"}, "line 2: The memory 'x' has no text"),
-        ({"key": 7, "content": "x"}, "line 2: key must be a text, got 7"),
+        ({"key": 7, "content": "x"}, "line 2: A line needs a key .* got the key 7"),
         ({**ASKED, "relevant": "tea"}, "line 2: relevant: Input should be a valid frozenset"),
         ({**ASKED, "at": "yesterday"}, "line 2: at: Input should be a valid datetime"),
         ({**ASKED, "relvant": []}, "line 2: relvant: Unexpected keyword argument"),

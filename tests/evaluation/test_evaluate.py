@@ -61,7 +61,7 @@ def report() -> Report:
 
 def test_each_policy_has_a_row_with_every_metric(report: Report) -> None:
     assert [row.policy for row in report.rows] == ["default", "similarity", "reversed"]
-    assert set(report.metrics) == {
+    assert set(report.rows[0].estimates) == {
         "recall@2", "hit@2", "ndcg@2", "mrr", "duplicates@2", "tokens", "injected", "ms",
         "injected_far", "auc_far", "score_auc_far",
     }  # fmt: skip
@@ -144,9 +144,9 @@ def test_a_case_is_asked_at_its_own_time() -> None:
             Case("cellar", cue, {"code"}, at=before, category="before"),
         ),
     )
-    (measured,) = evaluate(cases, [RecallPolicy.default()]).measured
+    (row,) = evaluate(cases, [RecallPolicy.default()]).rows
     # After, then before it expired.
-    assert measured.values["recall"].tolist() == measured.values["injected"].tolist() == [0.0, 1.0]
+    assert row.values["recall"].tolist() == row.values["injected"].tolist() == [0.0, 1.0]
 
 
 def test_an_empty_collection_finds_nothing_and_breaks_nothing() -> None:

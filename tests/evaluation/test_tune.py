@@ -207,7 +207,7 @@ def test_ranking_again_gives_the_order_of_the_stores_own_search(
     ]
     with store.quiet():
         for text in ("Where is the library found?", "The main street last week"):
-            asked = ask(store, Case("", Cue(text), {"m1"}, at=NOW), base, {})
+            asked = ask(store, Case("", Cue(text), {"m1"}, at=NOW), base)
             for trial in trials:
                 again = rank(asked.cue, asked.candidates, trial, asked.now, (NAMESPACE,)).ranked
                 found = store.search(NAMESPACE, query=text, limit=len(again), policy=trial)

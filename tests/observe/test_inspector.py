@@ -6,17 +6,14 @@ import base64
 import gzip
 import hashlib
 import json
-import math
 import re
-from array import array
 from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from recalls import HOME, NOW, candidate, recall_of, recalls
 
-from langmem_recall.observe.inspector.page import pack, page, text_tokens
+from langmem_recall.observe.inspector.page import PageData, page, text_tokens
 from langmem_recall.observe.show import recall_id, to_dict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import Memory, Recall, Usage
@@ -27,30 +24,12 @@ TEA = recall_of(
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 
 
-def unpacked(base64_text: str) -> tuple[dict[str, Any], dict[str, list[int | None]]]:
-    """The header and the columns, read as the page's script reads them."""
-    raw = gzip.decompress(base64.b64decode(base64_text))
-    end = 4 + int.from_bytes(raw[:4], "little")
-    head = json.loads(raw[4:end])
-    width = sum(column["width"] for column in head["columns"])
-    count = (len(raw) - end) // width if width else 0
-    columns: dict[str, list[int | None]] = {}
-    for column in head["columns"]:
-        planes = [raw[end + i * count : end + (i + 1) * count] for i in range(column["width"])]
-        end += column["width"] * count
-        counted = [
-            sum(plane[row] << (8 * i) for i, plane in enumerate(planes)) for row in range(count)
-        ]
-        columns[column["name"]] = [
-            number + column["base"] if number else None for number in counted
-        ]
-    return head, columns
-
-
-def held(html: str) -> tuple[dict[str, Any], dict[str, list[int | None]]]:
+def held(html: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """What the page's script finds in it, and the columns of that."""
     match = re.search(r'id="traces">([A-Za-z0-9+/=]*)</script>', html)
     assert match
-    return unpacked(match.group(1))
+    head = json.loads(gzip.decompress(base64.b64decode(match.group(1))))
+    return head, head["columns"]
 
 
 def rows(head: dict[str, Any], name: str) -> list[dict[str, Any]]:
@@ -58,33 +37,17 @@ def rows(head: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [dict(zip(fields, row, strict=True)) for row in head[name]]
 
 
-@given(st.lists(st.none() | st.floats(-2000, 2000), min_size=1, max_size=30))
-def test_columns_come_back_to_the_digit(numbers: list[float | None]) -> None:
-    column = array("d", [math.nan if number is None else number for number in numbers])
-    _, columns = unpacked(pack({}, {"a": column}, {"a": 10**6}))
-
-    wanted = [None if number is None else round(number * 1e6) for number in numbers]
-    # A column of nothing but unknown numbers takes no room at all.
-    assert columns["a"] == (wanted if any(one is not None for one in wanted) else [])
-
-
-def test_numbers_beyond_thirty_two_bits_are_bounded_and_nan_is_unknown() -> None:
-    _, columns = unpacked(pack({}, {"a": array("d", [math.nan, 1e300, -1e300])}, {"a": 10}))
-    assert columns["a"] == [None, 2**31 - 2, 2 - 2**31]
-
-
 def test_a_page_holds_turns_candidates_and_memories() -> None:
-    head, columns = held(page([(to_dict(TEA) | {"block": "the block"})], title="Mine"))
+    head, columns = held(page([(to_dict(TEA) | {"block": "the block"})]))
 
     (turn,) = rows(head, "turns")
-    assert head["title"] == "Mine"
     assert (turn["id"], turn["text"], turn["count"]) == (recall_id(TEA), "drink?", 2)
     assert turn["at"] == NOW.timestamp()
     assert turn["block"] == "the block"
     assert [one["key"] for one in rows(head, "memories")] == ["tea", "dog"]
-    assert columns["relevance"] == [900_000, 100_000]
+    assert columns["relevance"] == [0.9, 0.1]
     assert columns["place"] == [1, 0]
-    assert [head["gates"][number or 0] for number in columns["gate"]] == ["", "floor"]
+    assert [head["gates"][number] for number in columns["gate"]] == ["", "floor"]
     assert head["policies"][0]["knobs"] == RecallPolicy.default().to_dict()
     assert head["health"]["injection_rate"] == 1.0
 
@@ -117,7 +80,7 @@ def test_shortened_and_contradicting_memories_are_named_by_their_place() -> None
     assert turn["conflicts"] == [[0, 1], [0, -1]]
 
 
-def test_a_duplicate_names_the_place_of_what_it_repeats_in_logs_of_0_1_too() -> None:
+def test_a_duplicate_names_the_place_of_what_it_repeats() -> None:
     recall = recall_of(
         [candidate("tea", 0.9, namespace=("team",)), candidate("tea", 0.8), candidate("too", 0.7)],
         namespaces=(("team",), HOME),
@@ -125,10 +88,7 @@ def test_a_duplicate_names_the_place_of_what_it_repeats_in_logs_of_0_1_too() -> 
     )
     record = to_dict(recall)
     assert record["candidates"][2]["twin"] == [["team"], "tea"]
-    assert held(page([record]))[1]["twin"] == [-1, -1, 0]
-    # There the reason alone tells, by the key: the memory at home is the likelier one.
-    del record["candidates"][2]["twin"]
-    assert held(page([record]))[1]["twin"] == [-1, -1, 1]
+    assert held(page([record]))[1]["twin"] == [None, None, 0]
 
 
 def test_a_changed_memory_is_kept_in_both_versions() -> None:
@@ -143,7 +103,10 @@ def test_a_changed_memory_is_kept_in_both_versions() -> None:
 def test_memories_of_a_store_come_with_their_usage() -> None:
     memory = Memory(namespace=HOME, key="stored", text="Ann swims", written_at=NOW)
     plain = Memory(namespace=HOME, key="plain", text="日本", written_at=NOW)
-    head, _ = held(page([], [(memory, Usage(3, 2.5, 1.7e9)), (plain, Usage())]))
+    data = PageData()
+    data.add_memory(memory, Usage(3, 2.5, 1.7e9))
+    data.add_memory(plain, Usage())
+    head, _ = held(data.html())
 
     assert [one["key"] for one in rows(head, "memories")] == ["stored", "plain"]
     assert head["usages"][head["stored"][0][1]] == [3, 2.5, 1.7e9, None, 0]
@@ -208,10 +171,9 @@ def test_a_page_loads_nothing_and_runs_only_its_own_script() -> None:
 
 def test_hostile_texts_are_nowhere_in_the_markup() -> None:
     recall = recall_of([candidate(HOSTILE, 0.9, text=HOSTILE)], HOSTILE, degraded=(HOSTILE,))
-    html = page([(to_dict(recall) | {"block": HOSTILE})], title=HOSTILE)
+    html = page([(to_dict(recall) | {"block": HOSTILE})])
     assert HOSTILE not in html
     assert html.count("<script") == page([to_dict(TEA)]).count("<script") == 2
-    assert "&lt;/script&gt;" in html
 
 
 @settings(max_examples=10, deadline=None)
@@ -223,9 +185,7 @@ def test_any_recall_can_be_put_on_a_page(recall: Recall) -> None:
     assert head["unreadable"] == 0
     memories = rows(head, "memories")
     for row, one in enumerate(record["candidates"]):
-        memory = memories[columns["memory"][row] or 0]
+        memory = memories[columns["memory"][row]]
         assert (memory["key"], memory["text"]) == (one["key"], one["text"])
-        assert columns["relevance"][row] == round(one["signals"]["relevance"] * 1e6)
-        lift = columns["importance_lift"][row]
-        assert lift is not None
-        assert round(memory["salience"] * 1e6) + lift == round(one["signals"]["importance"] * 1e6)
+        for name in ("relevance", "importance"):
+            assert columns[name][row] == one["signals"][name]

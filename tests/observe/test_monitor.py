@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recalls import HOME, NOW, candidate, recall_of, recalls
 
 from langmem_recall.errors import ConfigurationError
-from langmem_recall.observe.monitor import HealthWarning, Monitor, MonitorReport
+from langmem_recall.observe.monitor import Finding, Monitor, MonitorReport
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.types import ASKED, Drop, Recall, Scored
 
@@ -37,7 +37,7 @@ def mixed(injected: int, blind: int, nothing: int = 0) -> MonitorReport:
     return watched(*[CHOSEN] * injected, *[BELOW] * blind, *[EMPTY] * nothing).report()
 
 
-def warning(report: MonitorReport, name: str) -> HealthWarning | None:
+def warning(report: MonitorReport, name: str) -> Finding | None:
     found = [one for one in report.warnings if one.name == name]
     assert len(found) <= 1
     return found[0] if found else None

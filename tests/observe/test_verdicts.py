@@ -50,7 +50,7 @@ def test_the_page_shows_what_was_withheld(call: Any, tmp_path: Path) -> None:
 
     assert all(data.add(record) for record in read_log(tmp_path / "traces.jsonl"))
     assert data.unreadable == 0
-    assert data.packed("page", "")
+    assert data.html()
 
 
 def test_telemetry_counts_verdicts_by_action() -> None:

@@ -16,7 +16,7 @@ from langmem_recall import Caching, Cue, RecallPolicy
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.flows.effects import Host, run
 from langmem_recall.guard.judge import Verdict
-from langmem_recall.observe.doctor import Calibration, Facts, diagnose, survey
+from langmem_recall.observe.doctor import diagnose, facts_of
 from langmem_recall.stores.backend import backend_of, reindex
 from langmem_recall.stores.postgres.citus import (
     COPIED,
@@ -159,8 +159,7 @@ def test_doctor_names_every_table_that_is_not_where_it_should_be(
     store: RecallStore, cluster: str, table: str, change: str
 ) -> None:
     def examine() -> Any:
-        facts = Facts(RecallPolicy.default(), Calibration())
-        return diagnose(survey(facts, store.inner, ADA, []))
+        return diagnose(facts_of(store.inner, RecallPolicy.default(), ADA))
 
     sound = examine()
     assert sound.readings["misplaced_tables"] == []

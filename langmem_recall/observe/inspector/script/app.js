@@ -14,7 +14,7 @@ const FOLLOW_MS = 2000;
 class App {
   constructor(traces) {
     this.traces = traces;
-    const { title, unreadable, live } = traces.head;
+    const { unreadable, live } = traces.head;
     this.tag = live;
     this.live = el("span.tag.tag-good", { hidden: !live }, "live");
     const showTurn = (number) => {
@@ -37,7 +37,7 @@ class App {
     this.main = el("main");
     const lost = `${plural(unreadable, "record")} could not be read and ${unreadable === 1 ? "is" : "are"} left out.`;
     const help = button({ "aria-label": "Keys", click: () => this.help.showModal() }, "?");
-    const header = el("header", el("h1", quoted(title)), this.live, el("nav", { role: "tablist" }, this.tabs), help);
+    const header = el("header", el("h1", document.title), this.live, el("nav", { role: "tablist" }, this.tabs), help);
     replaced(document.body, header, unreadable && el("p.note.note-bad", lost), this.main, this.help);
     document.addEventListener("keydown", (event) => this.onKey(event));
     this.open(...this.placeMeant());

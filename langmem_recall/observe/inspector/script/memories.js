@@ -61,7 +61,7 @@ class MemoriesView {
     const age = ago(this.now - (memory.written_at ?? NaN));
     const facts = [`recalled in ${plural(recalled.length, "turn")}`, plural(usage.uses, "use"), age, memory.kind, memory.source];
     const head = el("div.turn-head", el("span.quiet.one-line", facts.join(" · ")), statusTags(memory));
-    return el("div.turn-row", quoted(memory.text ?? memory.key, "one-line"), head);
+    return el("div.turn-row", quoted(memory.text || memory.key, "one-line"), head);
   }
 
   show(entry) {
@@ -87,7 +87,7 @@ class MemoriesView {
     ].filter(([, value]) => value);
     replaced(
       this.detail,
-      el("h2", quoted(memory.text ?? "(text not recorded)")),
+      el("h2", quoted(memory.text || "(text not recorded)")),
       el("p.chips", statusTags(memory)),
       factList(facts),
       this.history(entry),
@@ -102,7 +102,7 @@ class MemoriesView {
   // What this memory took the place of, what took its place, and its earlier wordings.
   history({ memory, versions }) {
     const near = this.entries.filter((one) => one.memory.namespace === memory.namespace).map((one) => one.memory);
-    const line = (words, { text, key }) => el("li", el("span.quiet", `${words} `), quoted(text ?? key));
+    const line = (words, { text, key }) => el("li", el("span.quiet", `${words} `), quoted(text || key));
     const lines = [
       ...near.filter((one) => one.supersedes?.includes(memory.key)).map((one) => line("superseded by", one)),
       ...(memory.supersedes || []).map((key) => line("supersedes", near.find((one) => one.key === key) || { key })),
@@ -117,7 +117,7 @@ class MemoriesView {
     const links = places.slice(-LINKS).reverse().map((at) => {
       const turn = traces.turns.findLast((one) => one.start <= at && one.count);
       const gate = traces.gateAt(at);
-      const why = [fixed(traces.columns.relevance.value(at)), gate && traces.words(gate)].filter(Boolean).join(", ");
+      const why = [fixed(traces.columns.relevance[at]), gate && traces.words(gate)].filter(Boolean).join(", ");
       const words = quoted(`${turn.number + 1}: ${turn.text || turn.parts.join(" | ")}`);
       return el("li", button({ class: "link", click: () => this.showTurn(turn.number) }, words), el("span.quiet", why));
     });
@@ -142,7 +142,7 @@ function entriesOf(traces) {
   };
   for (let at = 0; at < traces.count; at += 1) {
     const entry = entryOf(traces.memoryAt(at));
-    (traces.columns.place.whole(at) ? entry.recalled : entry.dropped).push(at);
+    (traces.columns.place[at] ? entry.recalled : entry.dropped).push(at);
     entry.last = at;
   }
   for (const entry of found.values()) {

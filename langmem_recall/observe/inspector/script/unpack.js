@@ -1,62 +1,19 @@
-// What the page holds: columns of numbers and rows of JSON, compressed, in Base64.
+// What the page holds: rows and columns as JSON, compressed, in Base64.
 
-function bytesOf(base64) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
+async function unpack(base64) {
   const text = atob(base64);
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i += 1) bytes[i] = text.charCodeAt(i);
-  return bytes;
-}
-
-// One number a candidate. The lowest bytes of all numbers come first, then the next higher ones;
-// they are put together when the column is first read.
-class Column {
-  constructor(bytes, start, count, { scale, base, width }) {
-    Object.assign(this, { bytes, start, count, scale, base, width });
-  }
-
-  get counted() {
-    const numbers = new Uint32Array(this.count);
-    for (let plane = 0; plane < this.width; plane += 1) {
-      const from = this.start + plane * this.count;
-      for (let i = 0; i < this.count; i += 1) numbers[i] |= this.bytes[from + i] << (8 * plane);
-    }
-    Object.defineProperty(this, "counted", { value: numbers });
-    return numbers;
-  }
-
-  whole(place) {
-    return this.counted[place] + this.base;
-  }
-
-  value(place) {
-    const counted = this.counted[place];
-    return counted === 0 ? null : (counted + this.base) / this.scale;
-  }
-}
-
-async function unpack(base64) {
-  const stream = new Blob([bytesOf(base64)]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
-  let start = 4 + new DataView(bytes.buffer).getUint32(0, true);
-  const head = JSON.parse(new TextDecoder().decode(bytes.subarray(4, start)));
-  const named = (fields) => (row, number) => {
-    const record = { number };
-    for (let i = 0; i < fields.length; i += 1) record[fields[i]] = row[i];
-    return record;
-  };
-  const turns = head.turns.map(named(head.turnFields));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const head = await new Response(stream).json();
+  const named = (fields) => (row, number) => ({ number, ...Object.fromEntries(fields.map((field, i) => [field, row[i]])) });
+  const [turns, memories] = [head.turns.map(named(head.turnFields)), head.memories.map(named(head.memoryFields))];
   let count = 0;
   for (const turn of turns) {
     turn.start = count;
     count += turn.count;
   }
-  const columns = {};
-  for (const column of head.columns) {
-    columns[column.name] = new Column(bytes, start, count, column);
-    start += column.width * count;
-  }
-  return new Traces({ head, turns, memories: head.memories.map(named(head.memoryFields)), columns, count });
+  return new Traces({ head, turns, memories, count, columns: head.columns });
 }
 
 class Traces {
@@ -68,15 +25,15 @@ class Traces {
   }
 
   memoryAt(place) {
-    return this.memories[this.columns.memory.whole(place)];
+    return this.memories[this.columns.memory[place]];
   }
 
   gateAt(place) {
-    return this.head.gates[this.columns.gate.whole(place)];
+    return this.head.gates[this.columns.gate[place]];
   }
 
   usage(place) {
-    return usageOf(this.head.usages[this.columns.usage.whole(place)]);
+    return usageOf(this.head.usages[this.columns.usage[place]]);
   }
 
   // The candidates of a turn with all that was recorded of them.
@@ -85,28 +42,13 @@ class Traces {
   }
 
   candidate(at, index) {
-    const read = (name) => this.columns[name].value(at);
-    const [relevance, dense, memory] = [read("relevance"), read("dense"), this.memoryAt(at)];
-    const names = ["place", "twin", "coverage", "bm25", "entity", "episode", "alone", "score"];
-    return {
-      ...Object.fromEntries(names.map((name) => [name, read(name)])),
-      index,
-      memory,
-      dense,
-      usage: this.usage(at),
-      gate: this.gateAt(at),
-      reason: this.head.reasons[read("reason")],
-      denseRank: read("dense_rank") || null,
-      lexicalRank: read("lexical_rank") || null,
-      signals: {
-        relevance,
-        similarity: dense === null ? relevance : Math.min(Math.max(dense, 0), 1),
-        recency: read("recency"),
-        importance: (Math.round(memory.salience * 1e6) + this.columns.importance_lift.whole(at)) / 1e6,
-        strength: read("strength"),
-        trust: memory.trust,
-      },
-    };
+    const row = Object.fromEntries(Object.entries(this.columns).map(([name, column]) => [name, column[at]]));
+    const { relevance, dense, recency, importance, strength, reason, dense_rank: denseRank, lexical_rank: lexicalRank } = row;
+    const memory = this.memoryAt(at);
+    const similarity = dense === null ? relevance : Math.min(Math.max(dense, 0), 1);
+    const signals = { relevance, similarity, recency, importance, strength, trust: memory.trust };
+    const known = { usage: this.usage(at), gate: this.gateAt(at), reason: this.head.reasons[reason] };
+    return { ...row, ...known, index, memory, denseRank, lexicalRank, signals };
   }
 
   policy(turn) {
@@ -164,8 +106,8 @@ class Traces {
     const named = this.memories.map((one) => told(one, one.text, one.key).includes(words));
     const isNamed = ({ start, count }) => {
       for (let at = start; at < start + count; at += 1) {
-        if (!named[this.columns.memory.whole(at)]) continue;
-        if (this.columns.place.whole(at) || this.gateAt(at) === "visible") return true;
+        if (!named[this.columns.memory[at]]) continue;
+        if (this.columns.place[at] || this.gateAt(at) === "visible") return true;
       }
       return false;
     };
