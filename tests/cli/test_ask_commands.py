@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+import sqlite3
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,15 @@ NOBODY = 65_534
 SEAT_WORDS = "Which seat for my flight?"
 
 
+def rows(path: Path) -> list[str]:
+    """All that is in a store but for what a slow machine measures of the embedder only later."""
+    with closing(sqlite3.connect(path)) as file:
+        return [line for line in file.iterdump() if "calibration" not in line]
+
+
 def test_recall_shows_what_is_recalled_and_what_is_not(tmp_path: Path) -> None:
     path = fill(tmp_path / "memory.db")
-    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    before = rows(path)
     shown = run("recall", path, SEAT_WORDS, "-n", "memories/ada")
     assert shown.code == 0
     assert "I always book an aisle seat on flights" in shown.stdout
@@ -28,7 +35,7 @@ def test_recall_shows_what_is_recalled_and_what_is_not(tmp_path: Path) -> None:
     assert record["recalled"] == ["seat"]
     nothing = run("recall", path, "Who composed Tosca?", "-n", "memories/ada", "--json")
     assert (nothing.code, nothing.json["recalled"]) == (0, [])
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+    assert rows(path) == before
 
 
 def test_recall_takes_a_policy(tmp_path: Path) -> None:
