@@ -7,14 +7,12 @@ from typing import Any, Literal, NamedTuple
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
 from langgraph.constants import TAG_NOSTREAM
 from pydantic import BaseModel, ConfigDict, Field
 
 from langmem_recall.agents.block import as_data
 from langmem_recall.cue import words_of
 from langmem_recall.errors import ConfigurationError, RecallError
-from langmem_recall.flows.effects import Call
 from langmem_recall.memory.value import text_of
 from langmem_recall.models import named_chat_model
 from langmem_recall.text.tokens import word_lists
@@ -74,18 +72,22 @@ class ExtractionError(RecallError):
     """A model's answer cannot be used; the messages are learned from next time."""
 
 
-Extractor = Callable[[Sequence[BaseMessage], Sequence[tuple[str, str]]], Call]
-"""Makes the call that reads messages, beside known memories as (id, text); it gives `Extracted`."""
+Extractor = Callable[[Sequence[BaseMessage], Sequence[tuple[str, str]]], Extracted]
+"""Reads messages, beside known memories as (id, text)."""
 
 
 def extractor_of(model: Any, extractor: Any) -> Extractor:
     """What reads a session: a chat model, its name, or an extractor such as langmem's managers."""
     if extractor is not None:
-        if not callable(extractor) and not hasattr(extractor, "invoke"):
+        read = getattr(extractor, "invoke", extractor)
+        if not callable(read):
             raise ConfigurationError(
                 f"extractor must be a function of messages or have `invoke`, got {extractor!r:.80}."
             )
-        return lambda messages, known: _foreign_call(extractor, messages)
+        is_manager = read is not extractor
+        return lambda messages, known: _extracted(
+            read({"messages": list(messages)} if is_manager else messages)
+        )
     if isinstance(model, str):
         model = named_chat_model(model)
     if not isinstance(model, BaseChatModel):
@@ -100,12 +102,13 @@ def extractor_of(model: Any, extractor: Any) -> Extractor:
             f"{type(model).__name__} has no structured output. Choose a model that has, or pass "
             "extractor=..."
         ) from error
-    return lambda messages, known: _model_call(structured, messages, known)
+    return lambda messages, known: _observed(structured, messages, known)
 
 
-def _model_call(
+def _observed(
     model: Any, messages: Sequence[BaseMessage], known: Sequence[tuple[str, str]]
-) -> Call:
+) -> Extracted:
+    """What a model observes in messages, of which it reads the latest."""
     lines, left = list[str](), MOST_CHARS
     for message in reversed(messages):
         text = words_of(message)[: min(MOST_OF_A_MESSAGE, left)]
@@ -114,20 +117,12 @@ def _model_call(
             lines.append(as_data({"from": _speaker(message), "text": text}))
     memories = [as_data({"known": name, "text": text}) for name, text in known]
     request = [SystemMessage(INSTRUCTIONS), HumanMessage("\n".join([*memories, *reversed(lines)]))]
-    config: RunnableConfig = {"tags": [TAG_NOSTREAM], "run_name": "memory_writer"}
-
-    def read(answer: Any) -> Extracted:
-        raw, notes = answer.get("raw"), answer.get("parsed")
-        usage = getattr(raw, "usage_metadata", None) or {}
-        if not isinstance(notes, Notes):
-            fault = answer.get("parsing_error") or "no observations"
-            raise ExtractionError(f"The model's answer cannot be read: {fault!r:.200}.")
-        return Extracted(notes, usage.get("input_tokens", 0), usage.get("output_tokens", 0))
-
-    async def acall() -> Extracted:
-        return read(await model.ainvoke(request, config))
-
-    return Call(lambda: read(model.invoke(request, config)), acall)
+    answer = model.invoke(request, {"tags": [TAG_NOSTREAM], "run_name": "memory_writer"})
+    notes, usage = answer.get("parsed"), getattr(answer.get("raw"), "usage_metadata", None) or {}
+    if not isinstance(notes, Notes):
+        fault = answer.get("parsing_error") or "no observations"
+        raise ExtractionError(f"The model's answer cannot be read: {fault!r:.200}.")
+    return Extracted(notes, usage.get("input_tokens", 0), usage.get("output_tokens", 0))
 
 
 def _speaker(message: BaseMessage) -> str:
@@ -138,14 +133,19 @@ def _speaker(message: BaseMessage) -> str:
     return f"tool {message.name or ''}".strip() if isinstance(message, ToolMessage) else "system"
 
 
-def _foreign_call(extractor: Any, messages: Sequence[BaseMessage]) -> Call:
+def _extracted(found: Any) -> Extracted:
     """Another extractor's texts as observations without a quote: content tells who said them."""
-
-    def observation(found: Any) -> Observation:
-        content = getattr(found, "content", found)
+    if isinstance(found, Notes):
+        return Extracted(found)
+    observations = list[Observation]()
+    for each in found or ():
+        if isinstance(each, Observation):
+            observations.append(each)
+            continue
+        content = getattr(each, "content", each)
         if isinstance(content, BaseModel):
             content = content.model_dump(mode="json")
-        return Observation(
+        observation = Observation(
             text=text_of({"content": content}),
             observation="user_stated_preference",
             quote="",
@@ -153,21 +153,5 @@ def _foreign_call(extractor: Any, messages: Sequence[BaseMessage]) -> Call:
             asked_as=[],
             corrects="",
         )
-
-    def read(found: Any) -> Extracted:
-        if isinstance(found, Notes):
-            return Extracted(found)
-        notes = [it if isinstance(it, Observation) else observation(it) for it in found or ()]
-        return Extracted(Notes(observations=notes, summary=""))
-
-    def call() -> Extracted:
-        if hasattr(extractor, "invoke"):
-            return read(extractor.invoke({"messages": list(messages)}))
-        return read(extractor(messages))
-
-    async def acall() -> Extracted:
-        if hasattr(extractor, "ainvoke"):
-            return read(await extractor.ainvoke({"messages": list(messages)}))
-        return call()
-
-    return Call(call, acall)
+        observations.append(observation)
+    return Extracted(Notes(observations=observations, summary=""))

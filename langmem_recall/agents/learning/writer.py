@@ -7,10 +7,9 @@ import logging
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 from langchain.agents.middleware.types import AgentMiddleware
 from langchain_core.language_models import BaseChatModel
@@ -21,23 +20,20 @@ from langgraph.store.base import BaseStore
 
 from langmem_recall.agents.block import SUMMARY_TAG
 from langmem_recall.agents.conversation import Conversation, messages_of
-from langmem_recall.agents.learning.extract import Extracted, Extractor, Observation, extractor_of
+from langmem_recall.agents.learning.extract import Extractor, Observation, extractor_of
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
-from langmem_recall.agents.options import check_names, off_loop, recall_store, store_call
+from langmem_recall.agents.options import check_names, recall_store
 from langmem_recall.agents.placement import message_keys
 from langmem_recall.agents.turn import RecallRecord, digest, read_records, thread_of
 from langmem_recall.cue import human_words, latest_human
 from langmem_recall.errors import ConfigurationError, RecallError, described
-from langmem_recall.flows.effects import CALLS, Call, arun, run
 from langmem_recall.memory.conflicts import conflicts, share_subject
 from langmem_recall.memory.restating import plain
 from langmem_recall.memory.value import usable_phrasings
-from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.recall_store import RecallStore
-from langmem_recall.types import PHRASING_SOURCES, TRUST, Cue, Memory, Namespace, Recall, Source
+from langmem_recall.types import PHRASING_SOURCES, TRUST, Cue, Memory, Namespace, Source
 
 logger = logging.getLogger(__name__)
-P = ParamSpec("P")
 
 MOST_PARTS, LONGEST_PART = 12, 250
 """Messages of the user, and characters of one, that known memories are looked up by."""
@@ -87,43 +83,6 @@ class Learned:
         return "\n".join([head, *(f"  {written}" for written in self.writes)])
 
 
-@dataclass(slots=True)
-class _Task:
-    """Messages to learn from, and where what is learned goes."""
-
-    store: RecallStore
-    namespace: Namespace
-    messages: list[BaseMessage]
-    thread_id: str | None
-    records: Sequence[RecallRecord]
-    trusted: frozenset[str]
-    since: str | None = None  # key of the last message that was learned from, where that is known
-    timer: threading.Timer | None = None
-    is_cancelled: bool = False
-
-
-def _sync(plan: Callable[P, Generator[Call, Any, Learned]]) -> Callable[P, Learned]:
-    """The function that carries a plan out and waits for it."""
-    plan.__annotations__["return"] = "Learned"
-
-    @wraps(plan)
-    def call(*args: P.args, **fields: P.kwargs) -> Learned:
-        return run(plan(*args, **fields), CALLS)
-
-    return call
-
-
-def _async(function: Callable[P, Learned]) -> Callable[P, Coroutine[Any, Any, Learned]]:
-    """The same for the event loop."""
-
-    @wraps(function)
-    async def acall(*args: P.args, **fields: P.kwargs) -> Learned:
-        return await arun(function.__wrapped__(*args, **fields), CALLS)  # type: ignore[attr-defined]
-
-    return acall
-
-
-@_sync
 def learn(
     store: BaseStore,
     namespace: Namespace,
@@ -133,13 +92,13 @@ def learn(
     extractor: Any = None,
     thread_id: str | None = None,
     trusted_tools: Collection[str] = (),
-) -> Generator[Call, Any, Learned]:
+) -> Learned:
     """Learn from the messages of a session; what was learned before is only reinforced.
 
     The store's write policy decides what is stored, its guard judges it. What the user's own words
     carry is user stated, what a trusted tool said is tool verified; the rest is inferred, or
     external where untrusted output is behind it. A correction by the user supersedes what it
-    contradicts, with history.
+    contradicts, with history. It waits for the model: on an event loop, give it to a thread.
 
     Args:
         store: Where the memories are kept.
@@ -160,133 +119,136 @@ def learn(
             messages are new the next time.
     """
     trusted = frozenset(check_names("trusted_tools", trusted_tools, '("lookup",)'))
-    found, home = convert_to_messages(messages), recall_store(store, None)
-    task = _Task(home, namespace, found, thread_id, (), trusted)
-    return (yield from _learning(task, extractor_of(model, extractor)))
+    read = convert_to_messages(messages)
+    session = _Session(recall_store(store, None), namespace, read, thread_id, (), trusted)
+    return session.learn(extractor_of(model, extractor))
 
 
-alearn = _async(learn)
+@dataclass(slots=True)
+class _Session:
+    """Messages to learn from, and where what is learned goes."""
 
+    store: RecallStore
+    namespace: Namespace
+    messages: list[BaseMessage]
+    thread_id: str | None
+    records: Sequence[RecallRecord]
+    trusted: frozenset[str]
+    since: str | None = None  # key of the last message that was learned from, where that is known
+    timer: threading.Timer | None = None
+    is_cancelled: bool = False
 
-def _learning(task: _Task, extract: Extractor) -> Generator[Call, Any, Learned]:
-    """Read what is new, let it be observed, and write what the policy allows."""
-    store, home, since = task.store, task.namespace, task.since
-    keys = message_keys(task.messages)
-    summary_key = None if task.thread_id is None else f"session-{digest(task.thread_id)}"
-    previous: Memory | None = None
-    if summary_key is not None:
-        (previous,) = yield store_call(store, "memories", [(home, summary_key)])
-        since = since or (str(previous.turn) if previous is not None else None)
-    new = task.messages[keys.index(since) + 1 if since in keys else 0 :]
-    if latest_human(new) is None:
-        return Learned()
-    words = [words[:LONGEST_PART] for words in human_words(new)[-MOST_PARTS:]]
-    cue = Cue(parts=tuple(filter(str.strip, words)))
-    policy: RecallPolicy = yield store_call(store, "policy_for", home)
-    # Whatever comes near: what is not shown to the model as known it would note as new.
-    gates = {"trigger": 0.0, "floor": 0.0, "composite_floor": 0.0, "unverified_share": 1.0}
-    lenient = policy.replace(top_k=MOST_KNOWN, **gates)
-    recall: Recall = yield store_call(store, "recall", (home,), cue, policy=lenient, record=False)
-    memories = {f"k{place}": memory for place, memory in enumerate(recall.memories, 1)}
-    known = [(name, memory.text) for name, memory in memories.items()]
-    if previous is not None:
-        known.append(("earlier summary", previous.text))
-    extracted: Extracted = yield extract(new, known)
-    conversation = Conversation(task.messages, task.records, task.trusted)
-    writes, tokens = list[Written](), (extracted.input_tokens, extracted.output_tokens)
-    for observation in extracted.notes.observations:
-        if task.is_cancelled:
-            return Learned(tuple(writes), *tokens)
-        written = yield from _write(task, keys[-1], conversation, observation, memories)
-        writes.append(written)
-        if written.key is not None:
-            # A later statement of the same session may be about this one.
-            memory = Memory(namespace=home, key=written.key, text=written.text)
-            memories[f"new {len(writes)}"] = memory
-    summary = extracted.notes.summary
-    if summary.strip() and not task.is_cancelled:
-        is_tainted = yield off_loop(conversation.saw_untrusted)
-        fields = {"key": summary_key, "source": "external" if is_tainted else "agent_inferred"}
-        written = yield from _remember(
-            task, summary, SUMMARY, turn=keys[-1], tags=[SUMMARY_TAG], **fields
+    def cancel(self) -> None:
+        """Write nothing more."""
+        self.is_cancelled = True
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def learn(self, extract: Extractor) -> Learned:
+        """Read what is new, let it be observed, and write what the policy allows."""
+        store, home, since, keys = (
+            self.store,
+            self.namespace,
+            self.since,
+            message_keys(self.messages),
         )
-        writes.append(written)
-    return Learned(tuple(writes), *tokens, messages=len(new), upto=keys[-1])
+        summary_key, previous = None, None
+        if self.thread_id is not None:
+            summary_key = f"session-{digest(self.thread_id)}"
+            (previous,) = store.memories([(home, summary_key)])
+        if since is None and previous is not None:
+            since = str(previous.turn)
+        new = self.messages[keys.index(since) + 1 if since in keys else 0 :]
+        if latest_human(new) is None:
+            return Learned()
+        words = [words[:LONGEST_PART] for words in human_words(new)[-MOST_PARTS:]]
+        cue = Cue(parts=tuple(filter(str.strip, words)))
+        # Whatever comes near: what is not shown to the model as known it would note as new.
+        gates = {"trigger": 0.0, "floor": 0.0, "composite_floor": 0.0, "unverified_share": 1.0}
+        lenient = store.policy_for(home).replace(top_k=MOST_KNOWN, **gates)
+        recall = store.recall((home,), cue, policy=lenient, record=False)
+        known = {f"k{place}": memory for place, memory in enumerate(recall.memories, 1)}
+        shown = [(name, memory.text) for name, memory in known.items()]
+        if previous is not None:
+            shown.append(("earlier summary", previous.text))
+        found = extract(new, shown)
+        conversation = Conversation(self.messages, self.records, self.trusted)
+        writes = list[Written]()
+        for observation in found.notes.observations:
+            if self.is_cancelled:
+                break
+            written = self._note(observation, conversation, known, keys[-1])
+            writes.append(written)
+            if written.key is not None:
+                # A later statement of the same session may be about this one.
+                memory = Memory(namespace=home, key=written.key, text=written.text)
+                known[f"new {len(writes)}"] = memory
+        if found.notes.summary.strip() and not self.is_cancelled:
+            source: Source = "external" if conversation.saw_untrusted() else "agent_inferred"
+            fields = {"key": summary_key, "turn": keys[-1], "tags": [SUMMARY_TAG]}
+            writes.append(self._remember(found.notes.summary, SUMMARY, source, **fields))
+        upto = None if self.is_cancelled else keys[-1]
+        return Learned(tuple(writes), found.input_tokens, found.output_tokens, len(new), upto)
 
+    def _note(
+        self, seen: Observation, conversation: Conversation, known: Mapping[str, Memory], turn: str
+    ) -> Written:
+        """One observation: who said it, what it corrects, and what the store says."""
+        text, observation = seen.text.strip(), str(seen.observation)
+        source, is_users = conversation.attributed(text, seen.quote)
+        is_claimed = observation == "user_stated_preference" and not is_users
+        if is_claimed or (observation == "tool_result_verified" and source != "tool_verified"):
+            # The model says that somebody said so, and nobody did.
+            observation = GUESS
+        corrected, doubt = list[Memory](), ""
+        if source == "user_stated":
+            named = known.get(seen.corrects)
+            # By their words alone, whatever else is known of them.
+            stated, *bare = (
+                Memory(namespace=(), key="", text=words)
+                for words in (text, *(old.text for old in known.values()))
+            )
+            pairs = zip(known.values(), bare, strict=True)
+            corrected = [old for old, words in pairs if conflicts([stated, words])]
+            if not corrected and named is not None and named.kind != "episodic":
+                if share_subject(text, named.text):
+                    corrected = [named]
+                else:
+                    doubt = f"{named.key} is about something else, so both are kept"
+        for memory in corrected:
+            past = self.store.history(self.namespace, memory.key)
+            is_ours = bool(self.thread_id and past) and past[0].thread_id == self.thread_id
+            if is_ours and plain(text) in [plain(each.text) for each in past[1:]]:
+                # The session has corrected it since, and was read again.
+                reason = f"an earlier value of {memory.key}, said before it in this session"
+                return Written("refused", text, source, observation, None, reason)
+        written = self._remember(
+            text,
+            observation,
+            "user_correction" if corrected else source,
+            turn=turn,
+            confidence=min(max(seen.confidence, 0.0), TRUST[source]),
+            supersedes=[memory.key for memory in corrected],
+            asked_as=usable_phrasings(seen.asked_as) if source in PHRASING_SOURCES else None,
+        )
+        if corrected and written.action == "remembered":
+            written = written._replace(action="corrected")
+        return written._replace(reason=written.reason or doubt)
 
-def _write(
-    task: _Task,
-    turn: str,
-    conversation: Conversation,
-    seen: Observation,
-    known: dict[str, Memory],
-) -> Generator[Call, Any, Written]:
-    """One observation: who said it, whether it corrects something, and what the store says."""
-    text = seen.text.strip()
-    source, is_users = yield off_loop(conversation.attributed, text, seen.quote)
-    observation: str = seen.observation
-    is_claimed = observation == "user_stated_preference" and not is_users
-    if is_claimed or (observation == "tool_result_verified" and source != "tool_verified"):
-        # The model says that somebody said so, and nobody did.
-        observation = GUESS
-    corrected, doubt = list[Memory](), ""
-    if source == "user_stated":
-        corrected, doubt = _corrected(text, known.get(seen.corrects), known)
-    for memory in corrected:
-        past = yield store_call(task.store, "history", task.namespace, memory.key)
-        is_ours = bool(task.thread_id and past) and past[0].thread_id == task.thread_id
-        if is_ours and plain(text) in [plain(each.text) for each in past[1:]]:
-            # The session has corrected it since, and was read again.
-            reason = f"an earlier value of {memory.key}, said before it in this session"
+    def _remember(self, text: str, observation: str, source: Source, **fields: Any) -> Written:
+        """What the store makes of it; a refusal is an outcome."""
+        kind: Any = MEMORY_KINDS.get(observation, "semantic")
+        given = {**fields, "kind": kind, "source": source, "thread_id": self.thread_id}
+        known = {name: field for name, field in given.items() if field not in (None, [])}
+        try:
+            memory = self.store.remember(self.namespace, text, observation=observation, **known)
+        except RecallError as refusal:
+            reason = str(refusal).split(". ")[0]
             return Written("refused", text, source, observation, None, reason)
-    written = yield from _remember(
-        task,
-        text,
-        observation,
-        turn=turn,
-        source="user_correction" if corrected else source,
-        confidence=min(max(seen.confidence, 0.0), TRUST[source]),
-        supersedes=[memory.key for memory in corrected] or None,
-        asked_as=usable_phrasings(seen.asked_as) if source in PHRASING_SOURCES else None,
-    )
-    if corrected and written.action == "remembered":
-        written = written._replace(action="corrected")
-    return written._replace(reason=written.reason or doubt)
-
-
-def _corrected(
-    text: str, named: Memory | None, known: dict[str, Memory]
-) -> tuple[list[Memory], str]:
-    """What a statement of the user's takes the place of, and why not of what the model named."""
-
-    def bare(text: str) -> Memory:
-        return Memory(namespace=(), key="", text=text)
-
-    stated = bare(text)
-    clashing = [old for old in known.values() if conflicts([stated, bare(old.text)])]
-    if clashing or named is None or named.kind == "episodic":
-        return clashing, ""
-    if share_subject(text, named.text):
-        return [named], ""
-    return [], f"{named.key} is about something else, so both are kept"
-
-
-def _remember(
-    task: _Task, text: str, observation: str, **fields: Any
-) -> Generator[Call, Any, Written]:
-    """What the store makes of it; a refusal is an outcome."""
-    kind = MEMORY_KINDS.get(observation, "semantic")
-    given = {**fields, "observation": observation, "kind": kind, "thread_id": task.thread_id}
-    known = {name: field for name, field in given.items() if field not in (None, [])}
-    try:
-        memory: Memory = yield store_call(task.store, "remember", task.namespace, text, **known)
-    except RecallError as refusal:
-        reason = str(refusal).split(". ")[0]
-        return Written("refused", text, fields["source"], observation, None, reason)
-    action = "remembered" if memory.created_at is None else "reinforced"
-    if memory.status == "quarantined":
-        action = "kept aside"
-    return Written(action, memory.text, memory.source, observation, memory.key)
+        action = "remembered" if memory.created_at is None else "reinforced"
+        if memory.status == "quarantined":
+            action = "kept aside"
+        return Written(action, memory.text, memory.source, observation, memory.key)
 
 
 class MemoryWriter(AgentMiddleware[Any, Any, Any]):
@@ -328,23 +290,32 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
         self._on_learned = on_learned
         self._changes = threading.Condition()
         self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
-        self._waiting: dict[Any, _Task] = {}
-        self._running: dict[Any, _Task] = {}
+        self._waiting: dict[Any, _Session] = {}
+        self._running: dict[Any, _Session] = {}
         self._learned_upto: dict[Any, str] = {}
         self.tokens: Counter[str] = Counter()
         """Tokens that all runs have used: input_tokens and output_tokens."""
 
     def after_agent(self, state: Any, runtime: Runtime[Any]) -> None:
         """Have the session learned from, in a while."""
-        self._schedule(state, runtime)
-
-    async def aafter_agent(self, state: Any, runtime: Runtime[Any]) -> None:
-        """The async form of `after_agent`."""
-        self._schedule(state, runtime)
+        config = get_config()
+        store = recall_store(self._store, runtime.store)
+        namespace = self._template.resolve(runtime.context, config)[0]
+        thread_id, records = thread_of(config), read_records(state)[0]
+        session = _Session(store, namespace, messages_of(state), thread_id, records, self._trusted)
+        # Runs without a thread have nothing in common.
+        place = (id(store.inner), namespace, thread_id or uuid.uuid4().hex)
+        session.timer = threading.Timer(self._debounce, self._run, (place, session))
+        session.timer.daemon = True
+        with self._changes:
+            if earlier := self._waiting.get(place):
+                earlier.cancel()
+            self._waiting[place] = session
+        session.timer.start()
 
     def __call__(self, state: Any) -> dict[str, Any]:
         """The node: have the session learned from, in a while; the state stays as it is."""
-        self._schedule(state, get_runtime())
+        self.after_agent(state, get_runtime())
         return {}
 
     def flush(self) -> None:
@@ -361,46 +332,30 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
     def cancel(self, thread_id: str | None = None) -> None:
         """Drop what waits and stop what runs, of one thread or of all; nothing more is written."""
         with self._changes:
-            for task in (*self._waiting.values(), *self._running.values()):
-                if thread_id is None or task.thread_id == thread_id:
-                    task.is_cancelled = True
-                    _stop_waiting(task)
+            for session in (*self._waiting.values(), *self._running.values()):
+                if thread_id in (None, session.thread_id):
+                    session.cancel()
             waiting = self._waiting.items()
-            self._waiting = {place: task for place, task in waiting if not task.is_cancelled}
+            self._waiting = {place: each for place, each in waiting if not each.is_cancelled}
 
-    def _schedule(self, state: Any, runtime: Runtime[Any]) -> None:
-        config = get_config()
-        store = recall_store(self._store, runtime.store)
-        namespace = self._template.resolve(runtime.context, config)[0]
-        thread_id, records = thread_of(config), read_records(state)[0]
-        task = _Task(store, namespace, messages_of(state), thread_id, records, self._trusted)
-        # Runs without a thread have nothing in common.
-        place = (id(store.inner), namespace, thread_id or uuid.uuid4().hex)
-        task.timer = threading.Timer(self._debounce, self._run, (place, task))
-        task.timer.daemon = True
-        with self._changes:
-            if earlier := self._waiting.pop(place, None):
-                _stop_waiting(earlier)
-            self._waiting[place] = task
-        task.timer.start()
-
-    def _run(self, place: Any, due: _Task | None = None) -> None:
+    def _run(self, place: Any, due: _Session | None = None) -> None:
         """Learn from the session that waits there; after the run that is under way, if any."""
         with self._changes:
             self._changes.wait_for(lambda: place not in self._running)
-            task = self._waiting.get(place)
-            if task is None or (due is not None and task is not due):
+            session = self._waiting.get(place)
+            if session is None or (due is not None and due is not session):
                 return
             self._running[place] = self._waiting.pop(place)
-            task.since = self._learned_upto.get(place)
-        _stop_waiting(task)
+            session.since = self._learned_upto.get(place)
+        if session.timer is not None:
+            session.timer.cancel()
         try:
             with self._slots:
-                learned = run(_learning(task, self._extract), CALLS)
+                learned = session.learn(self._extract)
             with self._changes:
                 self.tokens["input_tokens"] += learned.input_tokens
                 self.tokens["output_tokens"] += learned.output_tokens
-                if learned.upto is not None and task.thread_id is not None:
+                if learned.upto is not None and session.thread_id is not None:
                     self._learned_upto[place] = learned.upto
                     while len(self._learned_upto) > MOST_THREADS:
                         self._learned_upto.pop(next(iter(self._learned_upto)))
@@ -413,8 +368,3 @@ class MemoryWriter(AgentMiddleware[Any, Any, Any]):
             with self._changes:
                 del self._running[place]
                 self._changes.notify_all()
-
-
-def _stop_waiting(task: _Task) -> None:
-    if task.timer is not None:
-        task.timer.cancel()
