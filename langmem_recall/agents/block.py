@@ -54,41 +54,44 @@ class Draft(NamedTuple):
     spans: dict[str, list[tuple[int, int]]]  # places of the text that it shows, by its handle
     recall: Recall  # as it is shown: what did not fit is dropped, what was shortened is named
     tokens: int = 0  # that its block takes at most, with the message around it
-    profile: tuple[Entry, ...] = ()  # what the turn begins with whatever its cue, first of all
+    profile: Sequence[Entry] = ()  # what the turn begins with whatever its cue, first of all
 
 
-def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[str] = ()) -> Draft:
+def draft(
+    recall: Recall,
+    first: int,
+    budget: int,
+    count: Count,
+    said: Sequence[str] = (),
+    profile: Sequence[Memory] = (),
+    profile_room: int = 0,
+) -> Draft:
     """Fit a recall into its budget, the best memories whole before the others.
 
-    Handles are numbered from `first`; what humans have `said` wins over what was stored.
+    Handles are numbered from `first`; what humans have `said` wins over what was stored. Of a
+    profile, as many whole lines come first as there is room for.
     """
-    ordered = list(recall.chosen)
-    for newer, older in recall.trace.conflicts:
-        places = {scored.memory.id: place for place, scored in enumerate(ordered)}
-        if newer in places and older in places and places[older] < places[newer]:
-            ordered.insert(places[older], ordered.pop(places[newer]))
-    memories = [scored.memory for scored in ordered]
-    handles = {memory.id: f"m{number}" for number, memory in enumerate(memories, first)}
-    newer_of = {older: handles[new] for new, older in recall.trace.conflicts if new in handles}
-    entries = []
-    for memory, is_denied in zip(memories, denied(memories, said), strict=True):
-        notes = [turn.CONTRADICTED.format(newer_of[memory.id])] if memory.id in newer_of else []
-        notes += [turn.DENIED] if is_denied else []
-        entries.append(Entry(memory, handles[memory.id], notes=tuple(notes)))
     cost = line_cost(count, recall.trace.at, len(recall.trace.namespaces) > 1)
-    frame = count(_FRAME) + MESSAGE_TOKENS
+    begun = list[Entry]()
+    for memory in profile:
+        entry = Entry(memory, f"m{first}", notes=(turn.PROFILE,))
+        if (size := cost(entry)) <= profile_room:
+            begun.append(entry)
+            first, budget, profile_room = first + 1, budget - size, profile_room - size
+    entries, frame = _whole_lines(recall, first, said), count(_FRAME) + MESSAGE_TOKENS
     whole, extracts = [cost(entry) for entry in entries], list[Extract]()
     least = whole
     if sum(whole) + frame > budget:
-        extracts = [Extract(memory.text, recall.trace.cue.words) for memory in memories]
+        extracts = [Extract(entry.memory.text, recall.trace.cue.words) for entry in entries]
         shortest = zip(entries, extracts, strict=True)
         least = [cost(_shortened(entry, extract.shortest)) for entry, extract in shortest]
     rooms = pack(whole, least, max(budget - frame, 0))
-    drafted, drops = Draft([], {}, {}, recall), list[Drop]()
+    drafted, drops = Draft([], {}, {}, recall, profile=begun), list[Drop]()
+    scored_of = {scored.memory.id: scored for scored in recall.chosen}
     for i, entry in enumerate(entries):
         if (room := rooms.get(i)) is None:
             reason = f"not even a sentence of it fits the budget of {budget:,} tokens"
-            drops.append(Drop(ordered[i], "budget", reason))
+            drops.append(Drop(scored_of[entry.memory.id], "budget", reason))
             continue
         if room < whole[i]:
 
@@ -109,14 +112,20 @@ def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[
     return drafted._replace(recall=packed, tokens=sum(rooms.values()) + frame if rooms else 0)
 
 
-def draft_profile(memories: Sequence[Memory], first: int, room: int, cost: Cost) -> list[Entry]:
-    """As many lines of a profile as there is room for, whole ones, numbered from `first`."""
-    entries, left = list[Entry](), room
-    for memory in memories:
-        entry = Entry(memory, f"m{first + len(entries)}", notes=(turn.PROFILE,))
-        if (size := cost(entry)) <= left:
-            entries.append(entry)
-            left -= size
+def _whole_lines(recall: Recall, first: int, said: Sequence[str]) -> list[Entry]:
+    """Each memory with what to note of it, the newer of two that contradict each other first."""
+    memories = list(recall.memories)
+    for newer, older in recall.trace.conflicts:
+        places = {memory.id: place for place, memory in enumerate(memories)}
+        if newer in places and older in places and places[older] < places[newer]:
+            memories.insert(places[older], memories.pop(places[newer]))
+    handles = {memory.id: f"m{number}" for number, memory in enumerate(memories, first)}
+    newer_of = {older: handles[new] for new, older in recall.trace.conflicts if new in handles}
+    entries = []
+    for memory, is_denied in zip(memories, denied(memories, said), strict=True):
+        notes = [turn.CONTRADICTED.format(newer_of[memory.id])] if memory.id in newer_of else []
+        notes += [turn.DENIED] if is_denied else []
+        entries.append(Entry(memory, handles[memory.id], notes=tuple(notes)))
     return entries
 
 

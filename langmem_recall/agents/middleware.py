@@ -27,7 +27,7 @@ from langmem_recall.agents.options import RecallOptions, check_names, options_of
 from langmem_recall.agents.session import Session
 from langmem_recall.agents.streaming import with_clean_stream, without_handles
 from langmem_recall.agents.tools import memory_tools
-from langmem_recall.agents.turn import PreparedCall, RecallRecord, add_records
+from langmem_recall.agents.turn import ModelCall, RecallRecord, add_records
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.flows.effects import CALLS, Call, arun, run
 
@@ -103,10 +103,10 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ExtendedModelResponse[Any]:
         """Recall, show, call the model, learn from what it cites."""
-        prepared = run(self._plan(request), CALLS)
-        response = handler(self._prepared(request, prepared))
-        run(self._session.learn(prepared, response.result, self._feedback), CALLS)
-        return self._finish(response, prepared)
+        call = run(self._plan(request), CALLS)
+        response = handler(self._prompted(request, call))
+        run(self._session.learn(call, response.result, self._feedback), CALLS)
+        return self._finish(response, call)
 
     async def awrap_model_call(
         self,
@@ -114,10 +114,10 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ExtendedModelResponse[Any]:
         """The async form of `wrap_model_call`."""
-        prepared = await arun(self._plan(request), CALLS)
-        response = await handler(self._prepared(request, prepared))
-        await arun(self._session.learn(prepared, response.result, self._feedback), CALLS)
-        return self._finish(response, prepared)
+        call = await arun(self._plan(request), CALLS)
+        response = await handler(self._prompted(request, call))
+        await arun(self._session.learn(call, response.result, self._feedback), CALLS)
+        return self._finish(response, call)
 
     def wrap_tool_call(
         self,
@@ -137,7 +137,7 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         refused = approve(request, self._gate_tools)
         return await handler(request) if refused is None else refused
 
-    def _plan(self, request: ModelRequest[Any]) -> Generator[Call, Any, PreparedCall]:
+    def _plan(self, request: ModelRequest[Any]) -> Generator[Call, Any, ModelCall]:
         configurable = get_config().get("configurable") or {}
         if self._gate_tools and configurable.get(CHECKPOINTER) is None:
             # Without one the run could never go on.
@@ -148,18 +148,16 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
             )
         return self._session.plan(request.state, request.messages, request.runtime, request.model)
 
-    def _prepared(self, request: ModelRequest[Any], prepared: PreparedCall) -> ModelRequest[Any]:
+    def _prompted(self, request: ModelRequest[Any], call: ModelCall) -> ModelRequest[Any]:
         model = request.model if self._keep_citations else with_clean_stream(request.model)
-        return request.override(messages=prepared.messages, model=model)  # type: ignore[arg-type]
+        return request.override(messages=call.prompt, model=model)  # type: ignore[arg-type]
 
-    def _finish(
-        self, response: ModelResponse[Any], prepared: PreparedCall
-    ) -> ExtendedModelResponse[Any]:
-        response.result = [with_mark(message, prepared.unverified) for message in response.result]
-        if not self._keep_citations:
-            response.result = [without_handles(message) for message in response.result]
-        command: Command[Any] = Command(update={"recalls": prepared.update})
-        return ExtendedModelResponse(response, command if prepared.update else None)
+    def _finish(self, response: ModelResponse[Any], call: ModelCall) -> ExtendedModelResponse[Any]:
+        marked = [with_mark(message, call.unverified) for message in response.result]
+        is_kept = self._keep_citations
+        response.result = marked if is_kept else [without_handles(message) for message in marked]
+        command: Command[Any] = Command(update={"recalls": call.update})
+        return ExtendedModelResponse(response, command if call.update else None)
 
 
 # --- side effects on the word of an untrusted memory need a human's approval ---
