@@ -72,12 +72,13 @@ def draft(
     profile, as many whole lines come first as there is room for.
     """
     cost = line_cost(count, recall.trace.at, len(recall.trace.namespaces) > 1)
-    begun = list[Entry]()
+    begun, taken = list[Entry](), 0
     for memory in profile:
         entry = Entry(memory, f"m{first}", notes=(turn.PROFILE,))
-        if (size := cost(entry)) <= profile_room:
+        if taken + (size := cost(entry)) <= profile_room:
             begun.append(entry)
-            first, budget, profile_room = first + 1, budget - size, profile_room - size
+            first, taken = first + 1, taken + size
+    budget -= taken
     entries, frame = _whole_lines(recall, first, said), count(_FRAME) + MESSAGE_TOKENS
     whole, extracts = [cost(entry) for entry in entries], list[Extract]()
     least = whole
@@ -109,7 +110,8 @@ def draft(
         (*recall.dropped, *drops),
         replace(recall.trace, compacted=short),
     )
-    return drafted._replace(recall=packed, tokens=sum(rooms.values()) + frame if rooms else 0)
+    taken += sum(rooms.values())
+    return drafted._replace(recall=packed, tokens=taken + frame if taken else 0)
 
 
 def _whole_lines(recall: Recall, first: int, said: Sequence[str]) -> list[Entry]:
