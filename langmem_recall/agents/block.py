@@ -34,7 +34,7 @@ SHORTENED = "shortened"
 SUMMARY_TAG = "session_summary"  # marks the summary that a session has left
 SURE = 0.8  # confidence from which a memory is part of a profile
 OVERRUN = 1.1  # how much longer than allowed a summary may be and still be cut, not refused
-_BRACKETED = re.compile(r"\[([^\[\]]+)\]")
+_BRACKETED, _HANDLE = re.compile(r"\[([^\[\]]+)\]"), re.compile("m[0-9]+")
 _INSTRUCTIONS: str = word_lists("agents/prompts")["instructions"]["summarize"]
 _FRAME = f'<recalled-memories id="{"0" * 16}">\n{SENTENCE}\n</recalled-memories id="{"0" * 16}">'
 
@@ -174,49 +174,30 @@ def with_homes(entries: Sequence[Entry], several: bool) -> Sequence[Entry]:
     return [entry._replace(notes=(home, *entry.notes)) for entry in entries]
 
 
-def summary_call(drafted: Draft, model: BaseChatModel, count: Count, limit: Deadline) -> Call:
-    """The call that answers with one text for all shortened lines, within their room."""
-    trace = drafted.recall.trace
-    line = line_cost(count, trace.at, len(trace.namespaces) > 1)
-    empty = line(with_summary(drafted, "")[-1])
-    room = sum(drafted.rooms.values()) - empty
-    if room <= 0:
-        raise CompactionError("The labels leave no room for a summary.")
-    short = [entry for entry in drafted.entries if entry.handle in drafted.rooms]
-    texts = [(entry.handle, entry.memory.text) for entry in short]
-
-    def cost(words: str) -> int:
-        return line(with_summary(drafted, words)[-1]) - empty
-
-    return summarize(texts, trace.cue.words, model, room, cost, limit)
-
-
-def with_summary(drafted: Draft, summary: str) -> list[Entry]:
-    """The lines with all shortened ones as a single last one that keeps handles and labels."""
-    at, shared = drafted.recall.trace.at, len(drafted.recall.trace.namespaces) > 1
-    whole = [entry for entry in drafted.entries if entry.handle not in drafted.rooms]
-    first, *rest = [entry for entry in drafted.entries if entry.handle in drafted.rooms]
-    labels = [f"{entry.handle}: {label(entry.memory, at, shared)}" for entry in rest]
-    # A note for each item, because a long one would be cut.
-    notes = [item for words in labels for item in words.split(", ")]
-    handles = ", ".join(drafted.rooms)
-    return [*whole, Entry(first.memory, handles, summary, ("summary", *notes))]
-
-
 def summarize(
-    memories: Sequence[tuple[str, str]],
-    cue_words: str,
-    model: BaseChatModel,
-    most_tokens: int,
-    count: Count,
-    limit: Deadline | None = None,
+    drafted: Draft, model: BaseChatModel, count: Count, limit: Deadline | None = None
 ) -> Call:
-    """The call that answers with one text for memories given as (handle, text), citing each.
+    """The call that answers with the lines, all shortened ones as one that a model words anew.
 
-    It fails with a `CompactionError` where the model's text is empty, too long, or does not cite
-    just these handles.
+    The last line keeps their handles and labels. It fails with a `CompactionError` where the
+    model's text is empty, too long, or does not cite just these handles.
     """
-    records = [{"busy with": cue_words}, *({"id": name, "text": text} for name, text in memories)]
+    trace = drafted.recall.trace
+    shared = len(trace.namespaces) > 1
+    cost = line_cost(count, trace.at, shared)
+    whole = [entry for entry in drafted.entries if entry.handle not in drafted.rooms]
+    first, *rest = short = [entry for entry in drafted.entries if entry.handle in drafted.rooms]
+    labels = [f"{entry.handle}: {label(entry.memory, trace.at, shared)}" for entry in rest]
+    # A note for each item, because a long one would be cut.
+    notes = ("summary", *(item for words in labels for item in words.split(", ")))
+    last = Entry(first.memory, ", ".join(drafted.rooms), "", notes)
+    most_tokens = sum(drafted.rooms.values()) - cost(last)
+    if most_tokens <= 0:
+        raise CompactionError("The labels leave no room for a summary.")
+    records = [
+        {"busy with": trace.cue.words},
+        *({"id": entry.handle, "text": entry.memory.text} for entry in short),
+    ]
     request: list[BaseMessage] = [
         SystemMessage(_INSTRUCTIONS.format(most_tokens=most_tokens)),
         HumanMessage("\n".join(map(as_data, records))),
@@ -224,25 +205,28 @@ def summarize(
     # The summary is no message of the agent's: its tokens stay out of the graph's stream.
     config: RunnableConfig = {"tags": [TAG_NOSTREAM], "run_name": "recall_compaction"}
 
-    def check(answer: BaseMessage) -> str:
-        length, handles = count(answer.text), {handle for handle, _ in memories}
-        if length > most_tokens * OVERRUN:
+    def length(text: str) -> int:
+        return cost(last._replace(text=text)) - cost(last)
+
+    def check(answer: BaseMessage) -> list[Entry]:
+        if (tokens := length(answer.text)) > most_tokens * OVERRUN:
             allowed = f"where {most_tokens} were allowed"
-            raise CompactionError(f"The summary has {length} tokens {allowed}.")
+            raise CompactionError(f"The summary has {tokens} tokens {allowed}.")
         summary = answer.text.strip()
-        if count(summary) > most_tokens:
-            extract = Extract(summary, " ".join([*handles, cue_words]))
-            summary = join(summary, extract.within(lambda text: count(text) <= most_tokens))
+        if length(summary) > most_tokens:
+            extract = Extract(summary, " ".join([*drafted.rooms, trace.cue.words]))
+            summary = join(summary, extract.within(lambda text: length(text) <= most_tokens))
         if not summary:
             raise CompactionError("The summary is empty.")
         cited = set(re.split(r"[,;\s]+", ",".join(_BRACKETED.findall(summary))))
-        if missing := sorted(handles - cited):
+        if missing := sorted(drafted.rooms.keys() - cited):
             raise CompactionError(f"The summary does not cite {', '.join(missing)}.")
-        if foreign := sorted(name for name in cited - handles if re.fullmatch("m[0-9]+", name)):
+        foreign = sorted(name for name in cited - drafted.rooms.keys() if _HANDLE.fullmatch(name))
+        if foreign:
             raise CompactionError(f"The summary cites {', '.join(foreign)}, which do not exist.")
-        return summary
+        return [*whole, last._replace(text=summary)]
 
-    async def acall() -> str:
+    async def acall() -> list[Entry]:
         return await asyncio.to_thread(check, await model.ainvoke(request, config))
 
     return Call(lambda: check(model.invoke(request, config)), acall, limit)

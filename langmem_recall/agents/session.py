@@ -325,8 +325,7 @@ class Session:
         if drafted.rooms and options.summarizer is not None:
             try:
                 given = (drafted, options.summarizer, options.count, self._summarizer_deadline)
-                summarizing = yield off_loop(lines.summary_call, *given, limit=limit)
-                entries = lines.with_summary(drafted, (yield summarizing))
+                entries = yield (yield off_loop(lines.summarize, *given, limit=limit))
             except Exception as fault:
                 degraded.append(f"summarizer failed ({described(fault)}); sentences were picked")
         if call.damaged:

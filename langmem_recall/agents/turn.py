@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -136,13 +137,13 @@ def thread_of(config: Mapping[str, Any]) -> str | None:
 Place = tuple[int, str | None, str]  # a turn of a thread over a store
 
 
+@dataclass(slots=True)
 class Turn:
     """What a process remembers of a turn: records that no state has yet, and what is late."""
 
-    def __init__(self) -> None:
-        self.records: list[RecallRecord] = []
-        self.late: dict[str, list[Pending]] = {}  # by cue
-        self.resting: Breaker | None = None  # once recall was late; one wait is enough
+    records: list[RecallRecord] = field(default_factory=list)
+    late: dict[str, list[Pending]] = field(default_factory=dict)  # by cue
+    resting: Breaker | None = None  # once recall was late; one wait is enough
 
 
 class ModelCall:
@@ -180,21 +181,20 @@ class ModelCall:
         unsaved = (record for turn in recent if turn is not None for record in turn.records)
         standing = [record for record in unsaved if record["after"] in (None, *self.keys)]
         self.records = add_records(self.saved, standing)
-
-        def is_own(record: RecallRecord) -> bool:
-            """Whether we made it, and showed only what lies at or below this run's namespaces."""
-            homes = (tuple(shown["namespace"]) for shown in memories_in([record]))
-            is_within = all(any(home[: len(ns)] == ns for ns in self.namespaces) for home in homes)
-            return record["by"] == options.name and is_within
-
-        self.readable = list(filter(is_own, self.records))
-        turns_in_view = {self.turn, *(self.keys if options.replay else ())}
-        gone = {name for record in self.readable for name in record["gone"]}
-        in_view = [
+        # Ours, and only what was shown at or below the namespaces of this run.
+        self.readable = [
             record
-            for record in self.readable
-            if record["turn"] in turns_in_view and record["id"] not in gone
+            for record in self.records
+            if record["by"] == options.name
+            and all(
+                any(tuple(shown["namespace"][: len(ns)]) == ns for ns in self.namespaces)
+                for shown in memories_in([record])
+            )
         ]
+        begun = {self.turn, *(self.keys if options.replay else ())}
+        gone = {name for record in self.readable for name in record["gone"]}
+        current = (record for record in self.readable if record["turn"] in begun)
+        in_view = [record for record in current if record["id"] not in gone]
         # A model with a smaller window than the one before it sees fewer of them.
         self.shown = shown_within(in_view, 0, self.budget, self.turn)
         self.gave_way = len(in_view) - len(self.shown)
