@@ -49,14 +49,11 @@ class _Stopwatch:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running = 0
-        self._began = 0.0
-        self._seconds = 0.0
+        self._running, self._began, self._seconds = 0, 0.0, 0.0
 
     @property
     def is_running(self) -> bool:
-        with self._lock:
-            return self._running > 0
+        return self._running > 0
 
     @property
     def seconds(self) -> float:
@@ -118,7 +115,7 @@ class CallProgress:
     @contextmanager
     def part(self, share: float) -> Iterator[None]:
         """What is done within may use up so much of the time that is left, and no more."""
-        former, spent = self._part_ends, self._spent
+        former, spent = self._part_ends, self._waited() - self.load_seconds
         self._part_ends = min(former, spent + share * (self.limit.seconds - spent))
         try:
             yield
@@ -159,17 +156,12 @@ class CallProgress:
             else:
                 self._behind += seconds
 
-    @property
     def _waited(self) -> float:
         return time.monotonic() - self.began - self.queueing.seconds - self._behind
 
-    @property
-    def _spent(self) -> float:
-        return self._waited - self._loads.seconds
-
     def _left(self, part_ends: float) -> float:
-        waited, is_loading, seconds = self._waited, self.is_loading, self.limit.seconds
-        left = min(part_ends, seconds) - self._spent
+        waited, is_loading, seconds = self._waited(), self.is_loading, self.limit.seconds
+        left = min(part_ends, seconds) - (waited - self.load_seconds)
         if is_loading:
             left = max(left, _LOOK_AGAIN)
         most = max(seconds, self.limit.first_load)

@@ -81,12 +81,13 @@ class Session:
         options = self.options
         given = (state, messages, runtime, model, self.template, options, self._turns)
         call: ModelCall = yield off_loop(ModelCall, *given)
+        _put(self._turns, call.place, call.remembered)
         recall: Recall | None = None
         try:
             cue = as_cue((yield off_loop(options.cue, state, limit=self._cue_limit)))
             policy = options.policy.fingerprint if options.policy else ""
             cue_digest = turns.fingerprint(cue, call.namespaces, policy)
-            late = self._turn(call).late
+            late = call.remembered.late
             has_come = all(answer.done() for answer in late.get(cue_digest, ()))
             # What was late for this cue may add to what words alone have found.
             is_more = has_come and late.pop(cue_digest, [])
@@ -190,18 +191,13 @@ class Session:
         """The breaker of one use of a store, so that no other has to do without."""
         return _put(self._breakers, what, self._breakers.get(what) or Breaker())
 
-    def _turn(self, call: ModelCall) -> Turn:
-        """What is remembered of the turn that a call belongs to."""
-        return _put(self._turns, call.place, self._turns.get(call.place) or Turn())
-
     # --- reading the store -------------------------------------------------------------------
 
     def _read(
         self, call: ModelCall, cue: Cue | None, unread: Sequence[RecallRecord]
     ) -> Generator[Call, Any, Recall | None]:
         """Blocks to show again, checked against the store, and a recall where there is a cue."""
-        resting = self._turn(call).resting
-        if resting is not None and not resting.allows():
+        if not call.remembered.waiting.allows():
             raise TooLate("recall was late in this turn already")
         reading = self._breaker("reading", call.place[0], *call.namespaces)
         if not reading.allows():
@@ -244,9 +240,7 @@ class Session:
             fault = failure
             _note_fault(reading, fault)
             if isinstance(fault, TooLate):
-                # One wait a turn, however many calls its tool loop makes.
-                resting = self._turn(call).resting = Breaker(failures=1)
-                resting.failed()
+                call.remembered.waiting.failed()
         if unread and found is not None:
             again = partial(self._rerender, call, found)
             blocks = yield off_loop(lambda: [*map(again, unread)], limit=self._render_limit)
@@ -341,7 +335,7 @@ class Session:
         call.new = [record]
         # Without a thread or an id, a turn is not told from another with the same words.
         if call.thread_id is not None or (call.index >= 0 and call.messages[call.index].id):
-            self._turn(call).records.append(record)
+            call.remembered.records.append(record)
         began = tuple(entry.memory.id for entry in drafted.profile)
         trace = replace(
             drafted.recall.trace,

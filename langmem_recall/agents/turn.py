@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from langchain_core.messages import BaseMessage
@@ -143,7 +144,8 @@ class Turn:
 
     records: list[RecallRecord] = field(default_factory=list)
     late: dict[str, list[Pending]] = field(default_factory=dict)  # by cue
-    resting: Breaker | None = None  # once recall was late; one wait is enough
+    # One wait a turn, however many calls its tool loop makes.
+    waiting: Breaker = field(default_factory=partial(Breaker, failures=1))
 
 
 class ModelCall:
@@ -157,7 +159,7 @@ class ModelCall:
         model: Any,
         template: NamespaceTemplate,
         options: Options,
-        turns: Mapping[Place, Turn],
+        turns: MutableMapping[Place, Turn],
     ) -> None:
         self.messages, self.keys = messages, message_keys(messages)
         self.name, self.config = options.name, get_config()
@@ -176,6 +178,7 @@ class ModelCall:
         self.turn = lost if human is None else self.keys[human]
         self.index = -1 if human is None else human
         self.place: Place = (id(self.store.inner), self.thread_id, self.turn)
+        self.remembered = turns.setdefault(self.place, Turn())
         # Those made moments ago are not in the state yet.
         recent = (turns.get((*self.place[:2], key)) for key in (*self.keys, self.turn))
         unsaved = (record for turn in recent if turn is not None for record in turn.records)

@@ -238,10 +238,10 @@ class _Session:
     def _remember(self, text: str, observation: str, source: Source, **fields: Any) -> Written:
         """What the store makes of it; a refusal is an outcome."""
         kind: Any = MEMORY_KINDS.get(observation, "semantic")
-        given = {**fields, "kind": kind, "source": source, "thread_id": self.thread_id}
-        known = {name: field for name, field in given.items() if field not in (None, [])}
+        given = {"observation": observation, "kind": kind, "source": source, **fields}
+        given["thread_id"] = self.thread_id
         try:
-            memory = self.store.remember(self.namespace, text, observation=observation, **known)
+            memory = self.store.remember(self.namespace, text, **given)
         except RecallError as refusal:
             reason = str(refusal).split(". ")[0]
             return Written("refused", text, source, observation, None, reason)
