@@ -247,27 +247,26 @@ def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> R
     """What the state keeps of a recall, but for the tokens that its block uses."""
     recall = drafted.recall
     scores = {scored.memory.id: scored for scored in recall.chosen}
-    memories, profile = (
-        [
-            ShownMemory(
-                handle=entry.handle,
-                namespace=list(entry.memory.namespace),
-                key=entry.memory.key,
-                source=entry.memory.source,
-                score=round(scored.score, 6) if (scored := scores.get(entry.memory.id)) else 0.0,
-                relevance=round(scored.signals.relevance, 6) if scored else 0.0,
-                digest=digest(entry.memory.text),
-                notes=[note for note in entry.notes if note != SHORTENED],
-                spans=[[*span] for span in drafted.spans.get(entry.handle, ())],
-                verified=not entry.memory.needs_verification,
-            )
-            for entry in entries
-        ]
-        for entries in (drafted.entries, drafted.profile)
-    )
+
+    def shown(entry: Entry) -> ShownMemory:
+        scored = scores.get(entry.memory.id)
+        return ShownMemory(
+            handle=entry.handle,
+            namespace=list(entry.memory.namespace),
+            key=entry.memory.key,
+            source=entry.memory.source,
+            score=round(scored.score, 6) if scored else 0.0,
+            relevance=round(scored.signals.relevance, 6) if scored else 0.0,
+            digest=digest(entry.memory.text),
+            notes=[note for note in entry.notes if note != SHORTENED],
+            spans=[[*span] for span in drafted.spans.get(entry.handle, ())],
+            verified=not entry.memory.needs_verification,
+        )
+
+    memories = [*map(shown, drafted.entries)]
     at = recall.trace.at.isoformat()
     # Of failed ones only the latest in a turn: an outage must not crowd out what came before it.
-    rest = (cue, after, at, [shown["key"] for shown in memories]) if cue else ("failed",)
+    rest = (cue, after, at, [memory["key"] for memory in memories]) if cue else ("failed",)
     name = (call.name,) if call.name else ()
     return RecallRecord(
         id=digest(repr((call.thread_id, call.turn, *rest, *name))),
@@ -282,7 +281,7 @@ def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> R
         budget=call.budget,
         degraded=list(recall.trace.degraded),
         block_tokens=0,
-        profile=profile,
+        profile=[*map(shown, drafted.profile)],
         by=call.name,
         gone=[],
     )
