@@ -21,7 +21,7 @@ from langmem.knowledge.extraction import Memory as LangmemMemory
 from openai_server import OpenAIServer, replying_server
 
 from langmem_recall import LocalStore, MemoryWriter, RecallStore, WritePolicy, Writing, learn
-from langmem_recall.agents.learning.writer import Learned
+from langmem_recall.agents.learning import Learned
 from langmem_recall.errors import ConfigurationError
 
 ADA = ("memories", "ada")
