@@ -92,7 +92,7 @@ class CallProgress:
         self.began = time.monotonic()
         self._loads, self.queueing = _Stopwatch(), _Stopwatch()
         self._behind = self._behind_in_queue = 0.0
-        self._part_ends = math.inf
+        self.part_ends = math.inf
         self._parent = parent
 
     @property
@@ -112,20 +112,10 @@ class CallProgress:
             self.step_aside()
             yield
 
-    @contextmanager
-    def part(self, share: float) -> Iterator[None]:
-        """What is done within may use up so much of the time that is left, and no more."""
-        former, spent = self._part_ends, self._waited() - self.load_seconds
-        self._part_ends = min(former, spent + share * (self.limit.seconds - spent))
-        try:
-            yield
-        finally:
-            self._part_ends = former
-
     @property
     def is_part(self) -> bool:
         """Whether what is done now may be left out when it takes too long."""
-        return self._part_ends < math.inf
+        return self.part_ends < math.inf
 
     def patience(self) -> float:
         """Seconds to wait before looking again for the whole; `TooLate` when there are none."""
@@ -133,7 +123,7 @@ class CallProgress:
 
     def part_patience(self) -> float:
         """The same for what is done now."""
-        return self._left(self._part_ends)
+        return self._left(self.part_ends)
 
     def queue_patience(self) -> float:
         """Seconds that the call may yet wait for this process; `Crowded` when there are none."""
@@ -156,12 +146,14 @@ class CallProgress:
             else:
                 self._behind += seconds
 
-    def _waited(self) -> float:
-        return time.monotonic() - self.began - self.queueing.seconds - self._behind
+    def spent(self) -> float:
+        """Seconds that count, of those since it began."""
+        uncounted = self.queueing.seconds + self._behind + self.load_seconds
+        return time.monotonic() - self.began - uncounted
 
     def _left(self, part_ends: float) -> float:
-        waited, is_loading, seconds = self._waited(), self.is_loading, self.limit.seconds
-        left = min(part_ends, seconds) - (waited - self.load_seconds)
+        spent, is_loading, seconds = self.spent(), self.is_loading, self.limit.seconds
+        waited, left = spent + self.load_seconds, min(part_ends, seconds) - spent
         if is_loading:
             left = max(left, _LOOK_AGAIN)
         most = max(seconds, self.limit.first_load)
@@ -221,10 +213,18 @@ def waiting_for(component: str) -> None:
         progress.component = component
 
 
-def at_most(share: float) -> AbstractContextManager[None]:
+@contextmanager
+def at_most(share: float) -> Iterator[None]:
     """What can be done without: within, no effect takes more than this share of what is left."""
-    progress = limited()
-    return nullcontext() if progress is None else progress.part(share)
+    if (progress := limited()) is None:
+        yield
+        return
+    former, spent = progress.part_ends, progress.spent()
+    progress.part_ends = min(former, spent + share * (progress.limit.seconds - spent))
+    try:
+        yield
+    finally:
+        progress.part_ends = former
 
 
 class Pending:

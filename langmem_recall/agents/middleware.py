@@ -103,10 +103,8 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ExtendedModelResponse[Any]:
         """Recall, show, call the model, learn from what it cites."""
-        call = run(self._plan(request), CALLS)
-        response = handler(self._prompted(request, call))
-        run(self._session.learn(call, response.result, self._feedback), CALLS)
-        return self._finish(response, call)
+        call, prompted = run(self._before(request), CALLS)
+        return run(self._after(call, handler(prompted)), CALLS)
 
     async def awrap_model_call(
         self,
@@ -114,10 +112,8 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ExtendedModelResponse[Any]:
         """The async form of `wrap_model_call`."""
-        call = await arun(self._plan(request), CALLS)
-        response = await handler(self._prompted(request, call))
-        await arun(self._session.learn(call, response.result, self._feedback), CALLS)
-        return self._finish(response, call)
+        call, prompted = await arun(self._before(request), CALLS)
+        return await arun(self._after(call, await handler(prompted)), CALLS)
 
     def wrap_tool_call(
         self,
@@ -137,7 +133,10 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         refused = approve(request, self._gate_tools)
         return await handler(request) if refused is None else refused
 
-    def _plan(self, request: ModelRequest[Any]) -> Generator[Call, Any, ModelCall]:
+    def _before(
+        self, request: ModelRequest[Any]
+    ) -> Generator[Call, Any, tuple[ModelCall, ModelRequest[Any]]]:
+        """Recall for a call, and put what was recalled into its request."""
         configurable = get_config().get("configurable") or {}
         if self._gate_tools and configurable.get(CHECKPOINTER) is None:
             # Without one the run could never go on.
@@ -146,16 +145,19 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
                 "to wait with. Make it with create_agent(..., checkpointer=...), or leave "
                 "gate_tools out."
             )
-        return self._session.plan(request.state, request.messages, request.runtime, request.model)
-
-    def _prompted(self, request: ModelRequest[Any], call: ModelCall) -> ModelRequest[Any]:
+        given = (request.state, request.messages, request.runtime, request.model)
+        call = yield from self._session.plan(*given)
         model = request.model if self._keep_citations else with_clean_stream(request.model)
-        return request.override(messages=call.prompt, model=model)  # type: ignore[arg-type]
+        return call, request.override(messages=call.prompt, model=model)  # type: ignore[arg-type]
 
-    def _finish(self, response: ModelResponse[Any], call: ModelCall) -> ExtendedModelResponse[Any]:
-        marked = [with_mark(message, call.unverified) for message in response.result]
-        is_kept = self._keep_citations
-        response.result = marked if is_kept else [without_handles(message) for message in marked]
+    def _after(
+        self, call: ModelCall, response: ModelResponse[Any]
+    ) -> Generator[Call, Any, ExtendedModelResponse[Any]]:
+        """Learn from an answer, mark what its call was shown, and keep that in the state."""
+        yield from self._session.learn(call, response.result, self._feedback)
+        response.result = [with_mark(message, call.unverified) for message in response.result]
+        if not self._keep_citations:
+            response.result = [without_handles(message) for message in response.result]
         command: Command[Any] = Command(update={"recalls": call.update})
         return ExtendedModelResponse(response, command if call.update else None)
 

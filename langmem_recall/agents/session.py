@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections import OrderedDict
@@ -86,7 +87,10 @@ class Session:
         try:
             cue = as_cue((yield off_loop(options.cue, state, limit=self._cue_limit)))
             policy = options.policy.fingerprint if options.policy else ""
-            cue_digest = turns.fingerprint(cue, call.namespaces, policy)
+            times = [repr(time) for time in (cue.temporal, cue.at, cue.as_of)]
+            # All that a recall depends on, but for the memories.
+            basis = [cue.searched, cue.text, cue.task, times, call.namespaces, policy]
+            cue_digest = turns.digest(json.dumps(basis))
             late = call.remembered.late
             has_come = all(answer.done() for answer in late.get(cue_digest, ()))
             # What was late for this cue may add to what words alone have found.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,7 +21,7 @@ from langmem_recall.agents.placement import message_keys
 from langmem_recall.cue import CueState, latest_human
 from langmem_recall.deadline import Breaker, Pending
 from langmem_recall.rendering import cited
-from langmem_recall.types import Cue, Memory, MemoryId, Namespace
+from langmem_recall.types import Memory, MemoryId
 
 # The notes that a label may have.
 DENIED = "the user has said otherwise in this conversation which wins"
@@ -216,12 +215,6 @@ class ModelCall:
     def key(self, record: RecallRecord) -> tuple[Any, str]:
         """What a record's block is kept under: whatever a state says, no other tenant finds it."""
         return self.namespaces, record["id"]
-
-
-def fingerprint(cue: Cue, namespaces: Sequence[Namespace], policy: str) -> str:
-    """Digest of all that a recall depends on, but for the memories."""
-    times = [repr(time) for time in (cue.temporal, cue.at, cue.as_of)]
-    return digest(json.dumps([cue.searched, cue.text, cue.task, times, namespaces, policy]))
 
 
 def digest(text: str) -> str:
