@@ -103,10 +103,6 @@ class Extracted(NamedTuple):
     output_tokens: int = 0
 
 
-class ExtractionError(RecallError):
-    """A model's answer cannot be used; the messages are learned from next time."""
-
-
 class Written(NamedTuple):
     """What became of one observation."""
 
@@ -485,7 +481,7 @@ def _observed(
     notes, usage = answer.get("parsed"), getattr(answer.get("raw"), "usage_metadata", None) or {}
     if not isinstance(notes, Notes):
         fault = answer.get("parsing_error") or "no observations"
-        raise ExtractionError(f"The model's answer cannot be read: {fault!r:.200}.")
+        raise RecallError(f"The model's answer cannot be read: {fault!r:.200}.")
     return Extracted(notes, usage.get("input_tokens", 0), usage.get("output_tokens", 0))
 
 
