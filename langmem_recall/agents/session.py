@@ -22,14 +22,7 @@ from langmem_recall.agents import turn as turns
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, Profile, count_tokens, off_loop, store_call
 from langmem_recall.agents.placement import Block, handles_shown, last_tool_result, place
-from langmem_recall.agents.turn import (
-    ModelCall,
-    Place,
-    RecallRecord,
-    Turn,
-    memories_in,
-    shown_id,
-)
+from langmem_recall.agents.turn import ModelCall, Place, RecallRecord, Turn, memories_in, shown_id
 from langmem_recall.cue import as_cue, asks_for_all, build_cue, human_words, latest_human, words_of
 from langmem_recall.deadline import Breaker, Crowded, Deadline, TooLate, limited
 from langmem_recall.errors import ConfigurationError, MissingExtraError, PolicyError, described
