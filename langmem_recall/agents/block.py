@@ -7,7 +7,7 @@ import json
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
@@ -37,9 +37,6 @@ OVERRUN = 1.1  # how much longer than allowed a summary may be and still be cut,
 _BRACKETED, _HANDLE = re.compile(r"\[([^\[\]]+)\]"), re.compile("m[0-9]+")
 _INSTRUCTIONS: str = word_lists("agents/prompts")["instructions"]["summarize"]
 _FRAME = f'<recalled-memories id="{"0" * 16}">\n{SENTENCE}\n</recalled-memories id="{"0" * 16}">'
-
-
-Cost = Callable[[Entry], int]  # how many tokens a line takes
 
 
 class CompactionError(Exception):
@@ -80,12 +77,13 @@ def draft(
             first, taken = first + 1, taken + size
     budget -= taken
     entries, frame = _whole_lines(recall, first, said), count(_FRAME) + MESSAGE_TOKENS
-    whole, extracts = [cost(entry) for entry in entries], list[Extract]()
-    least = whole
+    least = whole = [cost(entry) for entry in entries]
+    sentences = list[list[_Span]]()
     if sum(whole) + frame > budget:
-        extracts = [Extract(entry.memory.text, recall.trace.cue.words) for entry in entries]
-        shortest = zip(entries, extracts, strict=True)
-        least = [cost(_shortened(entry, extract.shortest)) for entry, extract in shortest]
+        texts, words = [entry.memory.text for entry in entries], recall.trace.cue.words
+        sentences = [ranked_sentences(text, words) for text in texts]
+        best = [join(text, ranked[:1]) for text, ranked in zip(texts, sentences, strict=True)]
+        least = [cost(_shortened(*pair)) for pair in zip(entries, best, strict=True)]
     rooms = pack(whole, least, max(budget - frame, 0))
     drafted, drops = Draft([], {}, {}, recall, profile=begun), list[Drop]()
     scored_of = {scored.memory.id: scored for scored in recall.chosen}
@@ -99,7 +97,7 @@ def draft(
             def fits(text: str, entry: Entry = entry, room: int = room) -> bool:
                 return cost(_shortened(entry, text)) <= room
 
-            spans = extracts[i].within(fits)
+            spans = fitting(entry.memory.text, sentences[i], fits)
             drafted.rooms[entry.handle], drafted.spans[entry.handle] = room, spans
             entry = _shortened(entry, join(entry.memory.text, spans))
         drafted.entries.append(entry)
@@ -151,7 +149,7 @@ def profile_of(memories: Iterable[Memory], now: datetime, most: int) -> list[Mem
     return [*lasting[: most - len(newest)], *newest]
 
 
-def line_cost(count: Count, at: datetime, shared: bool) -> Cost:
+def line_cost(count: Count, at: datetime, shared: bool) -> Callable[[Entry], int]:
     """How many tokens a line of a block takes."""
     return lambda entry: count(line_of(entry, at, shared=shared)) + 1
 
@@ -214,8 +212,9 @@ def summarize(
             raise CompactionError(f"The summary has {tokens} tokens {allowed}.")
         summary = answer.text.strip()
         if length(summary) > most_tokens:
-            extract = Extract(summary, " ".join([*drafted.rooms, trace.cue.words]))
-            summary = join(summary, extract.within(lambda text: length(text) <= most_tokens))
+            ranked = ranked_sentences(summary, " ".join([*drafted.rooms, trace.cue.words]))
+            short_enough = fitting(summary, ranked, lambda text: length(text) <= most_tokens)
+            summary = join(summary, short_enough)
         if not summary:
             raise CompactionError("The summary is empty.")
         cited = set(re.split(r"[,;\s]+", ",".join(_BRACKETED.findall(summary))))
@@ -319,63 +318,55 @@ _PASSAGE = re.compile(r".{200,300}(?=[^!-~]|$)|.{1,300}", re.DOTALL)
 _Span = tuple[int, int]
 
 
-class Extract:
-    """The sentences of a text in the order in which they are worth showing.
+def ranked_sentences(text: str, cue_words: str) -> list[_Span]:
+    """The sentences of a text, as places in it, in the order in which they are worth showing.
 
     Most identifiers of the cue first, then most of its terms, then the earlier.
     """
-
-    def __init__(self, text: str, cue_words: str) -> None:
-        terms = frozenset(tokens(cue_words))
-        names = frozenset(filter(is_identifier, terms))
-
-        def worth(span: _Span) -> tuple[int, int]:
-            found = terms.intersection(tokens(text[slice(*span)]))
-            return -len(names & found), -len(found)
-
-        self._text = text
-        self._ranked = sorted(_sentences(text), key=worth)
-
-    @property
-    def shortest(self) -> str:
-        """The best sentence alone."""
-        return join(self._text, self._ranked[:1])
-
-    def within(self, fits: Callable[[str], bool]) -> list[_Span]:
-        """As many sentences as fit, the best first, as places of the text."""
-        ranked, taken = self._ranked, list[_Span]()
-
-        def has_room_for(more: Sequence[_Span]) -> bool:
-            return fits(join(self._text, [*taken, *more]))
-
-        # By doubling and halving, because each look costs as much as all that is taken.
-        most = 1
-        while most < len(ranked) and has_room_for(ranked[:most]):
-            most *= 2
-        sizes = range(1, min(most, len(ranked)) + 1)
-        first = bisect_left(sizes, True, key=lambda size: not has_room_for(ranked[:size]))
-        taken = ranked[:first]
-        misses = 0
-        for sentence in ranked[first:]:
-            if misses == MOST_MISSES:
-                break
-            misses += 1
-            if has_room_for([sentence]):
-                taken, misses = [*taken, sentence], 0
-        return merge(taken)
-
-
-def _sentences(text: str) -> Iterator[_Span]:
-    ends = [
+    ends = (
         found.end()
         for found in _SENTENCE_END.finditer(text)
         if found["gap"] is not None or found.group()[0] not in ".!?…"
-    ]
+    )
+    spans = list[_Span]()
     for start, end in pairwise(sorted({0, *ends, len(text)})):
-        spans = [(start, end)]
         if end - start > LONG_SENTENCE:
-            spans = [passage.span() for passage in _PASSAGE.finditer(text, start, end)]
-        yield from (span for span in spans if text[slice(*span)].strip())
+            spans += (passage.span() for passage in _PASSAGE.finditer(text, start, end))
+        else:
+            spans.append((start, end))
+    terms = frozenset(tokens(cue_words))
+    names = frozenset(filter(is_identifier, terms))
+
+    def worth(span: _Span) -> tuple[int, int]:
+        found = terms.intersection(tokens(text[slice(*span)]))
+        return -len(names & found), -len(found)
+
+    return sorted((span for span in spans if text[slice(*span)].strip()), key=worth)
+
+
+def fitting(text: str, ranked: Sequence[_Span], fits: Callable[[str], bool]) -> list[_Span]:
+    """As many sentences of a text as fit, the best first, as places in it."""
+    taken = list[_Span]()
+
+    def has_room_for(more: Sequence[_Span]) -> bool:
+        return fits(join(text, [*taken, *more]))
+
+    # By doubling and halving, because each look costs as much as all that is taken.
+    most = 1
+    while most < len(ranked) and has_room_for(ranked[:most]):
+        most *= 2
+    sizes = range(1, min(most, len(ranked)) + 1)
+    first = bisect_left(sizes, True, key=lambda size: not has_room_for(ranked[:size]))
+    taken += ranked[:first]
+    misses = 0
+    for sentence in ranked[first:]:
+        if misses == MOST_MISSES:
+            break
+        misses += 1
+        if has_room_for([sentence]):
+            taken.append(sentence)
+            misses = 0
+    return merge(taken)
 
 
 def merge(spans: Iterable[_Span]) -> list[_Span]:

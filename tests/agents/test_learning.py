@@ -285,9 +285,6 @@ def test_what_langmems_managers_extract_is_read(
             said = LangmemMemory(content="The user lives in Ghent")
             return [ExtractedMemory("1", said)]
 
-        def ainvoke(self, state: dict[str, Any]) -> list[ExtractedMemory]:
-            return self.invoke(state)
-
     learned = learn(store, ADA, [("user", "I live in Ghent")], extractor=Manager())
     assert [(one.action, one.text, one.source) for one in learned.writes] == [
         ("remembered", "The user lives in Ghent", "user_stated")
