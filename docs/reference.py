@@ -15,8 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import langmem_recall
 from langmem_recall import models, policy, types
-from langmem_recall.agents import options, placement
-from langmem_recall.agents.learning import extract, writer
+from langmem_recall.agents import learning, options, placement
 from langmem_recall.agents.options import Options
 from langmem_recall.evaluation import cases
 from langmem_recall.guard import judge
@@ -42,8 +41,9 @@ MORE = {
     "langmem_recall.types": (types.Scored, types.Signals, types.Evidence, types.Trace),
     "langmem_recall.stores.recall_store": (recall_store.MemoryFields,),
     "langmem_recall.agents.options": (Options,),
-    "langmem_recall.agents.learning.writer": (writer.Learned, writer.Written),
-    "langmem_recall.agents.learning.extract": (extract.Observation, extract.Notes),
+    "langmem_recall.agents.learning": (
+        *(learning.Learned, learning.Written, learning.Observation, learning.Notes),
+    ),
     "langmem_recall.interfaces.retriever": (retriever.RecallRetriever,),
     "langmem_recall.interfaces.claude": (claude.claude_memory_tool, claude.MemoryFiles),
     "langmem_recall.interfaces.mcp": (mcp.mcp_server,),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from langmem_recall import types
 
 if TYPE_CHECKING:
-    from langmem_recall.agents.learning.writer import MemoryWriter as MemoryWriter
-    from langmem_recall.agents.learning.writer import learn as learn
+    from langmem_recall.agents.learning import MemoryWriter as MemoryWriter
+    from langmem_recall.agents.learning import learn as learn
     from langmem_recall.agents.middleware import RecallMiddleware as RecallMiddleware
     from langmem_recall.agents.node import recall_node as recall_node
     from langmem_recall.agents.options import Profile as Profile
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {
-    "agents.learning.writer": "MemoryWriter learn",
+    "agents.learning": "MemoryWriter learn",
     "agents.middleware": "RecallMiddleware",
     "agents.node": "recall_node",
     "agents.options": "Profile",

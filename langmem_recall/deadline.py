@@ -45,37 +45,32 @@ class Crowded(TooLate):
 
 
 class _Stopwatch:
-    """Seconds during which at least one of several things was under way."""
+    """Seconds during which at least one of several things was under way: a block `with` it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running = 0
-        self._began = 0.0
-        self._seconds = 0.0
+        self._running, self._began, self._seconds = 0, 0.0, 0.0
 
     @property
     def is_running(self) -> bool:
-        with self._lock:
-            return self._running > 0
+        return self._running > 0
 
     @property
     def seconds(self) -> float:
         with self._lock:
             return self._seconds + (time.monotonic() - self._began if self._running else 0.0)
 
-    @contextmanager
-    def run(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         with self._lock:
             if not self._running:
                 self._began = time.monotonic()
             self._running += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._running -= 1
-                if not self._running:
-                    self._seconds += time.monotonic() - self._began
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._running -= 1
+            if not self._running:
+                self._seconds += time.monotonic() - self._began
 
 
 class CallProgress:
@@ -90,14 +85,14 @@ class CallProgress:
         """The component that the call waits for, as a user calls it."""
         self.late: list[Pending] = []
         """Answers that came too late for this call and are kept for the next."""
-        self.place: _Place | None = None
+        self.place: tuple[Gate, Future[None]] | None = None
         """Where the call stands in the queue before a store, or has passed it."""
         self.is_over = False
         """Whether nobody waits for it any more."""
         self.began = time.monotonic()
-        self._loads, self._queue = _Stopwatch(), _Stopwatch()
+        self._loads, self.queueing = _Stopwatch(), _Stopwatch()
         self._behind = self._behind_in_queue = 0.0
-        self._part_ends = math.inf
+        self.part_ends = math.inf
         self._parent = parent
 
     @property
@@ -113,24 +108,14 @@ class CallProgress:
     @contextmanager
     def load(self) -> Iterator[None]:
         """Count a load for as long as it lasts; what only waits for it holds nobody else up."""
-        with self._loads.run(), self._parent.load() if self._parent else nullcontext():
+        with self._loads, self._parent.load() if self._parent else nullcontext():
             self.step_aside()
             yield
-
-    @contextmanager
-    def part(self, share: float) -> Iterator[None]:
-        """What is done within may use up so much of the time that is left, and no more."""
-        former, spent = self._part_ends, self._spent
-        self._part_ends = min(former, spent + share * (self.limit.seconds - spent))
-        try:
-            yield
-        finally:
-            self._part_ends = former
 
     @property
     def is_part(self) -> bool:
         """Whether what is done now may be left out when it takes too long."""
-        return self._part_ends < math.inf
+        return self.part_ends < math.inf
 
     def patience(self) -> float:
         """Seconds to wait before looking again for the whole; `TooLate` when there are none."""
@@ -138,42 +123,37 @@ class CallProgress:
 
     def part_patience(self) -> float:
         """The same for what is done now."""
-        return self._left(self._part_ends)
+        return self._left(self.part_ends)
 
     def queue_patience(self) -> float:
         """Seconds that the call may yet wait for this process; `Crowded` when there are none."""
-        left = self.limit.queue + self._behind_in_queue - self._queue.seconds
+        left = self.limit.queue + self._behind_in_queue - self.queueing.seconds
         if self.is_over or left <= 0:
             raise Crowded("too much to do at once in this process")
         return left
 
-    def queueing(self) -> AbstractContextManager[None]:
-        """Count the time within as this process's own."""
-        return self._queue.run()
-
     def step_aside(self) -> None:
         """Leave the place that another could have."""
         if self.place is not None:
-            self.place.leave()
+            gate, place = self.place
+            gate.leave(place)
 
     def oversleep(self, seconds: float) -> None:
         """A wait took so much longer than asked for: this process was at something else."""
-        if seconds > _LOOK_AGAIN and self._queue.is_running:
-            self._behind_in_queue += seconds
-        elif seconds > _LOOK_AGAIN:
-            self._behind += seconds
+        if seconds > _LOOK_AGAIN:
+            if self.queueing.is_running:
+                self._behind_in_queue += seconds
+            else:
+                self._behind += seconds
 
-    @property
-    def _waited(self) -> float:
-        return time.monotonic() - self.began - self._queue.seconds - self._behind
-
-    @property
-    def _spent(self) -> float:
-        return self._waited - self._loads.seconds
+    def spent(self) -> float:
+        """Seconds that count, of those since it began."""
+        uncounted = self.queueing.seconds + self._behind + self.load_seconds
+        return time.monotonic() - self.began - uncounted
 
     def _left(self, part_ends: float) -> float:
-        waited, is_loading, seconds = self._waited, self.is_loading, self.limit.seconds
-        left = min(part_ends, seconds) - self._spent
+        spent, is_loading, seconds = self.spent(), self.is_loading, self.limit.seconds
+        waited, left = spent + self.load_seconds, min(part_ends, seconds) - spent
         if is_loading:
             left = max(left, _LOOK_AGAIN)
         most = max(seconds, self.limit.first_load)
@@ -233,10 +213,18 @@ def waiting_for(component: str) -> None:
         progress.component = component
 
 
-def at_most(share: float) -> AbstractContextManager[None]:
+@contextmanager
+def at_most(share: float) -> Iterator[None]:
     """What can be done without: within, no effect takes more than this share of what is left."""
-    progress = limited()
-    return nullcontext() if progress is None else progress.part(share)
+    if (progress := limited()) is None:
+        yield
+        return
+    former, spent = progress.part_ends, progress.spent()
+    progress.part_ends = min(former, spent + share * (progress.limit.seconds - spent))
+    try:
+        yield
+    finally:
+        progress.part_ends = former
 
 
 class Pending:
@@ -259,15 +247,11 @@ class Pending:
 
     def wait(self, patience: Callable[[], float], progress: CallProgress | None = None) -> Any:
         """The answer; what `patience` raises when it does not come in time."""
-        while not self.done():
-            seconds = min(patience(), _SLICE)
-            began = time.monotonic()
+        for seconds in self._looks(patience, progress):
             if self._loop is None:
                 wait([self._work], seconds)  # type: ignore[list-item]
             else:
                 time.sleep(min(seconds, _LOOK_AGAIN))
-            if progress is not None:
-                progress.oversleep(time.monotonic() - began - seconds)
         return self.result()
 
     async def awaited(
@@ -276,17 +260,24 @@ class Pending:
         """The same without blocking the event loop."""
         work: Any = self._work if self._loop is not None else asyncio.wrap_future(self._work)
         is_foreign = self._loop not in (None, asyncio.get_running_loop())
-        while not self.done():
-            seconds = min(patience(), _SLICE)
-            began = time.monotonic()
+        for seconds in self._looks(patience, progress):
             if is_foreign:
                 await asyncio.sleep(min(seconds, _LOOK_AGAIN))
             else:
                 # Not wait_for, which waits for a task that does not heed its cancellation.
                 await asyncio.wait([work], timeout=seconds)
+        return self.result()
+
+    def _looks(
+        self, patience: Callable[[], float], progress: CallProgress | None
+    ) -> Iterator[float]:
+        """Seconds to wait, look by look, until it is done."""
+        while not self.done():
+            seconds = min(patience(), _SLICE)
+            began = time.monotonic()
+            yield seconds
             if progress is not None:
                 progress.oversleep(time.monotonic() - began - seconds)
-        return self.result()
 
 
 class Deadline:
@@ -410,29 +401,6 @@ class Breaker:
 # --- Our own queue before a store ---
 
 
-class _Place:
-    """A call's place in a queue, or past it; left once."""
-
-    def __init__(self, gate: Gate) -> None:
-        self.granted: Future[None] = Future()
-        self._gate = gate
-        self._is_left = False
-
-    def is_within(self, gate: Gate) -> bool:
-        """Whether it is past this gate, and has not left."""
-        return gate is self._gate and self.granted.done() and not self._is_left
-
-    def leave(self) -> None:
-        """Make room for the next."""
-        with self._gate.lock:
-            if self._is_left:
-                return
-            self._is_left = True
-            if not self.granted.cancel():
-                self._gate.free += 1
-            self._gate.admit()
-
-
 class Gate:
     """Lets so many calls through to a store at a time, of those that wait the oldest turn's first.
 
@@ -441,48 +409,60 @@ class Gate:
     """
 
     def __init__(self, size: int) -> None:
-        self.lock = threading.RLock()
+        self.lock = threading.Lock()
         self.free = size
-        self._waiting: list[tuple[float, int, _Place]] = []
+        self._waiting: list[tuple[float, int, Future[None]]] = []
+        self._within: set[Future[None]] = set()
         self._numbers = count()
 
     def admit(self) -> None:
         """Let those through for whom there is room; the caller holds the lock."""
         while self.free and self._waiting:
             _, _, place = heapq.heappop(self._waiting)
-            if place.granted.set_running_or_notify_cancel():
+            if place.set_running_or_notify_cancel():
                 self.free -= 1
-                place.granted.set_result(None)
+                self._within.add(place)
+                place.set_result(None)
+
+    def leave(self, place: Future[None]) -> None:
+        """Make room for the next; once for each place, however often it is called."""
+        with self.lock:
+            place.cancel()
+            if place in self._within:
+                self._within.remove(place)
+                self.free += 1
+            self.admit()
 
     @contextmanager
     def enter(self, progress: CallProgress) -> Iterator[None]:
         """Wait for room; `Crowded` when there is none in time. What is through passes again."""
-        if progress.place is not None and progress.place.is_within(self):
+        if progress.place is not None and progress.place[1] in self._within:
             yield
             return
         place = self._line_up(progress)
         try:
-            with progress.queueing():
-                Pending(place.granted).wait(progress.queue_patience)
+            with progress.queueing:
+                Pending(place).wait(progress.queue_patience)
             yield
         finally:
-            place.leave()
+            self.leave(place)
 
     @asynccontextmanager
     async def aenter(self, progress: CallProgress) -> AsyncIterator[None]:
         """The same without blocking the event loop."""
         place = self._line_up(progress)
         try:
-            if not place.granted.done():
-                with progress.queueing():
-                    await Pending(place.granted).awaited(progress.queue_patience, progress)
+            if not place.done():
+                with progress.queueing:
+                    await Pending(place).awaited(progress.queue_patience, progress)
             yield
         finally:
-            place.leave()
+            self.leave(place)
 
-    def _line_up(self, progress: CallProgress) -> _Place:
+    def _line_up(self, progress: CallProgress) -> Future[None]:
         progress.step_aside()
-        place = progress.place = _Place(self)
+        place: Future[None] = Future()
+        progress.place = self, place
         with self.lock:
             heapq.heappush(self._waiting, (progress.began, next(self._numbers), place))
             self.admit()

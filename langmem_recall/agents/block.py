@@ -7,7 +7,7 @@ import json
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
@@ -34,12 +34,9 @@ SHORTENED = "shortened"
 SUMMARY_TAG = "session_summary"  # marks the summary that a session has left
 SURE = 0.8  # confidence from which a memory is part of a profile
 OVERRUN = 1.1  # how much longer than allowed a summary may be and still be cut, not refused
-_BRACKETED = re.compile(r"\[([^\[\]]+)\]")
+_BRACKETED, _HANDLE = re.compile(r"\[([^\[\]]+)\]"), re.compile("m[0-9]+")
 _INSTRUCTIONS: str = word_lists("agents/prompts")["instructions"]["summarize"]
 _FRAME = f'<recalled-memories id="{"0" * 16}">\n{SENTENCE}\n</recalled-memories id="{"0" * 16}">'
-
-
-Cost = Callable[[Entry], int]  # how many tokens a line takes
 
 
 class CompactionError(Exception):
@@ -54,48 +51,53 @@ class Draft(NamedTuple):
     spans: dict[str, list[tuple[int, int]]]  # places of the text that it shows, by its handle
     recall: Recall  # as it is shown: what did not fit is dropped, what was shortened is named
     tokens: int = 0  # that its block takes at most, with the message around it
-    profile: tuple[Entry, ...] = ()  # what the turn begins with whatever its cue, first of all
+    profile: Sequence[Entry] = ()  # what the turn begins with whatever its cue, first of all
 
 
-def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[str] = ()) -> Draft:
+def draft(
+    recall: Recall,
+    first: int,
+    budget: int,
+    count: Count,
+    said: Sequence[str] = (),
+    profile: Sequence[Memory] = (),
+    profile_room: int = 0,
+) -> Draft:
     """Fit a recall into its budget, the best memories whole before the others.
 
-    Handles are numbered from `first`; what humans have `said` wins over what was stored.
+    Handles are numbered from `first`; what humans have `said` wins over what was stored. Of a
+    profile, as many whole lines come first as there is room for.
     """
-    ordered = list(recall.chosen)
-    for newer, older in recall.trace.conflicts:
-        places = {scored.memory.id: place for place, scored in enumerate(ordered)}
-        if newer in places and older in places and places[older] < places[newer]:
-            ordered.insert(places[older], ordered.pop(places[newer]))
-    memories = [scored.memory for scored in ordered]
-    handles = {memory.id: f"m{number}" for number, memory in enumerate(memories, first)}
-    newer_of = {older: handles[new] for new, older in recall.trace.conflicts if new in handles}
-    entries = []
-    for memory, is_denied in zip(memories, denied(memories, said), strict=True):
-        notes = [turn.CONTRADICTED.format(newer_of[memory.id])] if memory.id in newer_of else []
-        notes += [turn.DENIED] if is_denied else []
-        entries.append(Entry(memory, handles[memory.id], notes=tuple(notes)))
     cost = line_cost(count, recall.trace.at, len(recall.trace.namespaces) > 1)
-    frame = count(_FRAME) + MESSAGE_TOKENS
-    whole, extracts = [cost(entry) for entry in entries], list[Extract]()
-    least = whole
+    begun, taken = list[Entry](), 0
+    for memory in profile:
+        entry = Entry(memory, f"m{first}", notes=(turn.PROFILE,))
+        if taken + (size := cost(entry)) <= profile_room:
+            begun.append(entry)
+            first, taken = first + 1, taken + size
+    budget -= taken
+    entries, frame = _whole_lines(recall, first, said), count(_FRAME) + MESSAGE_TOKENS
+    least = whole = [cost(entry) for entry in entries]
+    sentences = list[list[_Span]]()
     if sum(whole) + frame > budget:
-        extracts = [Extract(memory.text, recall.trace.cue.words) for memory in memories]
-        shortest = zip(entries, extracts, strict=True)
-        least = [cost(_shortened(entry, extract.shortest)) for entry, extract in shortest]
+        texts, words = [entry.memory.text for entry in entries], recall.trace.cue.words
+        sentences = [ranked_sentences(text, words) for text in texts]
+        best = [join(text, ranked[:1]) for text, ranked in zip(texts, sentences, strict=True)]
+        least = [cost(_shortened(*pair)) for pair in zip(entries, best, strict=True)]
     rooms = pack(whole, least, max(budget - frame, 0))
-    drafted, drops = Draft([], {}, {}, recall), list[Drop]()
+    drafted, drops = Draft([], {}, {}, recall, profile=begun), list[Drop]()
+    scored_of = {scored.memory.id: scored for scored in recall.chosen}
     for i, entry in enumerate(entries):
         if (room := rooms.get(i)) is None:
             reason = f"not even a sentence of it fits the budget of {budget:,} tokens"
-            drops.append(Drop(ordered[i], "budget", reason))
+            drops.append(Drop(scored_of[entry.memory.id], "budget", reason))
             continue
         if room < whole[i]:
 
             def fits(text: str, entry: Entry = entry, room: int = room) -> bool:
                 return cost(_shortened(entry, text)) <= room
 
-            spans = extracts[i].within(fits)
+            spans = fitting(entry.memory.text, sentences[i], fits)
             drafted.rooms[entry.handle], drafted.spans[entry.handle] = room, spans
             entry = _shortened(entry, join(entry.memory.text, spans))
         drafted.entries.append(entry)
@@ -106,17 +108,24 @@ def draft(recall: Recall, first: int, budget: int, count: Count, said: Sequence[
         (*recall.dropped, *drops),
         replace(recall.trace, compacted=short),
     )
-    return drafted._replace(recall=packed, tokens=sum(rooms.values()) + frame if rooms else 0)
+    taken += sum(rooms.values())
+    return drafted._replace(recall=packed, tokens=taken + frame if taken else 0)
 
 
-def draft_profile(memories: Sequence[Memory], first: int, room: int, cost: Cost) -> list[Entry]:
-    """As many lines of a profile as there is room for, whole ones, numbered from `first`."""
-    entries, left = list[Entry](), room
-    for memory in memories:
-        entry = Entry(memory, f"m{first + len(entries)}", notes=(turn.PROFILE,))
-        if (size := cost(entry)) <= left:
-            entries.append(entry)
-            left -= size
+def _whole_lines(recall: Recall, first: int, said: Sequence[str]) -> list[Entry]:
+    """Each memory with what to note of it, the newer of two that contradict each other first."""
+    memories = list(recall.memories)
+    for newer, older in recall.trace.conflicts:
+        places = {memory.id: place for place, memory in enumerate(memories)}
+        if newer in places and older in places and places[older] < places[newer]:
+            memories.insert(places[older], memories.pop(places[newer]))
+    handles = {memory.id: f"m{number}" for number, memory in enumerate(memories, first)}
+    newer_of = {older: handles[new] for new, older in recall.trace.conflicts if new in handles}
+    entries = []
+    for memory, is_denied in zip(memories, denied(memories, said), strict=True):
+        notes = [turn.CONTRADICTED.format(newer_of[memory.id])] if memory.id in newer_of else []
+        notes += [turn.DENIED] if is_denied else []
+        entries.append(Entry(memory, handles[memory.id], notes=tuple(notes)))
     return entries
 
 
@@ -140,7 +149,7 @@ def profile_of(memories: Iterable[Memory], now: datetime, most: int) -> list[Mem
     return [*lasting[: most - len(newest)], *newest]
 
 
-def line_cost(count: Count, at: datetime, shared: bool) -> Cost:
+def line_cost(count: Count, at: datetime, shared: bool) -> Callable[[Entry], int]:
     """How many tokens a line of a block takes."""
     return lambda entry: count(line_of(entry, at, shared=shared)) + 1
 
@@ -163,49 +172,30 @@ def with_homes(entries: Sequence[Entry], several: bool) -> Sequence[Entry]:
     return [entry._replace(notes=(home, *entry.notes)) for entry in entries]
 
 
-def summary_call(drafted: Draft, model: BaseChatModel, count: Count, limit: Deadline) -> Call:
-    """The call that answers with one text for all shortened lines, within their room."""
-    trace = drafted.recall.trace
-    line = line_cost(count, trace.at, len(trace.namespaces) > 1)
-    empty = line(with_summary(drafted, "")[-1])
-    room = sum(drafted.rooms.values()) - empty
-    if room <= 0:
-        raise CompactionError("The labels leave no room for a summary.")
-    short = [entry for entry in drafted.entries if entry.handle in drafted.rooms]
-    texts = [(entry.handle, entry.memory.text) for entry in short]
-
-    def cost(words: str) -> int:
-        return line(with_summary(drafted, words)[-1]) - empty
-
-    return summarize(texts, trace.cue.words, model, room, cost, limit)
-
-
-def with_summary(drafted: Draft, summary: str) -> list[Entry]:
-    """The lines with all shortened ones as a single last one that keeps handles and labels."""
-    at, shared = drafted.recall.trace.at, len(drafted.recall.trace.namespaces) > 1
-    whole = [entry for entry in drafted.entries if entry.handle not in drafted.rooms]
-    first, *rest = [entry for entry in drafted.entries if entry.handle in drafted.rooms]
-    labels = [f"{entry.handle}: {label(entry.memory, at, shared)}" for entry in rest]
-    # A note for each item, because a long one would be cut.
-    notes = [item for words in labels for item in words.split(", ")]
-    handles = ", ".join(drafted.rooms)
-    return [*whole, Entry(first.memory, handles, summary, ("summary", *notes))]
-
-
 def summarize(
-    memories: Sequence[tuple[str, str]],
-    cue_words: str,
-    model: BaseChatModel,
-    most_tokens: int,
-    count: Count,
-    limit: Deadline | None = None,
+    drafted: Draft, model: BaseChatModel, count: Count, limit: Deadline | None = None
 ) -> Call:
-    """The call that answers with one text for memories given as (handle, text), citing each.
+    """The call that answers with the lines, all shortened ones as one that a model words anew.
 
-    It fails with a `CompactionError` where the model's text is empty, too long, or does not cite
-    just these handles.
+    The last line keeps their handles and labels. It fails with a `CompactionError` where the
+    model's text is empty, too long, or does not cite just these handles.
     """
-    records = [{"busy with": cue_words}, *({"id": name, "text": text} for name, text in memories)]
+    trace = drafted.recall.trace
+    shared = len(trace.namespaces) > 1
+    cost = line_cost(count, trace.at, shared)
+    whole = [entry for entry in drafted.entries if entry.handle not in drafted.rooms]
+    first, *rest = short = [entry for entry in drafted.entries if entry.handle in drafted.rooms]
+    labels = [f"{entry.handle}: {label(entry.memory, trace.at, shared)}" for entry in rest]
+    # A note for each item, because a long one would be cut.
+    notes = ("summary", *(item for words in labels for item in words.split(", ")))
+    last = Entry(first.memory, ", ".join(drafted.rooms), "", notes)
+    most_tokens = sum(drafted.rooms.values()) - cost(last)
+    if most_tokens <= 0:
+        raise CompactionError("The labels leave no room for a summary.")
+    records = [
+        {"busy with": trace.cue.words},
+        *({"id": entry.handle, "text": entry.memory.text} for entry in short),
+    ]
     request: list[BaseMessage] = [
         SystemMessage(_INSTRUCTIONS.format(most_tokens=most_tokens)),
         HumanMessage("\n".join(map(as_data, records))),
@@ -213,25 +203,29 @@ def summarize(
     # The summary is no message of the agent's: its tokens stay out of the graph's stream.
     config: RunnableConfig = {"tags": [TAG_NOSTREAM], "run_name": "recall_compaction"}
 
-    def check(answer: BaseMessage) -> str:
-        length, handles = count(answer.text), {handle for handle, _ in memories}
-        if length > most_tokens * OVERRUN:
+    def length(text: str) -> int:
+        return cost(last._replace(text=text)) - cost(last)
+
+    def check(answer: BaseMessage) -> list[Entry]:
+        if (tokens := length(answer.text)) > most_tokens * OVERRUN:
             allowed = f"where {most_tokens} were allowed"
-            raise CompactionError(f"The summary has {length} tokens {allowed}.")
+            raise CompactionError(f"The summary has {tokens} tokens {allowed}.")
         summary = answer.text.strip()
-        if count(summary) > most_tokens:
-            extract = Extract(summary, " ".join([*handles, cue_words]))
-            summary = join(summary, extract.within(lambda text: count(text) <= most_tokens))
+        if length(summary) > most_tokens:
+            ranked = ranked_sentences(summary, " ".join([*drafted.rooms, trace.cue.words]))
+            short_enough = fitting(summary, ranked, lambda text: length(text) <= most_tokens)
+            summary = join(summary, short_enough)
         if not summary:
             raise CompactionError("The summary is empty.")
         cited = set(re.split(r"[,;\s]+", ",".join(_BRACKETED.findall(summary))))
-        if missing := sorted(handles - cited):
+        if missing := sorted(drafted.rooms.keys() - cited):
             raise CompactionError(f"The summary does not cite {', '.join(missing)}.")
-        if foreign := sorted(name for name in cited - handles if re.fullmatch("m[0-9]+", name)):
+        foreign = sorted(name for name in cited - drafted.rooms.keys() if _HANDLE.fullmatch(name))
+        if foreign:
             raise CompactionError(f"The summary cites {', '.join(foreign)}, which do not exist.")
-        return summary
+        return [*whole, last._replace(text=summary)]
 
-    async def acall() -> str:
+    async def acall() -> list[Entry]:
         return await asyncio.to_thread(check, await model.ainvoke(request, config))
 
     return Call(lambda: check(model.invoke(request, config)), acall, limit)
@@ -252,27 +246,26 @@ def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> R
     """What the state keeps of a recall, but for the tokens that its block uses."""
     recall = drafted.recall
     scores = {scored.memory.id: scored for scored in recall.chosen}
-    memories, profile = (
-        [
-            ShownMemory(
-                handle=entry.handle,
-                namespace=list(entry.memory.namespace),
-                key=entry.memory.key,
-                source=entry.memory.source,
-                score=round(scored.score, 6) if (scored := scores.get(entry.memory.id)) else 0.0,
-                relevance=round(scored.signals.relevance, 6) if scored else 0.0,
-                digest=digest(entry.memory.text),
-                notes=[note for note in entry.notes if note != SHORTENED],
-                spans=[[*span] for span in drafted.spans.get(entry.handle, ())],
-                verified=not entry.memory.needs_verification,
-            )
-            for entry in entries
-        ]
-        for entries in (drafted.entries, drafted.profile)
-    )
+
+    def shown(entry: Entry) -> ShownMemory:
+        scored = scores.get(entry.memory.id)
+        return ShownMemory(
+            handle=entry.handle,
+            namespace=list(entry.memory.namespace),
+            key=entry.memory.key,
+            source=entry.memory.source,
+            score=round(scored.score, 6) if scored else 0.0,
+            relevance=round(scored.signals.relevance, 6) if scored else 0.0,
+            digest=digest(entry.memory.text),
+            notes=[note for note in entry.notes if note != SHORTENED],
+            spans=[[*span] for span in drafted.spans.get(entry.handle, ())],
+            verified=not entry.memory.needs_verification,
+        )
+
+    memories = [*map(shown, drafted.entries)]
     at = recall.trace.at.isoformat()
     # Of failed ones only the latest in a turn: an outage must not crowd out what came before it.
-    rest = (cue, after, at, [shown["key"] for shown in memories]) if cue else ("failed",)
+    rest = (cue, after, at, [memory["key"] for memory in memories]) if cue else ("failed",)
     name = (call.name,) if call.name else ()
     return RecallRecord(
         id=digest(repr((call.thread_id, call.turn, *rest, *name))),
@@ -287,7 +280,7 @@ def record_of(call: ModelCall, cue: str, after: str | None, drafted: Draft) -> R
         budget=call.budget,
         degraded=list(recall.trace.degraded),
         block_tokens=0,
-        profile=profile,
+        profile=[*map(shown, drafted.profile)],
         by=call.name,
         gone=[],
     )
@@ -325,63 +318,55 @@ _PASSAGE = re.compile(r".{200,300}(?=[^!-~]|$)|.{1,300}", re.DOTALL)
 _Span = tuple[int, int]
 
 
-class Extract:
-    """The sentences of a text in the order in which they are worth showing.
+def ranked_sentences(text: str, cue_words: str) -> list[_Span]:
+    """The sentences of a text, as places in it, in the order in which they are worth showing.
 
     Most identifiers of the cue first, then most of its terms, then the earlier.
     """
-
-    def __init__(self, text: str, cue_words: str) -> None:
-        terms = frozenset(tokens(cue_words))
-        names = frozenset(filter(is_identifier, terms))
-
-        def worth(span: _Span) -> tuple[int, int]:
-            found = terms.intersection(tokens(text[slice(*span)]))
-            return -len(names & found), -len(found)
-
-        self._text = text
-        self._ranked = sorted(_sentences(text), key=worth)
-
-    @property
-    def shortest(self) -> str:
-        """The best sentence alone."""
-        return join(self._text, self._ranked[:1])
-
-    def within(self, fits: Callable[[str], bool]) -> list[_Span]:
-        """As many sentences as fit, the best first, as places of the text."""
-        ranked, taken = self._ranked, list[_Span]()
-
-        def has_room_for(more: Sequence[_Span]) -> bool:
-            return fits(join(self._text, [*taken, *more]))
-
-        # By doubling and halving, because each look costs as much as all that is taken.
-        most = 1
-        while most < len(ranked) and has_room_for(ranked[:most]):
-            most *= 2
-        sizes = range(1, min(most, len(ranked)) + 1)
-        first = bisect_left(sizes, True, key=lambda size: not has_room_for(ranked[:size]))
-        taken = ranked[:first]
-        misses = 0
-        for sentence in ranked[first:]:
-            if misses == MOST_MISSES:
-                break
-            misses += 1
-            if has_room_for([sentence]):
-                taken, misses = [*taken, sentence], 0
-        return merge(taken)
-
-
-def _sentences(text: str) -> Iterator[_Span]:
-    ends = [
+    ends = (
         found.end()
         for found in _SENTENCE_END.finditer(text)
         if found["gap"] is not None or found.group()[0] not in ".!?…"
-    ]
+    )
+    spans = list[_Span]()
     for start, end in pairwise(sorted({0, *ends, len(text)})):
-        spans = [(start, end)]
         if end - start > LONG_SENTENCE:
-            spans = [passage.span() for passage in _PASSAGE.finditer(text, start, end)]
-        yield from (span for span in spans if text[slice(*span)].strip())
+            spans += (passage.span() for passage in _PASSAGE.finditer(text, start, end))
+        else:
+            spans.append((start, end))
+    terms = frozenset(tokens(cue_words))
+    names = frozenset(filter(is_identifier, terms))
+
+    def worth(span: _Span) -> tuple[int, int]:
+        found = terms.intersection(tokens(text[slice(*span)]))
+        return -len(names & found), -len(found)
+
+    return sorted((span for span in spans if text[slice(*span)].strip()), key=worth)
+
+
+def fitting(text: str, ranked: Sequence[_Span], fits: Callable[[str], bool]) -> list[_Span]:
+    """As many sentences of a text as fit, the best first, as places in it."""
+    taken = list[_Span]()
+
+    def has_room_for(more: Sequence[_Span]) -> bool:
+        return fits(join(text, [*taken, *more]))
+
+    # By doubling and halving, because each look costs as much as all that is taken.
+    most = 1
+    while most < len(ranked) and has_room_for(ranked[:most]):
+        most *= 2
+    sizes = range(1, min(most, len(ranked)) + 1)
+    first = bisect_left(sizes, True, key=lambda size: not has_room_for(ranked[:size]))
+    taken += ranked[:first]
+    misses = 0
+    for sentence in ranked[first:]:
+        if misses == MOST_MISSES:
+            break
+        misses += 1
+        if has_room_for([sentence]):
+            taken.append(sentence)
+            misses = 0
+    return merge(taken)
 
 
 def merge(spans: Iterable[_Span]) -> list[_Span]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -44,11 +44,7 @@ class Conversation:
         source = source_of(text, humans, self.is_untrusted)
         if source != "agent_inferred":
             return source
-        said_by = defaultdict[Source, list[str]](list)
-        for said, other in self._others():
-            said_by[other].append(said)
-        by_source = said_by.items()
-        others = [other for other, said in by_source if is_mentioned(text, said)]
+        others = [other for other, said in self._others().items() if is_mentioned(text, said)]
         same = (shown for shown in memories_in(self.records) if shown["digest"] == digest(text))
         others += [_source(shown["source"]) for shown in same]
         return min(("recalled", *others), key=TRUST.__getitem__) if others else source
@@ -131,17 +127,19 @@ class Conversation:
         results = (message for message in among if isinstance(message, ToolMessage))
         return [said for said in results if called.get(said.tool_call_id) not in self.trusted]
 
-    def _others(self) -> Iterator[tuple[str, Source]]:
-        """What memories and untrusted tools said in this thread."""
-        for result in self._foreign_results(self.messages):
-            yield words_of(result), "external"
+    def _others(self) -> dict[Source, list[str]]:
+        """What memories and untrusted tools said in this thread, by its source."""
+        said = defaultdict[Source, list[str]](list)
+        said["external"] += map(words_of, self._foreign_results(self.messages))
         for message in self.messages:
             sources = {shown["key"]: shown["source"] for shown in artifact_of(message)}
-            for line in words_of(message).splitlines() if sources else ():
-                if line.startswith("{"):
-                    with suppress(ValueError):
-                        memory = json.loads(line)
-                        yield str(memory.get("text", "")), _source(sources.get(memory.get("id")))
+            lines = words_of(message).splitlines() if sources else []
+            for line in filter(lambda line: line.startswith("{"), lines):
+                with suppress(ValueError):
+                    memory = json.loads(line)
+                    source = _source(sources.get(memory.get("id")))
+                    said[source].append(str(memory.get("text", "")))
+        return said
 
 
 def messages_of(state: Any) -> list[BaseMessage]:

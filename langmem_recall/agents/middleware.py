@@ -27,7 +27,7 @@ from langmem_recall.agents.options import RecallOptions, check_names, options_of
 from langmem_recall.agents.session import Session
 from langmem_recall.agents.streaming import with_clean_stream, without_handles
 from langmem_recall.agents.tools import memory_tools
-from langmem_recall.agents.turn import PreparedCall, RecallRecord, add_records
+from langmem_recall.agents.turn import ModelCall, RecallRecord, add_records
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.flows.effects import CALLS, Call, arun, run
 
@@ -103,10 +103,8 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ExtendedModelResponse[Any]:
         """Recall, show, call the model, learn from what it cites."""
-        prepared = run(self._plan(request), CALLS)
-        response = handler(self._prepared(request, prepared))
-        run(self._session.learn(prepared, response.result, self._feedback), CALLS)
-        return self._finish(response, prepared)
+        call, prompted = run(self._before(request), CALLS)
+        return run(self._after(call, handler(prompted)), CALLS)
 
     async def awrap_model_call(
         self,
@@ -114,10 +112,8 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ExtendedModelResponse[Any]:
         """The async form of `wrap_model_call`."""
-        prepared = await arun(self._plan(request), CALLS)
-        response = await handler(self._prepared(request, prepared))
-        await arun(self._session.learn(prepared, response.result, self._feedback), CALLS)
-        return self._finish(response, prepared)
+        call, prompted = await arun(self._before(request), CALLS)
+        return await arun(self._after(call, await handler(prompted)), CALLS)
 
     def wrap_tool_call(
         self,
@@ -137,7 +133,10 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
         refused = approve(request, self._gate_tools)
         return await handler(request) if refused is None else refused
 
-    def _plan(self, request: ModelRequest[Any]) -> Generator[Call, Any, PreparedCall]:
+    def _before(
+        self, request: ModelRequest[Any]
+    ) -> Generator[Call, Any, tuple[ModelCall, ModelRequest[Any]]]:
+        """Recall for a call, and put what was recalled into its request."""
         configurable = get_config().get("configurable") or {}
         if self._gate_tools and configurable.get(CHECKPOINTER) is None:
             # Without one the run could never go on.
@@ -146,20 +145,21 @@ class RecallMiddleware(AgentMiddleware[RecallAgentState, Any, Any]):
                 "to wait with. Make it with create_agent(..., checkpointer=...), or leave "
                 "gate_tools out."
             )
-        return self._session.plan(request.state, request.messages, request.runtime, request.model)
-
-    def _prepared(self, request: ModelRequest[Any], prepared: PreparedCall) -> ModelRequest[Any]:
+        given = (request.state, request.messages, request.runtime, request.model)
+        call = yield from self._session.plan(*given)
         model = request.model if self._keep_citations else with_clean_stream(request.model)
-        return request.override(messages=prepared.messages, model=model)  # type: ignore[arg-type]
+        return call, request.override(messages=call.prompt, model=model)  # type: ignore[arg-type]
 
-    def _finish(
-        self, response: ModelResponse[Any], prepared: PreparedCall
-    ) -> ExtendedModelResponse[Any]:
-        response.result = [with_mark(message, prepared.unverified) for message in response.result]
+    def _after(
+        self, call: ModelCall, response: ModelResponse[Any]
+    ) -> Generator[Call, Any, ExtendedModelResponse[Any]]:
+        """Learn from an answer, mark what its call was shown, and keep that in the state."""
+        yield from self._session.learn(call, response.result, self._feedback)
+        response.result = [with_mark(message, call.unverified) for message in response.result]
         if not self._keep_citations:
             response.result = [without_handles(message) for message in response.result]
-        command: Command[Any] = Command(update={"recalls": prepared.update})
-        return ExtendedModelResponse(response, command if prepared.update else None)
+        command: Command[Any] = Command(update={"recalls": call.update})
+        return ExtendedModelResponse(response, command if call.update else None)
 
 
 # --- side effects on the word of an untrusted memory need a human's approval ---

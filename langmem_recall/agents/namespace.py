@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -17,7 +16,8 @@ RESERVED_ROOTS = ("langgraph", SIDECAR_ROOT)
 LONGEST_LABEL = 512
 """Characters in a label, encoded; databases index namespaces and limit what they index."""
 
-_VARIABLE = re.compile(r"[A-Za-z]\w*", re.ASCII)
+# Braces that are no variable's are doubled, as in a format string.
+_PIECE = re.compile(r"\{(?P<variable>[A-Za-z]\w*)\}|[^{}]+|\{\{|\}\}|(?P<stray>.)", re.ASCII)
 # Dots and NUL are forbidden in labels, `*` matches any label in listings, and what else is here
 # some database refuses. `%` is among them so that nothing else can spell an encoded character.
 _ENCODED = re.compile("[%.*\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -172,19 +172,15 @@ def _parse(spelling: tuple[str, ...]) -> tuple[Label, ...]:
 
 def _label(text: str) -> Label:
     """A label taken apart; a ValueError says what is wrong with it."""
-    try:
-        pieces = list(string.Formatter().parse(text))
-    except ValueError as fault:
-        raise ValueError(f"the braces of {text!r} do not match ({fault})") from None
     texts, variables = [""], list[str]()
-    for literal, name, spec, conversion in pieces:
-        texts[-1] += literal
-        if name is None:
-            continue
-        if not _VARIABLE.fullmatch(name) or spec or conversion:
+    for piece in _PIECE.finditer(text):
+        if piece["stray"]:
             raise ValueError(f"{text!r} does not name a variable plainly, as {{user_id}}")
-        variables.append(name)
-        texts.append("")
+        if piece["variable"]:
+            variables.append(piece["variable"])
+            texts.append("")
+        else:
+            texts[-1] += piece.group().replace("{{", "{").replace("}}", "}")
     joined = "".join(texts)
     if not text.strip() or (not variables and not joined.strip()):
         raise ValueError("a label is empty")

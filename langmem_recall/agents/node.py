@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import RecallOptions, options_of
 from langmem_recall.agents.session import Session
-from langmem_recall.agents.turn import PreparedCall
+from langmem_recall.agents.turn import ModelCall
 from langmem_recall.flows.effects import CALLS, Call, arun, run
 
 
@@ -48,13 +48,13 @@ class RecallNode(Runnable[Any, dict[str, Any]]):
             state: The graph's state. A turn without a recall, or with a new cue, recalls here.
             model: The chat model, whose context window bounds the budget where it is known.
         """
-        return run(self._plan(state, model), CALLS).messages
+        return run(self._plan(state, model), CALLS).prompt
 
     async def amessages(self, state: Any, model: Any = None) -> list[BaseMessage]:
         """The async form of `messages`."""
-        return (await arun(self._plan(state, model), CALLS)).messages
+        return (await arun(self._plan(state, model), CALLS)).prompt
 
-    def _plan(self, state: Any, model: Any = None) -> Generator[Call, Any, PreparedCall]:
+    def _plan(self, state: Any, model: Any = None) -> Generator[Call, Any, ModelCall]:
         is_mapping = isinstance(state, dict)
         found = state.get("messages") if is_mapping else getattr(state, "messages", None)
         return self._session.plan(state, convert_to_messages(found or []), get_runtime(), model)

@@ -59,15 +59,11 @@ def count_tokens(text: str) -> int:
     return count_tokens_approximately([plain], extra_tokens_per_message=0) + -(-halves // 2)
 
 
-def context_window(model: Any) -> int | None:
-    """How many tokens a chat model reads, where its profile says so."""
+def budget_tokens(budget: int | float | None, model: Any = None) -> int:
+    """Tokens that all memory in a call may use; a model's profile may tell its context window."""
     profile = getattr(model, "profile", None)
-    window = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
-    return window if isinstance(window, int) and window > 0 else None
-
-
-def budget_tokens(budget: int | float | None, window: int | None) -> int:
-    """Tokens that all memory in a call may use, where the context window may be unknown."""
+    found = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
+    window = found if isinstance(found, int) and found > 0 else None
     if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0:
         return budget if window is None else min(budget, int(window * MOST_SHARE))
     if budget is None or (isinstance(budget, float) and 0 < budget <= MOST_SHARE):
@@ -163,7 +159,7 @@ class Options:
         is_profile = isinstance(self.profile, Profile | None)
         check("profile", is_profile, "a Profile, as Profile(share=0.25)")
         check("cue", callable(self.cue), "a function of the state, as build_cue")
-        budget_tokens(self.budget, None)
+        budget_tokens(self.budget)
         if isinstance(self.summarizer, str):
             object.__setattr__(self, "summarizer", named_chat_model(self.summarizer))
 
@@ -281,9 +277,14 @@ def store_call(
     return Call(partial(sync_form, *args, **fields), partial(async_form, *args, **fields), within)
 
 
-def off_loop(function: Callable[..., Any], *args: Any) -> Call:
-    """A call of our own that grows with a conversation or a text: in a loop, in a thread."""
+def off_loop(function: Callable[..., Any], *args: Any, limit: Deadline | None = None) -> Call:
+    """A call that grows with a conversation or a text: in a loop, in a thread.
+
+    A function that is not ours has a limit, and a thread of its own.
+    """
     call = partial(function, *args)
+    if limit is not None:
+        return Call(call, limit=limit)
 
     async def acall() -> Any:
         context = contextvars.copy_context()

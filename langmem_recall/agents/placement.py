@@ -120,8 +120,23 @@ class _Layout:
         self._messages = messages
         is_head = (isinstance(message, SystemMessage) for message in messages)
         self._head = next((i for i, head in enumerate(is_head) if not head), len(messages))
-        gaps = range(self._head, len(messages) + 1)
-        self._safe = sorted(set(gaps) - _unsafe_gaps(messages))
+        # No block stands between a tool call and a result that is there or may still come.
+        results = ToolMessage | FunctionMessage
+        unsafe = {
+            i
+            for i, (before, after) in enumerate(pairwise(messages), start=1)
+            if isinstance(after, results) and isinstance(before, AIMessage | results)
+        }
+        speaks = (isinstance(said, AIMessage | HumanMessage) for said in messages)
+        speakers = [i for i, is_speaker in enumerate(speaks) if is_speaker]
+        # What was not answered before the next message of these is not waited for any more.
+        following = dict(pairwise([*speakers, len(messages)]))
+        for exchange in _exchanges(messages):
+            until = max(exchange.answers, default=exchange.place)
+            if exchange.open_calls:
+                until = max(until, following[exchange.place])
+            unsafe.update(range(exchange.place + 1, until + 1))
+        self._safe = [i for i in range(self._head, len(messages) + 1) if i not in unsafe]
         humans = (i for i, said in enumerate(messages) if isinstance(said, HumanMessage))
         self._humans = [i for i in humans if messages[i].name != BLOCK_NAME]
         latest = messages[self._humans[-1]].additional_kwargs if self._humans else {}
@@ -174,22 +189,3 @@ def _exchanges(messages: Sequence[BaseMessage]) -> list[_Exchange]:
             exchange.answers.append(i)
             exchange.open_calls.discard(message.tool_call_id)
     return exchanges
-
-
-def _unsafe_gaps(messages: Sequence[BaseMessage]) -> set[int]:
-    """Gaps between a tool call and a result that is there or may still come."""
-    results = ToolMessage | FunctionMessage
-    unsafe = {
-        i
-        for i, (before, after) in enumerate(pairwise(messages), start=1)
-        if isinstance(after, results) and isinstance(before, AIMessage | results)
-    }
-    speakers = [i for i, said in enumerate(messages) if isinstance(said, AIMessage | HumanMessage)]
-    # What was not answered before the next message of these is not waited for any more.
-    following = dict(pairwise([*speakers, len(messages)]))
-    for exchange in _exchanges(messages):
-        until = max(exchange.answers, default=exchange.place)
-        if exchange.open_calls:
-            until = max(until, following[exchange.place])
-        unsafe.update(range(exchange.place + 1, until + 1))
-    return unsafe

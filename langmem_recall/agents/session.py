@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.messages import AIMessage, BaseMessage
@@ -21,16 +22,9 @@ from langmem_recall.agents import turn as turns
 from langmem_recall.agents.namespace import NamespaceTemplate, Template
 from langmem_recall.agents.options import Options, Profile, count_tokens, off_loop, store_call
 from langmem_recall.agents.placement import Block, handles_shown, last_tool_result, place
-from langmem_recall.agents.turn import (
-    ModelCall,
-    Place,
-    PreparedCall,
-    RecallRecord,
-    memories_in,
-    shown_id,
-)
+from langmem_recall.agents.turn import ModelCall, Place, RecallRecord, Turn, memories_in, shown_id
 from langmem_recall.cue import as_cue, asks_for_all, build_cue, human_words, latest_human, words_of
-from langmem_recall.deadline import Breaker, Crowded, Deadline, Pending, TooLate, limited
+from langmem_recall.deadline import Breaker, Crowded, Deadline, TooLate, limited
 from langmem_recall.errors import ConfigurationError, MissingExtraError, PolicyError, described
 from langmem_recall.flows.candidates import memory_of
 from langmem_recall.flows.effects import CALLS, Call, arun, run
@@ -40,6 +34,7 @@ from langmem_recall.rendering import Entry, make_nonce, render_block
 from langmem_recall.types import Answer, Cue, Memory, MemoryId, Recall, Trace, View
 
 logger = logging.getLogger(__name__)
+V = TypeVar("V")
 
 EVENT = "recall"  # the type of the stream event and the name of the callback event
 MOST_BLOCKS = 2_000  # kept so that a turn shows the same bytes in each of its model calls
@@ -59,89 +54,80 @@ class Session:
         self._deadline = Deadline(options.deadline, options.first_load, options.queue)
         # What is tried after a rest has a moment: it may hang as before.
         seconds = self._deadline.seconds
-        probe_s = None if seconds == math.inf else min(seconds, PROBE_S)
+        probe_s = seconds if seconds == math.inf else min(seconds, PROBE_S)
         self._probe_deadline = Deadline(probe_s, options.first_load, 0.0)
         self._summarizer_deadline = Deadline(options.summarizer_limit, options.summarizer_limit)
-        self._renders_itself = options.count is count_tokens and options.renderer is render_block
+        # Functions of the caller's have no more time than the store.
+        is_plain = options.count is count_tokens and options.renderer is render_block
+        self._render_limit = None if is_plain else self._deadline
+        self._cue_limit = None if options.cue is build_cue else self._deadline
         # By what is done with which store and namespaces.
         self._breakers: OrderedDict[tuple[Any, ...], Breaker] = OrderedDict()
         # By namespaces and record: the turn of its last check, the handles it had then, the block.
         self._blocks: OrderedDict[tuple[Any, str], tuple[str, list[str], Block]] = OrderedDict()
-        self._unsaved_records: OrderedDict[Place, list[RecallRecord]] = OrderedDict()
-        self._timed_out_turns: OrderedDict[Place, Breaker] = OrderedDict()
-        # By turn and cue: what came too late for its recall.
-        self._expected: OrderedDict[tuple[Place, str], list[Pending]] = OrderedDict()
+        self._turns: OrderedDict[Place, Turn] = OrderedDict()
         self._warnings: OrderedDict[str, None] = OrderedDict()
 
     def plan(
         self, state: Any, messages: Sequence[BaseMessage], runtime: Runtime[Any], model: Any = None
-    ) -> Generator[Call, Any, PreparedCall]:
+    ) -> Generator[Call, Any, ModelCall]:
         """Recall if the cue is new to the turn, and put the blocks among the messages."""
-        given = (state, messages, runtime, model, self.template, self.options)
-        call: ModelCall = yield off_loop(ModelCall, *given, self._unsaved_records)
-        new, recall = list[RecallRecord](), None
+        options = self.options
+        given = (state, messages, runtime, model, self.template, options, self._turns)
+        call: ModelCall = yield off_loop(ModelCall, *given)
+        _put(self._turns, call.place, call.remembered)
+        recall: Recall | None = None
         try:
-            build = self.options.cue
-            cue = as_cue((yield self._timed(build is build_cue, build, state)))
-            policy = self.options.policy.fingerprint if self.options.policy else ""
-            cue_digest = turns.fingerprint(cue, call.namespaces, policy)
-            is_known = self._is_known(call, cue_digest)
-            checked = [self._blocks.get(call.key(old), ("",))[0] for old in call.shown]
+            cue = as_cue((yield off_loop(options.cue, state, limit=self._cue_limit)))
+            policy = options.policy.fingerprint if options.policy else ""
+            times = [repr(time) for time in (cue.temporal, cue.at, cue.as_of)]
+            # All that a recall depends on, but for the memories.
+            basis = [cue.searched, cue.text, cue.task, times, call.namespaces, policy]
+            cue_digest = turns.digest(json.dumps(basis))
+            late = call.remembered.late
+            has_come = all(answer.done() for answer in late.get(cue_digest, ()))
+            # What was late for this cue may add to what words alone have found.
+            is_more = has_come and late.pop(cue_digest, [])
+            had = [record["cue"] for record in call.shown if record["turn"] == call.turn]
+            is_known = cue_digest in had and not is_more
+            checked = [self._blocks.get(call.key(record), ("",))[0] for record in call.shown]
             pairs = zip(call.shown, checked, strict=True)
-            unread = [old for old, turn in pairs if turn != call.turn]
+            unread = [record for record, turn in pairs if turn != call.turn]
             if unread or not is_known:
                 recall = yield from self._read(call, None if is_known else cue, unread)
             if recall is not None:
-                record, recall = yield from self._fit(call, cue, cue_digest, recall)
-                new = [record]
+                late[cue_digest] = call.late
+                recall = yield from self._fit(call, cue, cue_digest, recall)
         except (ConfigurationError, MissingExtraError, PolicyError):
             raise
         except Exception as fault:
             recall = self._failed(fault, call)
-            new = [lines.record_of(call, "", None, lines.Draft([], {}, {}, recall))]
+            call.new = [lines.record_of(call, "", None, lines.Draft([], {}, {}, recall))]
         if call.damaged:
             self._warn(f"Entries of `recalls` that cannot be read: {call.damaged}")
-        known = [self._blocks.get(call.key(record)) for record in (*call.shown, *new)]
-        shown = [entry[2] for entry in known if entry is not None and entry[2].text]
+        known = [self._blocks.get(call.key(record)) for record in (*call.shown, *call.new)]
+        blocks = [entry[2] for entry in known if entry is not None and entry[2].text]
         if recall is not None:
-            trace = replace(
-                recall.trace,
-                thread_id=call.thread_id,
-                turn=call.turn,
-                tokens=sum(block.tokens for block in shown),
-                budget_tokens=call.budget,
-                gave_way=call.gave_way,
-            )
-            yield from self._report(call, replace(recall, trace=trace), new[0])
-        placed = yield off_loop(place, messages, shown, self.options.placement)
-        unverified = [name for block in shown for name in block.unverified]
+            yield from self._report(call, recall, sum(block.tokens for block in blocks))
+        call.prompt = yield off_loop(place, messages, blocks, options.placement)
         results = (each for message in messages for each in turns.artifact_of(message))
         doubtful = (each for each in results if not each["verified"])
-        unverified += [f"{each['key']} ({each['source']})" for each in doubtful]
-        saved = {record["id"] for record in call.saved}
-        return PreparedCall(
-            placed,
-            update=[record for record in (*call.shown, *new) if record["id"] not in saved],
-            handles=[*call.readable, *new],
-            unverified=unverified,
-            call=call,
-            has_failed=any(record["cue"] == "" for record in new),
-        )
+        call.unverified = [name for block in blocks for name in block.unverified]
+        call.unverified += [f"{each['key']} ({each['source']})" for each in doubtful]
+        return call
 
-    def _is_known(self, call: ModelCall, cue_digest: str) -> bool:
-        """Whether the turn has had this cue, and nothing that was late for it has come since."""
-        late = (call.at(call.turn), cue_digest)
-        has_come = all(answer.done() for answer in self._expected.get(late, ()))
-        if has_come and self._expected.pop(late, []):
-            # It may add to what words alone have found.
-            return False
-        return (call.turn, cue_digest) in [(old["turn"], old["cue"]) for old in call.shown]
-
-    def _report(
-        self, call: ModelCall, recall: Recall, record: RecallRecord
-    ) -> Generator[Call, Any, None]:
+    def _report(self, call: ModelCall, recall: Recall, tokens: int) -> Generator[Call, Any, None]:
         """Tell the store, the stream, LangSmith and the callbacks what is in the call: no text."""
-        record["tokens"], record["reason"] = recall.trace.tokens, recall.reason
+        trace = replace(
+            recall.trace,
+            thread_id=call.thread_id,
+            turn=call.turn,
+            tokens=tokens,
+            budget_tokens=call.budget,
+            gave_way=call.gave_way,
+        )
+        recall, record = replace(recall, trace=trace), call.new[0]
+        record["tokens"], record["reason"] = tokens, recall.reason
         try:
             call.store.record_recall(recall, self.options.policy)
         except Exception as fault:
@@ -165,23 +151,29 @@ class Session:
             logger.warning("A recall could not be announced: %s", described(fault))
 
     def learn(
-        self, prepared: PreparedCall, response: Sequence[BaseMessage], feedback: bool
+        self, call: ModelCall, response: Sequence[BaseMessage], feedback: bool
     ) -> Generator[Call, Any, None]:
         """Feedback from citations, and usage written at the end of the run."""
-        answers, call = [one for one in response if isinstance(one, AIMessage)], prepared.call
+        answers = [message for message in response if isinstance(message, AIMessage)]
+        citable = memories_in((*call.readable, *call.new))
         try:
             if feedback:
-                for namespace, key in cited_memories(answers, prepared.handles):
+                # A handle that was never shown names no memory.
+                shown = {memory["handle"]: shown_id(memory) for memory in citable}
+                handles = [handle for answer in answers for handle in turns.handles_of(answer)]
+                cited = [shown[handle] for handle in handles if handle in shown]
+                for namespace, key in dict.fromkeys(cited):
                     call.store.feedback(namespace, key)
             if any(answer.tool_calls for answer in answers):
                 return
             if text := "\n".join(answer.text for answer in answers if answer.text):
-                shown = tuple(map(shown_id, memories_in(prepared.handles)))
-                answer = Answer(text, call.thread_id, call.turn, tuple(call.namespaces), shown)
+                ids = tuple(map(shown_id, citable))
+                answer = Answer(text, call.thread_id, call.turn, tuple(call.namespaces), ids)
                 call.store.record_answer(answer)
-            writing = self._breaker("writing", id(call.store.inner))
+            writing = self._breaker("writing", call.place[0])
             # Not to a store that has just failed: it tries again later by itself.
-            if prepared.has_failed or not writing.allows():
+            has_failed = any(record["cue"] == "" for record in call.new)
+            if has_failed or not writing.allows():
                 return
             try:
                 yield store_call(call.store, "flush", within=self._deadline)
@@ -194,15 +186,7 @@ class Session:
 
     def _breaker(self, *what: Any) -> Breaker:
         """The breaker of one use of a store, so that no other has to do without."""
-        breaker = self._breakers.get(what) or Breaker()
-        _put(self._breakers, what, breaker)
-        return breaker
-
-    def _timed(self, is_ours: bool, function: Callable[..., Any], *args: Any) -> Call:
-        """A call off the event loop; within the deadline where it is to a caller's function."""
-        if is_ours:
-            return off_loop(function, *args)
-        return Call(partial(function, *args), limit=self._deadline)
+        return _put(self._breakers, what, self._breakers.get(what) or Breaker())
 
     # --- reading the store -------------------------------------------------------------------
 
@@ -210,11 +194,9 @@ class Session:
         self, call: ModelCall, cue: Cue | None, unread: Sequence[RecallRecord]
     ) -> Generator[Call, Any, Recall | None]:
         """Blocks to show again, checked against the store, and a recall where there is a cue."""
-        here = call.at(call.turn)
-        timed_out = self._timed_out_turns.get(here)
-        if timed_out is not None and not timed_out.allows():
+        if not call.remembered.waiting.allows():
             raise TooLate("recall was late in this turn already")
-        reading = self._breaker("reading", id(call.store.inner), *call.namespaces)
+        reading = self._breaker("reading", call.place[0], *call.namespaces)
         if not reading.allows():
             raise TooLate("recall rests after repeated faults")
         limit = self._deadline if reading.state == "closed" else self._probe_deadline
@@ -255,13 +237,10 @@ class Session:
             fault = failure
             _note_fault(reading, fault)
             if isinstance(fault, TooLate):
-                # One wait a turn, however many calls its tool loop makes.
-                timed_out = Breaker(failures=1)
-                timed_out.failed()
-                _put(self._timed_out_turns, here, timed_out)
+                call.remembered.waiting.failed()
         if unread and found is not None:
             again = partial(self._rerender, call, found)
-            blocks = yield self._timed(self._renders_itself, lambda: [*map(again, unread)])
+            blocks = yield off_loop(lambda: [*map(again, unread)], limit=self._render_limit)
             for record, checked in zip(unread, blocks, strict=True):
                 _put(self._blocks, call.key(record), (call.turn, *checked))
         if fault is not None:
@@ -302,31 +281,27 @@ class Session:
 
     def _fit(
         self, call: ModelCall, cue: Cue, cue_digest: str, recall: Recall
-    ) -> Generator[Call, Any, tuple[RecallRecord, Recall]]:
+    ) -> Generator[Call, Any, Recall]:
         """The recall within its budget, its block kept for the turn."""
-        options = self.options
+        options, limit = self.options, self._render_limit
         numbers = [int(shown["handle"][1:]) for shown in memories_in(call.records)]
-        numbers += handles_shown(call.messages)
-        first, said = max(numbers, default=0) + 1, latest(human_words(call.messages))
+        first = max((*numbers, *handles_shown(call.messages)), default=0) + 1
+        said = latest(human_words(call.messages))
         share = (options.profile or ASKED_PROFILE).share
-        cost = lines.line_cost(options.count, recall.trace.at, len(call.namespaces) > 1)
-        profile = lines.draft_profile(call.profile, first, int(call.budget * share), cost)
-        first, taken_by_profile = first + len(profile), sum(map(cost, profile))
+        profile = (call.profile, int(call.budget * share))
 
         def drafting(recall: Recall, shown: Sequence[RecallRecord]) -> Call:
-            taken = sum(record["block_tokens"] for record in shown)
-            room = call.budget - taken - taken_by_profile
-            given = (recall, first, room, options.count, said)
-            return self._timed(self._renders_itself, lines.draft, *given)
+            room = call.budget - sum(record["block_tokens"] for record in shown)
+            given = (recall, first, room, options.count, said, *profile)
+            return off_loop(lines.draft, *given, limit=limit)
 
-        _put(self._expected, (call.at(call.turn), cue_digest), call.late)
         own = [record for record in call.shown if record["turn"] == call.turn]
         drafted: lines.Draft = yield drafting(recall, own)
         stay = turns.shown_within(call.shown, drafted.tokens, call.budget, call.turn)
         gone = [record for record in call.shown if record not in stay]
         call.shown = stay
         call.gave_way += len(gone)
-        hidden, late = {*map(shown_id, memories_in(gone))}, tuple[str, ...]()
+        hidden, degraded = {*map(shown_id, memories_in(gone))}, list[str]()
         if any(drop.gate == "visible" and drop.memory.id in hidden for drop in recall.dropped):
             # What was left out because it is in view would now be in view no more.
             try:
@@ -335,36 +310,37 @@ class Session:
             except Exception as fault:
                 if options.on_error == "raise":
                     raise
-                late = (f"memories of past blocks were not recalled again ({described(fault)})",)
+                degraded = [f"memories of past blocks were not recalled again ({described(fault)})"]
         after = last_tool_result(call.messages, call.index)
-        drafted = drafted._replace(profile=tuple(profile))
-        record, trace = lines.record_of(call, cue_digest, after, drafted), drafted.recall.trace
-        entries, degraded = drafted.entries, trace.degraded + late
+        record, entries = lines.record_of(call, cue_digest, after, drafted), drafted.entries
         if drafted.rooms and options.summarizer is not None:
             try:
                 given = (drafted, options.summarizer, options.count, self._summarizer_deadline)
-                summarizing = yield self._timed(self._renders_itself, lines.summary_call, *given)
-                entries = lines.with_summary(drafted, (yield summarizing))
+                entries = yield (yield off_loop(lines.summarize, *given, limit=limit))
             except Exception as fault:
-                degraded += (f"summarizer failed ({described(fault)}); sentences were picked",)
+                degraded.append(f"summarizer failed ({described(fault)}); sentences were picked")
         if call.damaged:
-            degraded += (f"dropped entries of recalls that cannot be read: {call.damaged}",)
-
-        def render() -> Block:
-            memories = [entry.memory for entry in (*profile, *drafted.entries)]
-            return self._render(call, record, [*profile, *entries], memories)
-
-        block: Block = yield self._timed(self._renders_itself, render)
+            degraded.append(f"dropped entries of recalls that cannot be read: {call.damaged}")
+        memories = [entry.memory for entry in (*drafted.profile, *drafted.entries)]
+        shown = [*drafted.profile, *entries]
+        block: Block = yield off_loop(self._render, call, record, shown, memories, limit=limit)
         handles = [shown["handle"] for shown in memories_in([record])]
         _put(self._blocks, call.key(record), (call.turn, handles, block))
-        record["degraded"], record["gone"] = list(degraded), [old["id"] for old in gone]
+        record["degraded"] += degraded
+        record["gone"] = [old["id"] for old in gone]
         record["block_tokens"] = block.tokens + lines.MESSAGE_TOKENS if block.text else 0
-        began = tuple(entry.memory.id for entry in profile)
-        trace = replace(trace, degraded=degraded, block=block.text, profile=began)
+        call.new = [record]
+        # Without a thread or an id, a turn is not told from another with the same words.
         if call.thread_id is not None or (call.index >= 0 and call.messages[call.index].id):
-            here = call.at(call.turn)
-            _put(self._unsaved_records, here, [*self._unsaved_records.get(here, ()), record])
-        return record, replace(drafted.recall, trace=trace)
+            call.remembered.records.append(record)
+        began = tuple(entry.memory.id for entry in drafted.profile)
+        trace = replace(
+            drafted.recall.trace,
+            degraded=tuple(record["degraded"]),
+            block=block.text,
+            profile=began,
+        )
+        return replace(drafted.recall, trace=trace)
 
     def _render(
         self,
@@ -420,15 +396,10 @@ def latest(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(filter(None, reversed(taken)))
 
 
-def _put(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+def _put(cache: OrderedDict[Any, V], key: Any, value: V) -> V:
+    """Keep a value as the latest of not too many."""
     cache[key] = value
     cache.move_to_end(key)
     while len(cache) > MOST_BLOCKS:
         cache.popitem(last=False)
-
-
-def cited_memories(answers: Sequence[AIMessage], records: Sequence[RecallRecord]) -> list[MemoryId]:
-    """The memories that the answers cite, each once; a handle that was never shown is none."""
-    shown = {memory["handle"]: shown_id(memory) for memory in memories_in(records)}
-    handles = [handle for answer in answers for handle in turns.handles_of(answer)]
-    return list(dict.fromkeys(shown[handle] for handle in handles if handle in shown))
+    return value

@@ -206,19 +206,20 @@ def _remember(
     observation = "task_completion_strategy" if is_lesson else "speculative_inference"
     if source == "user_stated":
         observation = "user_stated_preference"
-    fields = {
-        "thread_id": call.thread_id,
-        "turn": call.conversation.turn,
-        # The task at hand, so that a policy with `task_filter` finds what was noted for it.
-        "tags": None if call.task is None else (call.task,),
-        "salience": None if importance is None else importance / 10,
-        "asked_as": phrasings or None,
-        # Where the store has no policy of its own, what a model asks to remember is stored.
-        "observation": call.store.write_policy and observation,
-    }
-    known: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     memory: Memory = yield call.ask(
-        "remember", call.namespaces[0], text, source=source, kind=kind, **known
+        "remember",
+        call.namespaces[0],
+        text,
+        # Where the store has no policy of its own, what a model asks to remember is stored.
+        observation=call.store.write_policy and observation,
+        source=source,
+        kind=kind,
+        salience=None if importance is None else importance / 10,
+        asked_as=phrasings,
+        thread_id=call.thread_id,
+        turn=call.conversation.turn,
+        # The task at hand, so that a policy with `task_filter` finds what was noted for it.
+        tags=None if call.task is None else (call.task,),
     )
     label = f"{memory.key} ({memory.kind}, {memory.source.replace('_', ' ')})"
     if memory.status == "quarantined":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple
+from functools import partial
+from typing import Annotated, Any
 
 from langchain_core.messages import BaseMessage
 from langgraph.config import get_config
@@ -15,12 +16,12 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from langmem_recall.agents.namespace import NamespaceTemplate
-from langmem_recall.agents.options import Options, budget_tokens, context_window, recall_store
+from langmem_recall.agents.options import Options, budget_tokens, recall_store
 from langmem_recall.agents.placement import message_keys
 from langmem_recall.cue import CueState, latest_human
-from langmem_recall.deadline import Pending
+from langmem_recall.deadline import Breaker, Pending
 from langmem_recall.rendering import cited
-from langmem_recall.types import Cue, Memory, MemoryId, Namespace
+from langmem_recall.types import Memory, MemoryId
 
 # The notes that a label may have.
 DENIED = "the user has said otherwise in this conversation which wins"
@@ -136,8 +137,18 @@ def thread_of(config: Mapping[str, Any]) -> str | None:
 Place = tuple[int, str | None, str]  # a turn of a thread over a store
 
 
+@dataclass(slots=True)
+class Turn:
+    """What a process remembers of a turn: records that no state has yet, and what is late."""
+
+    records: list[RecallRecord] = field(default_factory=list)
+    late: dict[str, list[Pending]] = field(default_factory=dict)  # by cue
+    # One wait a turn, however many calls its tool loop makes.
+    waiting: Breaker = field(default_factory=partial(Breaker, failures=1))
+
+
 class ModelCall:
-    """All that a model call is made from, and where in its conversation it stands."""
+    """A model call: all that it is made from, where its conversation stands, what it is given."""
 
     def __init__(
         self,
@@ -147,12 +158,12 @@ class ModelCall:
         model: Any,
         template: NamespaceTemplate,
         options: Options,
-        unsaved: Mapping[Place, Sequence[RecallRecord]],
+        turns: MutableMapping[Place, Turn],
     ) -> None:
         self.messages, self.keys = messages, message_keys(messages)
         self.name, self.config = options.name, get_config()
         self.write = runtime.stream_writer
-        self.budget = budget_tokens(options.budget, context_window(model))
+        self.budget = budget_tokens(options.budget, model)
         self.namespaces = template.resolve(runtime.context, self.config)
         self.store = recall_store(options.store, runtime.store)
         self.thread_id = thread_of(self.config)
@@ -165,52 +176,45 @@ class ModelCall:
         lost = self.saved[-1]["turn"] if self.saved else "no human message"
         self.turn = lost if human is None else self.keys[human]
         self.index = -1 if human is None else human
+        self.place: Place = (id(self.store.inner), self.thread_id, self.turn)
+        self.remembered = turns.setdefault(self.place, Turn())
         # Those made moments ago are not in the state yet.
-        recent = (unsaved.get(self.at(key), ()) for key in (*self.keys, self.turn))
-        places = (None, *self.keys)
-        new = [record for records in recent for record in records if record["after"] in places]
-        self.records = add_records(self.saved, new)
-
-        def is_within(record: RecallRecord) -> bool:
-            homes = [tuple(shown["namespace"]) for shown in memories_in([record])]
-            return all(any(home[: len(ns)] == ns for ns in self.namespaces) for home in homes)
-
+        recent = (turns.get((*self.place[:2], key)) for key in (*self.keys, self.turn))
+        unsaved = (record for turn in recent if turn is not None for record in turn.records)
+        standing = [record for record in unsaved if record["after"] in (None, *self.keys)]
+        self.records = add_records(self.saved, standing)
         # Ours, and only what was shown at or below the namespaces of this run.
-        own = (record for record in self.records if record["by"] == options.name)
-        self.readable = [record for record in own if is_within(record)]
-        turns = {self.turn, *(self.keys if options.replay else ())}
+        self.readable = [
+            record
+            for record in self.records
+            if record["by"] == options.name
+            and all(
+                any(tuple(shown["namespace"][: len(ns)]) == ns for ns in self.namespaces)
+                for shown in memories_in([record])
+            )
+        ]
+        begun = {self.turn, *(self.keys if options.replay else ())}
         gone = {name for record in self.readable for name in record["gone"]}
-        in_view = [old for old in self.readable if old["turn"] in turns and old["id"] not in gone]
+        current = (record for record in self.readable if record["turn"] in begun)
+        in_view = [record for record in current if record["id"] not in gone]
         # A model with a smaller window than the one before it sees fewer of them.
         self.shown = shown_within(in_view, 0, self.budget, self.turn)
         self.gave_way = len(in_view) - len(self.shown)
         self.profile: list[Memory] = []  # what the turn begins with, whatever its cue
         self.late: list[Pending] = []  # what came too late for the recall of this call
+        self.new: list[RecallRecord] = []  # what was recalled for it
+        self.prompt: list[BaseMessage] = []  # what the model is given
+        self.unverified: list[str] = []  # memories in its blocks and tool results
 
-    def at(self, turn: str) -> Place:
-        """A turn of this thread."""
-        return id(self.store.inner), self.thread_id, turn
+    @property
+    def update(self) -> list[RecallRecord]:
+        """Of the blocks in the prompt, what the state does not have yet."""
+        saved = {record["id"] for record in self.saved}
+        return [record for record in (*self.shown, *self.new) if record["id"] not in saved]
 
     def key(self, record: RecallRecord) -> tuple[Any, str]:
         """What a record's block is kept under: whatever a state says, no other tenant finds it."""
         return self.namespaces, record["id"]
-
-
-class PreparedCall(NamedTuple):
-    """The messages a model is given, and what is new about them."""
-
-    messages: list[BaseMessage]
-    update: list[RecallRecord]  # of the blocks in the messages, what the state does not have yet
-    handles: list[RecallRecord]  # all that an answer may cite
-    unverified: list[str]  # memories in the blocks and tool results of these messages
-    call: ModelCall
-    has_failed: bool
-
-
-def fingerprint(cue: Cue, namespaces: Sequence[Namespace], policy: str) -> str:
-    """Digest of all that a recall depends on, but for the memories."""
-    times = [repr(time) for time in (cue.temporal, cue.at, cue.as_of)]
-    return digest(json.dumps([cue.searched, cue.text, cue.task, times, namespaces, policy]))
 
 
 def digest(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from posixpath import normpath
 from typing import Any, Literal
@@ -23,6 +22,7 @@ from langmem_recall.types import Namespace, Source
 DEFINITION = {"type": "memory_20250818", "name": "memory"}
 ROOT = "/memories"
 MOST_LISTED, MOST_READ = 200, 10_000  # files that a listing names, and that it counts
+_NEEDED = {"create": ["file_text"], "str_replace": ["old_str"], "insert": ["insert_text"]}
 WRITER: Source = "agent_inferred"  # what the model writes is its own reading, whoever said it
 
 
@@ -58,70 +58,63 @@ class MemoryFiles:
         given = {name: argument for name, argument in command.items() if argument is not None}
         asked = MemoryCommand.model_validate(given)
         try:
-            done: str = getattr(self, f"_{asked.command}")(asked)
+            key = _key(asked.old_path if asked.command == "rename" else asked.path)
+            if missing := [name for name in _NEEDED.get(asked.command, ()) if not given.get(name)]:
+                raise RecallError(f"This command needs {missing[0]}.")
+            done: str = getattr(self, f"_{asked.command}")(asked, key)
         except RecallError as error:
             raise ToolException(f"error: {error}") from error
         return done
 
-    async def aexecute(self, command: Mapping[str, Any]) -> str:
-        """The same on an event loop."""
-        return await asyncio.to_thread(self.execute, command)
-
-    def _view(self, command: MemoryCommand) -> str:
-        key = _key(command.path)
+    def _view(self, asked: MemoryCommand, key: str) -> str:
         if (text := self._text(key)) is not None:
-            lines, (first, last) = text.split("\n"), command.view_range
+            lines, (first, last) = text.split("\n"), asked.view_range
             start, stop = max(first, 1), len(lines) if last == -1 else last
             numbered = enumerate(lines[start - 1 : stop], start)
             shown = "\n".join(f"{number:6}\t{line}" for number, line in numbered)
             return f"{_path(key)}, by line:\n{shown}"
         found = self._below(key)
         if key and not found:
-            raise _error(f"there is no {_path(key)}. View /memories for what is.")
+            raise RecallError(f"there is no {_path(key)}. View /memories for what is.")
         shown = "\n".join(f"{len(text)}\t{_path(name)}" for name, text in found[:MOST_LISTED])
         more = f"\nand {len(found) - MOST_LISTED} more" if found[MOST_LISTED:] else ""
         return f"{len(found)} files below {_path(key)}, with their characters:\n{shown}{more}"
 
-    def _create(self, command: MemoryCommand) -> str:
-        key = _key(command.path)
+    def _create(self, asked: MemoryCommand, key: str) -> str:
         if self._text(key) is not None:
-            raise _error(f"{_path(key)} exists. Edit it: str_replace, insert.")
-        return self._write(key, _given(command, "file_text"), "created")
+            raise RecallError(f"{_path(key)} exists. Edit it: str_replace, insert.")
+        return self._write(key, asked.file_text, "created")
 
-    def _str_replace(self, command: MemoryCommand) -> str:
-        key, old = _key(command.path), _given(command, "old_str")
-        text = self._required(key)
+    def _str_replace(self, asked: MemoryCommand, key: str) -> str:
+        text, old = self._required(key), asked.old_str
         if text.count(old) != 1:
-            raise _error(
+            raise RecallError(
                 f"old_str must stand in {_path(key)} exactly once, and stands there "
                 f"{text.count(old)} times. Give it with more of what is around it."
             )
-        return self._write(key, text.replace(old, command.new_str), "edited")
+        return self._write(key, text.replace(old, asked.new_str), "edited")
 
-    def _insert(self, command: MemoryCommand) -> str:
-        key, words = _key(command.path), _given(command, "insert_text")
+    def _insert(self, asked: MemoryCommand, key: str) -> str:
         lines = self._required(key).split("\n")
-        at = len(lines) if command.insert_line is None else command.insert_line
+        at = len(lines) if asked.insert_line is None else asked.insert_line
         if not 0 <= at <= len(lines):
-            raise _error(f"insert_line must be 0 to {len(lines)}, got {at}.")
-        lines[at:at] = words.removesuffix("\n").split("\n")
+            raise RecallError(f"insert_line must be 0 to {len(lines)}, got {at}.")
+        lines[at:at] = asked.insert_text.removesuffix("\n").split("\n")
         return self._write(key, "\n".join(lines), "edited")
 
-    def _delete(self, command: MemoryCommand) -> str:
-        key = _key(command.path)
+    def _delete(self, asked: MemoryCommand, key: str) -> str:
         is_file = self._text(key) is not None
         names = [key] if is_file else [name for name, _ in self._below(key)]
         if not key or not names:
-            raise _error(f"there is no {_path(key)} that can be deleted.")
+            raise RecallError(f"there is no {_path(key)} that can be deleted.")
         done = sum(self._store.forget(self._namespace, name, source=WRITER) for name in names)
         waiting = f"; {len(names) - done} wait for a person to confirm it" * (done < len(names))
         return f"{done} of {len(names)} files deleted{waiting}"
 
-    def _rename(self, command: MemoryCommand) -> str:
-        key, new = _key(command.old_path), _key(command.new_path)
-        text = self._required(key)
+    def _rename(self, asked: MemoryCommand, key: str) -> str:
+        text, new = self._required(key), _key(asked.new_path)
         if not new or self._text(new) is not None:
-            raise _error(f"{_path(new)} is taken. Choose another path.")
+            raise RecallError(f"{_path(new)} is taken. Choose another path.")
         said = self._write(new, text, "renamed")
         self._store.forget(self._namespace, key, source=WRITER)
         return said
@@ -134,7 +127,7 @@ class MemoryFiles:
 
     def _required(self, key: str) -> str:
         if (text := self._text(key)) is None:
-            raise _error(f"there is no file {_path(key)}. View /memories first.")
+            raise RecallError(f"there is no file {_path(key)}. View /memories first.")
         return text
 
     def _text(self, key: str) -> str | None:
@@ -149,26 +142,16 @@ class MemoryFiles:
         return [one for one in found if not key or one[0].startswith(f"{key}/")]
 
 
-def _error(problem: str) -> ToolException:
-    return ToolException(f"error: {problem}")
-
-
 def _key(path: str) -> str:
     """The key of a path below /memories; empty for the folder itself."""
     clean = normpath(path)
     if clean != ROOT and not clean.startswith(f"{ROOT}/"):
-        raise _error(f"A path begins with {ROOT}/, got {path!r:.80}.")
+        raise RecallError(f"A path begins with {ROOT}/, got {path!r:.80}.")
     return clean.removeprefix(ROOT).strip("/")
 
 
 def _path(key: str) -> str:
     return f"{ROOT}/{key}".rstrip("/")
-
-
-def _given(command: MemoryCommand, name: str) -> str:
-    if text := str(getattr(command, name)):
-        return text
-    raise _error(f"This command needs {name}.")
 
 
 def claude_memory_tool(

@@ -39,15 +39,12 @@ def mcp_server(store: RecallStore, namespace: Namespace, *, read_only: bool = Fa
         ) from error
     tools = {tool.name: tool for tool in memory_tools(namespace, store=store)}
 
-    async def call(name: str, **arguments: Any) -> str:
-        given = {each: argument for each, argument in arguments.items() if argument is not None}
-        return str(await tools[name].ainvoke(given))
-
     async def remember(text: str, kind: Kind = "semantic", importance: int | None = None) -> str:
-        return await call("remember", text=text, kind=kind, importance=importance)
+        given = {"text": text, "kind": kind, "importance": importance}
+        return str(await tools["remember"].ainvoke(given))
 
     async def recall(query: str, limit: int | None = None) -> str:
-        return await call("recall", query=query, limit=limit)
+        return str(await tools["recall"].ainvoke({"query": query, "limit": limit}))
 
     async def explain(key: str, query: str) -> str:
         """Say why a memory is, or is not, recalled for a query; its key is as recall shows it."""

@@ -10,7 +10,6 @@ from pydantic import ConfigDict
 
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.recall_store import RecallStore
-from langmem_recall.types import Recall
 
 
 class RecallRetriever(BaseRetriever):
@@ -29,20 +28,19 @@ class RecallRetriever(BaseRetriever):
     policy: RecallPolicy | None = None
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
-        return _documents(self.store.recall(self.namespace, query, policy=self.policy))
-
-
-def _documents(recall: Recall) -> list[Document]:
-    """The memories of a recall, best first, each with what it was chosen by."""
-    made = []
-    for scored in recall.chosen:
-        memory, written = scored.memory, scored.memory.written_at
-        metadata = {
-            **{"namespace": list(memory.namespace), "key": memory.key},
-            **{"kind": memory.kind, "source": memory.source},
-            "written_at": written and written.isoformat(),
-            **{"relevance": scored.signals.relevance, "score": scored.score},
-        }
-        name = "/".join((*memory.namespace, memory.key))
-        made.append(Document(memory.text, id=name, metadata=metadata))
-    return made
+        """The memories of a recall, best first, each with what it was chosen by."""
+        documents = []
+        for scored in self.store.recall(self.namespace, query, policy=self.policy).chosen:
+            memory, written = scored.memory, scored.memory.written_at
+            metadata = {
+                "namespace": list(memory.namespace),
+                "key": memory.key,
+                "kind": memory.kind,
+                "source": memory.source,
+                "written_at": written and written.isoformat(),
+                "relevance": scored.signals.relevance,
+                "score": scored.score,
+            }
+            name = "/".join((*memory.namespace, memory.key))
+            documents.append(Document(memory.text, id=name, metadata=metadata))
+        return documents

@@ -21,7 +21,6 @@ from scripted import (
 )
 
 from langmem_recall import LocalStore, RecallPolicy, RecallStore
-from langmem_recall.agents.session import cited_memories
 from langmem_recall.agents.streaming import without_handles
 
 ALL = RecallPolicy.default(trigger=0.0, floor=0.0)
@@ -78,6 +77,19 @@ def test_a_handle_means_the_same_memory_in_every_later_turn(call: Call) -> None:
     assert merits(store) == {"seat": 1, "peanuts": 1}
 
 
+def test_cited_memories_get_credit_in_order_each_once(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, credited = facts(), []
+    monkeypatch.setattr(store, "feedback", lambda *memory: credited.append(memory))
+    text = "See [m2] and [m1; m9], or [m2]."
+    answer = AIMessage([{"type": "text", "text": text}])
+    chat = Chat(agent_of(model_of(AIMessage("I see."), answer), store))
+    for words in (FLIGHT_WORDS, PEANUT_WORDS):
+        call(chat, "say", words)
+    assert credited == [(ADA, "peanuts"), (ADA, "seat")]
+
+
 def test_citations_beside_tool_calls_count_as_well(call: Call) -> None:
     store = facts()
     model = model_of(calls("1", text="As you like the aisle [m1], I look."), AIMessage("Done."))
@@ -121,17 +133,6 @@ def test_a_failing_feedback_does_not_break_the_turn(
 
 
 # --- the functions ---
-
-
-def record(*shown: tuple[str, str]) -> Any:
-    memories = [{"handle": one, "namespace": list(ADA), "key": key} for one, key in shown]
-    return {"memories": memories, "profile": []}
-
-
-def test_cited_memories_come_in_order_each_once() -> None:
-    records = [record(("m1", "a"), ("m2", "b")), record(("m3", "c"))]
-    answers = [AIMessage("See [m3] and [m1; m9]."), AIMessage([{"type": "text", "text": "[m3]"}])]
-    assert cited_memories(answers, records) == [(ADA, "c"), (ADA, "a")]
 
 
 def test_handles_leave_text_blocks_and_nothing_else() -> None:

@@ -16,7 +16,6 @@ from langgraph.store.memory import InMemoryStore
 from langmem_recall import RecallMiddleware, recall_node
 from langmem_recall.agents.options import (
     budget_tokens,
-    context_window,
     count_tokens,
     recall_store,
 )
@@ -197,25 +196,27 @@ def test_a_longer_text_never_has_fewer_tokens(one, other):
     assert count_tokens(one) <= count_tokens(one + other)
 
 
+class Model:
+    """As much of a chat model as a budget reads."""
+
+    def __init__(self, profile: Any) -> None:
+        self.profile = profile
+
+
 def test_the_context_window_comes_from_the_models_profile():
     model = GenericFakeChatModel(messages=iter([]))
-    assert context_window(model) is None
+    assert budget_tokens(0.1, model) == 2_000
     model.profile = {"max_input_tokens": 128_000}
-    assert context_window(model) == 128_000
-    assert context_window(model.bind(stop=["x"])) == 128_000
+    assert budget_tokens(0.1, model) == 12_800
+    assert budget_tokens(0.1, model.bind(stop=["x"])) == 12_800
 
 
 @pytest.mark.parametrize(
     "profile", [None, {}, {"max_input_tokens": None}, {"max_input_tokens": 0}, "large"]
 )
 def test_a_profile_that_does_not_say_is_no_window(profile):
-    class Model:
-        pass
-
-    model = Model()
-    model.profile = profile
-    assert context_window(model) is None
-    assert context_window(None) is None
+    assert budget_tokens(0.1, Model(profile)) == 2_000
+    assert budget_tokens(0.1, None) == 2_000
 
 
 @pytest.mark.parametrize(
@@ -234,10 +235,10 @@ def test_a_profile_that_does_not_say_is_no_window(profile):
     ],
 )
 def test_the_budget_is_a_number_or_a_share_but_never_over_a_quarter(budget, window, expected):
-    assert budget_tokens(budget, window) == expected
+    assert budget_tokens(budget, Model({"max_input_tokens": window})) == expected
 
 
 @pytest.mark.parametrize("budget", [0, -1, 0.0, -0.1, 0.26, 1.0, 500.0, float("nan"), True, "2000"])
 def test_a_budget_that_makes_no_sense_is_refused(budget):
     with pytest.raises(ConfigurationError, match="budget must be a whole number of tokens > 0, or"):
-        budget_tokens(budget, 8_000)
+        budget_tokens(budget)

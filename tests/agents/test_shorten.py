@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langmem_recall.agents.block import LONG_SENTENCE, Extract, join
+from langmem_recall.agents.block import LONG_SENTENCE, fitting, join, ranked_sentences
 
 STORY = (
     "We met at noon. The build failed with ERR_CONN_1042 on host db-3. "
@@ -13,7 +13,7 @@ STORY = (
 
 
 def shorten(text, cue, fits):
-    return join(text, Extract(text, cue).within(fits))
+    return join(text, fitting(text, ranked_sentences(text, cue), fits))
 
 
 def within(most):

@@ -1,5 +1,6 @@
 import asyncio
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
 from pydantic import Field
 
-from langmem_recall.agents.block import CompactionError, summarize
+from langmem_recall.agents.block import CompactionError, Draft, summarize
+from langmem_recall.rendering import Entry
+from langmem_recall.types import Cue, Memory, Recall, Trace
 
 MEMORIES = [("m4", "Ann likes green tea."), ("m7", "Ann's flight is LH 123 on 4 May.")]
 
@@ -30,14 +33,28 @@ def says(*answers):
 @pytest.fixture(params=["sync", "async"])
 def condense(request):
     def condensed(model, memories=MEMORIES, cue="trip of Ann", most_tokens=40, count=count_words):
-        call = summarize(memories, cue, model, most_tokens, count)
-        return call.perform() if request.param == "sync" else asyncio.run(call.aperform())
+        call = summarize(draft_of(memories, cue, most_tokens), model, count)
+        *_, summary = call.perform() if request.param == "sync" else asyncio.run(call.aperform())
+        assert summary.handle == ", ".join(handle for handle, _ in memories)
+        return summary.text
 
     return condensed
 
 
-def count_words(text):
-    return len(text.split())
+def draft_of(memories, cue, most_tokens):
+    """Shortened lines that have room for so many tokens beside a line without a text."""
+    at = datetime(2026, 5, 1, tzinfo=UTC)
+    trace = Trace(Cue(cue), (("memories", "ann"),), "policy", at=at)
+    lines = [
+        Entry(Memory(namespace=("memories", "ann"), key=handle, text=text), handle)
+        for handle, text in memories
+    ]
+    rooms = {handle: 0 for handle, _ in memories}
+    return Draft(lines, {**rooms, memories[0][0]: most_tokens + 1}, {}, Recall((), (), trace))
+
+
+def count_words(line):
+    return len(json.loads(line)["text"].split())
 
 
 GOOD = "Ann likes green tea [m4] and flies LH 123 on 4 May [m7]."
@@ -66,7 +83,7 @@ def test_a_summary_that_cannot_be_used_is_refused(condense, answer, problem):
 
 def test_a_summary_a_little_too_long_is_cut_and_keeps_its_handles(condense):
     answer = "Ann likes green tea [m4]. She said so at length. She flies LH 123 on 4 May [m7]."
-    assert count_words(answer) == 18
+    assert len(answer.split()) == 18
     short = condense(says(answer), most_tokens=17)
     assert short == "Ann likes green tea [m4]. … She flies LH 123 on 4 May [m7]."
 
@@ -107,8 +124,8 @@ def test_the_model_gets_the_memories_as_data_after_instructions(condense):
 
 def test_the_summary_stays_out_of_the_graphs_stream_of_messages():
     def node(state):
-        call = summarize(MEMORIES, "trip", says(GOOD), 40, count_words)
-        return {"messages": [AIMessage(call.perform()[:3])]}
+        (summary,) = summarize(draft_of(MEMORIES, "trip", 40), says(GOOD), count_words).perform()
+        return {"messages": [AIMessage(summary.text[:3])]}
 
     graph = StateGraph(MessagesState)
     graph.add_node("node", node)

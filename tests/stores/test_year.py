@@ -7,7 +7,7 @@ import random
 from conftest import Clock
 
 from langmem_recall import Caching, LocalStore, RecallStore, learn
-from langmem_recall.agents.learning.extract import Notes, Observation
+from langmem_recall.agents.learning import Notes, Observation
 
 NS = ("memories", "ada")
 TURNS, DAYS = 1_000, 365

@@ -1,1 +1,0 @@
-"""What a session leaves behind and starts with."""
