@@ -28,7 +28,7 @@ from langmem_recall.stores.postgres.database import (
 )
 from langmem_recall.stores.postgres.schema import is_set_up, set_up
 from langmem_recall.stores.postgres.search import PostgresReads
-from langmem_recall.stores.postgres.sidecar import PostgresRecords, PostgresUsage, take_over
+from langmem_recall.stores.postgres.sidecar import PostgresSidecar, take_over
 from langmem_recall.stores.postgres.vectors import check_owner, embed_anew
 from langmem_recall.types import SIDECAR_ROOT, Namespace
 
@@ -53,9 +53,8 @@ class PostgresBackend(GenericBackend):
         self.at_a_time = self._database.connections
         self._homes = KnownHomes(nested)
         self._reads = PostgresReads(self._database, self._homes)
-        self._records = PostgresRecords(self._database, self._homes)
-        self.records = self._records.perform
-        self.usage: PostgresUsage = PostgresUsage(self._database, self._homes)
+        self.usage: PostgresSidecar = PostgresSidecar(self._database, self._homes)
+        self.records = self.usage.perform
         self._is_unchecked = True
 
     def settle(self) -> Plan[None]:
@@ -86,7 +85,7 @@ class PostgresBackend(GenericBackend):
                 "was distributed."
             )
         yield from set_up(self._database)
-        self.usage.is_missing = self._records.is_missing = False
+        self.usage.is_missing = False
         yield from take_over(self._database)
         yield from check_owner(self._database, claim=True)
         yield from citus.distribute(self._database, distribute)
@@ -98,7 +97,7 @@ class PostgresBackend(GenericBackend):
     def erase(self, prefix: Namespace) -> Plan[int | None]:
         """Delete records of the side-car; memories go item by item."""
         if prefix[0] == SIDECAR_ROOT:
-            return (yield from self._records.erase(prefix))
+            return (yield from self.usage.erase(prefix))
         return None
 
     def nearest(self, namespace: Namespace, text: str, limit: int) -> Plan[list[SearchItem]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -16,8 +15,6 @@ from langgraph.store.base.batch import AsyncBatchedBaseStore
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Call, Plan
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -172,27 +169,6 @@ def explained() -> Iterator[None]:
                 f"The database is not set up: {message}. Call setup() of the RecallStore once."
             ) from error
         raise
-
-
-class Tables:
-    """What lies in tables that `RecallStore.setup` makes, and in the side-car until then."""
-
-    is_missing = False
-    """Whether the tables were looked for and not found."""
-
-    def in_tables(self, own: Plan[T], sidecar: Plan[T]) -> Plan[T]:
-        """What a plan gives that needs the tables, or else the one that does without."""
-        if not self.is_missing:
-            try:
-                return (yield from own)
-            except Exception as error:
-                # Our own error about tables that are not there has the server's behind it.
-                causes = (error, error.__cause__)
-                if UNDEFINED_TABLE not in (getattr(one, "sqlstate", None) for one in causes):
-                    raise
-            self.is_missing = True
-            logger.info("No tables of ours yet, items take their place: call RecallStore.setup.")
-        return (yield from sidecar)
 
 
 # --- Namespaces as paths, and where they lie ---
