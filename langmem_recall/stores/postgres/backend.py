@@ -23,7 +23,6 @@ from langmem_recall.stores.postgres.database import (
     NO_RIGHT,
     READ_ONLY,
     Database,
-    KnownHomes,
     explained,
 )
 from langmem_recall.stores.postgres.schema import is_set_up, set_up
@@ -48,12 +47,11 @@ class PostgresBackend(GenericBackend):
         nested: bool = True,
     ) -> None:
         super().__init__(store, clock, index_limit, max_age_s)
-        self._database = Database(store)
+        self._database = Database(store, nested)
         # More would only wait for a connection.
         self.at_a_time = self._database.connections
-        self._homes = KnownHomes(nested)
-        self._reads = PostgresReads(self._database, self._homes)
-        self.usage: PostgresSidecar = PostgresSidecar(self._database, self._homes)
+        self._reads = PostgresReads(self._database)
+        self.usage: PostgresSidecar = PostgresSidecar(self._database)
         self.records = self.usage.perform
         self._is_unchecked = True
 
@@ -112,7 +110,7 @@ class PostgresBackend(GenericBackend):
         self, namespace: Namespace, key: str, value: Mapping[str, Any], now: datetime
     ) -> None:
         """An item was written through this process."""
-        self._homes.note_put(namespace)
+        self._database.homes.note_put(namespace)
         super().note_put(namespace, key, value, now)
 
     def is_set_up(self) -> Plan[bool | None]:
@@ -144,12 +142,15 @@ class PostgresBackend(GenericBackend):
             op._replace(refresh_ttl=False) if isinstance(op, SearchOp) else op for op in others
         ]
         with explained():
-            items = iter((yield from self._reads.items(gets)))
+            items = yield from self._reads.items(gets)
             answers = iter((yield Ops(plain, effect.sidecar)))
-        return [next(items if isinstance(op, GetOp) else answers) for op in effect.ops]
+        return [
+            items[op.namespace, op.key] if isinstance(op, GetOp) else next(answers)
+            for op in effect.ops
+        ]
 
     def _unread(self, prefix: Namespace) -> list[str]:
-        missed = self._homes.missed.get(prefix)
+        missed = self._database.homes.missed.get(prefix)
         note = f"what lies below the namespace cannot be read ({missed}); without it"
         return [] if missed is None else [note]
 
@@ -178,8 +179,7 @@ class PostgresBackend(GenericBackend):
         if not listed.namespace_prefix:
             return (yield from super()._fetch_words(listed, gets, index, request))
         page = yield from self._reads.ordered(listed, "s.updated_at DESC")
-        items = yield from self._reads.items(gets)
-        found = dict(zip(((op.namespace, op.key) for op in gets), items, strict=True))
+        found = yield from self._reads.items(gets)
         if not index.catalog.size:
             texts, most = request.cue.searched, request.policy.pool
             worded = yield from self._reads.worded(request.prefix, texts, most)

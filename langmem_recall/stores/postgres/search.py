@@ -23,7 +23,6 @@ from langmem_recall.stores.postgres.database import (
     IS_PARTED,
     Database,
     Homes,
-    KnownHomes,
     Rows,
     Statement,
     below,
@@ -161,9 +160,8 @@ class PostgresReads:
     Values that this process holds in their latest version are not sent again.
     """
 
-    def __init__(self, database: Database, homes: KnownHomes) -> None:
-        self._database = database
-        self._homes = homes
+    def __init__(self, database: Database) -> None:
+        self._database, self._homes = database, database.homes
         self._store = database.store
         self._survey: Survey | None = None
         self._identity = identity_of(self._store)
@@ -252,9 +250,8 @@ class PostgresReads:
                 pages[place] = self._page(rows)
         for op, page in zip(searches, pages, strict=True):
             del page[op.limit :]
-        fetched = {id_of(item): item for item in _items(chain(*answers[len(searches) :]))}
-        items = {memory_id: fetched.get(memory_id) for memory_id in ids}
-        return Fetched(pages, {**items, **{id_of(item): item for item in _items(worded)}}, vectors)
+        items = _by_id(ids, chain(*answers[len(searches) :]))
+        return Fetched(pages, items | {id_of(item): item for item in _items(worded)}, vectors)
 
     def worded(self, prefix: Namespace, texts: Sequence[str], most: int) -> Plan[list[Item]]:
         """The items with rare words of the texts, where there are no vectors to search by."""
@@ -266,14 +263,11 @@ class PostgresReads:
         (rows,) = yield self._database.ask(statement)
         return _items(self._rare.items(prefix, words, rows))
 
-    def items(self, gets: Sequence[GetOp]) -> Plan[list[Item | None]]:
-        """Items by namespace and key, without touching them."""
-        if not gets:
-            return []
+    def items(self, gets: Sequence[GetOp]) -> Plan[dict[MemoryId, Item | None]]:
+        """Items by namespace and key, None for one that is not there, without touching them."""
         ids = [(op.namespace, op.key) for op in gets]
-        rows = chain(*(yield self._database.ask(*self._get_all(ids, _WHOLE))))
-        fetched = {id_of(item): item for item in _items(rows)}
-        return [fetched.get(memory_id) for memory_id in ids]
+        rows = chain(*(yield self._database.ask(*self._get_all(ids, _WHOLE)))) if ids else ()
+        return _by_id(ids, rows)
 
     def listing(self, prefix: Namespace, most: int) -> Plan[list[Item]]:
         """Every item below a namespace, one more than `most` at most; and the survey."""
@@ -329,7 +323,7 @@ ORDER BY {order} LIMIT %s OFFSET %s"""
         try:
             answers: list[Rows] = yield self._database.ask(*make(homes))
         except Exception as error:
-            if homes is not None or not (yield from self._homes.is_sharded(self._database)):
+            if homes is not None or not (yield from self._database.is_sharded()):
                 raise
             known = self._homes.of(prefix) or (path_of(prefix),)
             answers = yield self._database.ask(*make(known))
@@ -490,6 +484,10 @@ ORDER BY found.distance"""
 
 def _items(rows: Iterable[tuple[Any, ...]]) -> list[Any]:
     return [SearchItem(namespace_of(path), *item[:4]) for path, *item in rows]
+
+
+def _by_id(ids: Iterable[MemoryId], rows: Iterable[tuple[Any, ...]]) -> dict[MemoryId, Item | None]:
+    return dict.fromkeys(ids) | {id_of(item): item for item in _items(rows)}
 
 
 def _as_one(searches: Sequence[Statement], gets: Sequence[Statement]) -> Statement:

@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from langgraph.store.base import GetOp, ListNamespacesOp, Op, PutOp, SearchItem, SearchOp
+from psycopg.types.json import Jsonb
 
 from langmem_recall.flows.effects import Ops, Plan
 from langmem_recall.flows.usage import USAGE, UsageBackend, UsageBatch, usage_of
@@ -21,7 +22,6 @@ from langmem_recall.stores.postgres.database import (
     TAKEN,
     UNDEFINED_TABLE,
     Database,
-    KnownHomes,
     Rows,
     Statement,
     below,
@@ -57,11 +57,6 @@ MOST_DOUBT = timedelta(days=30)
 
 _RECORD = ", ".join(Usage._fields)
 _ROW = "(%s, %s, %s, %s, %s, %s, %s)"
-_FLOATS = "%s::double precision[]"
-_ARRAYS = f"""
-SELECT * FROM unnest(
-    %s::text[], %s::text[], %s::bigint[], {_FLOATS}, {_FLOATS}, {_FLOATS}, %s::integer[]
-)"""
 _THESE = "prefix = %s AND key = ANY(%s)"
 _READ = f"SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE {_THESE}"
 # Locked in order, like additions: otherwise the two dead-lock.
@@ -89,13 +84,10 @@ Name = tuple[str | None, str, str]
 """Kind, path and key of a record; what belongs to no namespace has no kind of its own."""
 
 
-def upsert(
-    rows: Sequence[tuple[str, str, Usage]], fade_per_day: float, from_arrays: bool = False
-) -> Statement:
+def upsert(rows: Sequence[tuple[str, str, Usage]], fade_per_day: float) -> Statement:
     """Add records to those that are there, in the order of the rows; gives what they come to.
 
-    Nothing but columns and numbers in what updates, and rows of values: Citus takes no other. One
-    server takes many rows several times as fast `from_arrays`, which are the same few parameters.
+    Nothing but columns and numbers in what updates, and rows of values: Citus takes no other.
     """
     most_days = math.inf
     if fade_per_day < 1:
@@ -112,15 +104,12 @@ def upsert(
     sql = _UPSERT.format(
         usage=USAGE_TABLE,
         record=_RECORD,
-        rows=_ARRAYS if from_arrays else f"VALUES {', '.join([_ROW] * len(rows))}",
+        rows=f"VALUES {', '.join([_ROW] * len(rows))}",
         faded_stored=faded("stored"),
         faded_added=faded("excluded"),
         most_merit=MOST_MERIT,
     )
-    flat = [(path, key, *usage) for path, key, usage in rows]
-    if from_arrays:
-        return Statement(sql, tuple(map(list, zip(*flat, strict=True))))
-    return Statement(sql, tuple(chain.from_iterable(flat)))
+    return Statement(sql, tuple(chain(*((path, key, *usage) for path, key, usage in rows))))
 
 
 def _number(value: float) -> str:
@@ -167,9 +156,8 @@ class PostgresSidecar(UsageBackend):
     is_missing = False
     """Whether the tables were looked for and not found."""
 
-    def __init__(self, database: Database, homes: KnownHomes) -> None:
-        self._database = database
-        self._homes = homes
+    def __init__(self, database: Database) -> None:
+        self._database, self._homes = database, database.homes
 
     @in_tables(UsageBackend.read)
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
@@ -189,7 +177,7 @@ class PostgresSidecar(UsageBackend):
 
     def is_sharded(self) -> Plan[bool]:
         """Whether Citus has put namespaces on servers of their own."""
-        return self._homes.is_sharded(self._database)
+        return self._database.is_sharded()
 
     @in_tables(UsageBackend.add)
     def add(self, batch: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
@@ -214,8 +202,7 @@ class PostgresSidecar(UsageBackend):
                 merit = max(-2 * MOST_MERIT, min(merit, 2 * MOST_MERIT))
                 rows.append((path, key, Usage(uses, float(uses), last, before, merit)))
             for start in range(0, len(rows), MOST_ROWS):
-                some = rows[start : start + MOST_ROWS]
-                statements.append(upsert(some, fade_per_day, self._homes.has_citus is False))
+                statements.append(upsert(rows[start : start + MOST_ROWS], fade_per_day))
             if any(abs(usage.merit) > MOST_MERIT for *_, usage in rows):
                 statements.append(Statement(_BOUND_MERIT, (path, keys)))
         if not statements:
@@ -316,8 +303,6 @@ def write_records(
     records: Iterable[tuple[Name, Any]], conflict: str = "DO UPDATE SET value = excluded.value"
 ) -> list[Statement]:
     """Statements that write records, or drop those without a value."""
-    from psycopg.types.json import Jsonb
-
     statements: list[Statement] = []
     for (kind, path, key), value in records:
         table, columns = SETTINGS_TABLE, ["name"]

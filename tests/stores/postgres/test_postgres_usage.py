@@ -18,7 +18,7 @@ from langmem_recall.flows.effects import Host, run
 from langmem_recall.flows.usage import USAGE, UsageBatch
 from langmem_recall.memory.upkeep import pooled, reinforced
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.postgres.database import Database, KnownHomes
+from langmem_recall.stores.postgres.database import Database
 from langmem_recall.stores.postgres.schema import (
     USAGE_TABLE,
     VERSIONS,
@@ -48,7 +48,7 @@ class Book:
     def __init__(self, inner: PostgresStore) -> None:
         RecallStore(inner).setup()
         self.host = Host(inner, inner)
-        self.plans = PostgresSidecar(Database(inner), KnownHomes())
+        self.plans = PostgresSidecar(Database(inner))
 
     def add(self, touches: dict[Any, UsageDelta], fade_per_day: float) -> Any:
         return run(self.plans.add(UsageBatch(touches), fade_per_day), self.host)
