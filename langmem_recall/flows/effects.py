@@ -375,17 +375,11 @@ def _for_ever() -> float:
     return float("inf")
 
 
-class Calls:
-    """Where plans are carried out that only make calls."""
-
-    perform = staticmethod(Call.perform)
-    aperform = staticmethod(Call.aperform)
+CALLS = Call
+"""Where plans are carried out that only make calls: each carries itself out."""
 
 
-CALLS = Calls()
-
-
-def run(plan: Generator[Any, Any, T], host: Host | Calls) -> T:
+def run(plan: Generator[Any, Any, T], host: Host | type[Call]) -> T:
     """Drive a plan to its result: one effect per yield, its errors thrown back into the plan."""
     answer: Any = None
     error: Exception | None = None
@@ -404,7 +398,7 @@ def run(plan: Generator[Any, Any, T], host: Host | Calls) -> T:
         plan.close()
 
 
-async def arun(plan: Generator[Any, Any, T], host: Host | Calls) -> T:
+async def arun(plan: Generator[Any, Any, T], host: Host | type[Call]) -> T:
     """The same, awaiting each effect.
 
     What needs no loop a thread carries out, and goes on with the plan until something does: where

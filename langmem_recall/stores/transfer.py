@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import os
-import sqlite3
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, count
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -42,7 +42,6 @@ from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, aware
 FORMAT = "langmem-recall"
 VERSION = 1
 PUTS_PER_BATCH = 256
-_CHUNK = 500
 _TIMES = ("created_at", "updated_at", "expires_at")
 
 PathOrFile = str | Path | IO[str]
@@ -149,14 +148,11 @@ def _stored(store: LocalStore, prefix: Namespace, vectors: bool) -> Iterator[dic
             meta = tables.read_meta(connection)
             about = {name: meta.get(name) for name in ("dims", "embedder")}
             yield {"format": FORMAT, "version": VERSION, **about}
-        decisions = {
-            (
-                tables.decode_namespace(record.namespace)[len(VERDICT) :],
-                record.key,
-            ): record.decoded()
-            for record in _sorted_records(connection, (*VERDICT, *prefix))
-        }
-        for record in _sorted_records(connection, prefix):
+        rulings = tables.list_records(connection, (*VERDICT, *prefix), None)
+        decisions = {(it.memory_id[0][len(VERDICT) :], it.key): it.decoded() for it in rulings}
+        # Sorted as labels: the encoded form has quotes in it, which sort differently.
+        records = tables.list_records(connection, prefix, None)
+        for record in sorted(records, key=attrgetter("memory_id")):
             home, key = record.memory_id
             # The secret of nonces and what the embedder measures stay with the store; decisions go
             # with the memories they are about.
@@ -255,19 +251,6 @@ def _judge(
     elif decision.bars or decision.masks or brought is not None:
         op = PutOp((*VERDICT, *put.namespace), put.key, decision.to_dict(), False)
         puts[op.namespace, op.key] = new_put(op, put.updated_at)
-
-
-def _sorted_records(connection: sqlite3.Connection, prefix: Namespace) -> Iterator[tables.Record]:
-    rows = connection.execute(
-        "SELECT namespace, key, id FROM items WHERE namespace >= ? AND namespace < ?",
-        tables.bounds(prefix),
-    )
-    # Sorted as labels: the encoded form has quotes in it, which sort differently.
-    names = sorted((tables.decode_namespace(code), key, item_id) for code, key, item_id in rows)
-    for start in range(0, len(names), _CHUNK):
-        some = [item_id for _, _, item_id in names[start : start + _CHUNK]]
-        found = tables.find_records(connection, some)
-        yield from (found[item_id] for item_id in some)
 
 
 def _accepted_dims(store: LocalStore | None, header: dict[str, Any]) -> int | None:
