@@ -445,21 +445,18 @@ class RecallStore(BaseStore):
         """Random bytes that the side-car keeps, for nonces that no writer of memories can know."""
         if self._secret is not None:
             return self._secret
-        get = GetOp(SECRET, "nonce", refresh_ttl=False)
-        value = {"hex": secrets.token_hex(32)}
-        for _ in range(2):
-            (item,) = yield Ops([get], sidecar=True)
-            if item is not None:
-                value = item.value
-                break
+        get, value = GetOp(SECRET, "nonce", refresh_ttl=False), {"hex": secrets.token_hex(32)}
+        (item,) = yield Ops([get], sidecar=True)
+        if item is None:
             try:
                 yield Ops([PutOp(SECRET, "nonce", value, index=False)], sidecar=True)
+                # Another process may have been quicker.
+                (item,) = yield Ops([get], sidecar=True)
             except Exception as fault:
-                # What cannot be written can still be read; the secret is then this process's own.
+                # The secret is then this process's own.
                 reason = described(fault)
                 logger.warning("The nonces' secret could not be kept in the store: %s", reason)
-                break
-        self._secret = bytes.fromhex(value["hex"])
+        self._secret = bytes.fromhex((value if item is None else item.value)["hex"])
         return self._secret
 
     @_sync

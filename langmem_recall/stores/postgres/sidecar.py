@@ -104,7 +104,7 @@ def upsert(rows: Sequence[tuple[str, str, Usage]], fade_per_day: float) -> State
     sql = _UPSERT.format(
         usage=USAGE_TABLE,
         record=_RECORD,
-        rows=f"VALUES {', '.join([_ROW] * len(rows))}",
+        rows=", ".join([_ROW] * len(rows)),
         faded_stored=faded("stored"),
         faded_added=faded("excluded"),
         most_merit=MOST_MERIT,
