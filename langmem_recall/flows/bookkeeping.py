@@ -28,13 +28,7 @@ from langmem_recall.flows.candidates import COSINE_LIMIT, NamespaceView, memorie
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.flows.quarantine import Quarantine
 from langmem_recall.flows.usage import Ledger
-from langmem_recall.memory.value import (
-    cleaned,
-    fielded,
-    indexed_fields,
-    read_memory,
-    searched_text,
-)
+from langmem_recall.memory.value import cleaned, fielded, indexed_fields, read_memory
 from langmem_recall.text.tokens import tokens
 from langmem_recall.types import SIDECAR_ROOT, Memory, MemoryId, Namespace
 
@@ -82,32 +76,24 @@ class Bookkeeper:
 
     def put(self, writes: Sequence[Write]) -> Plan[None]:
         """Store memories; where the embedder fails, without vectors until it works again."""
-        # InMemoryStore cannot embed a text twice in a batch.
-        batches: list[dict[str, PutOp]] = []
+        if not writes:
+            return
         for write in writes:
             check_namespace(write.id[0])
         unknown = [it.id for it in writes if it.indexed and it.stored is NOT_PROVIDED]
         present = dict[MemoryId, Memory]()
         if unknown and not self.backend.embeds_phrasings:
             present = yield from memories_at(unknown)
-        for write in writes:
-            op = self._put_op(write, write.stored or present.get(write.id))
-            text = searched_text(read_memory(*write.id, write.value))
-            batch = next((batch for batch in batches if text not in batch), None)
-            if batch is None:
-                batches.append(batch := {})
-            batch[text] = op
+        ops = [self._put_op(write, write.stored or present.get(write.id)) for write in writes]
         yield from self.backend.check_vectors()
-        for batch in batches:
-            ops = list(batch.values())
-            try:
-                yield Ops(ops, as_batch=True)
-            except RecallError:
-                raise
-            except Exception as error:
-                yield from self._put_unindexed(ops, error)
-            for op in ops:
-                self.backend.note_put(op.namespace, op.key, op.value or {}, self.clock())
+        try:
+            yield Ops(ops, as_batch=True)
+        except RecallError:
+            raise
+        except Exception as error:
+            yield from self._put_unindexed(ops, error)
+        for op in ops:
+            self.backend.note_put(op.namespace, op.key, op.value or {}, self.clock())
 
     def _put_op(self, write: Write, present: Memory | None) -> PutOp:
         """The put of a memory, with its phrasings in a field of their own where that is needed."""

@@ -8,6 +8,7 @@ import threading
 from contextlib import suppress
 from functools import partial
 from time import monotonic
+from typing import Any
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import GetOp, PutOp
@@ -37,6 +38,8 @@ AGAIN_S = 30.0
 PROBE = 8
 """Numbers of one text's vector by which an embedder is known again that does not name its model."""
 PROBE_ERROR = 1e-3
+NUMBERS, LISTS = ("mean", "sd", "asked", "apart"), ("center", "need")
+"""What of a null distribution is kept."""
 
 
 class Calibrations:
@@ -86,48 +89,38 @@ class Calibrations:
 
     def _measure(self, backend: Backend, embeddings: Embeddings, language: str) -> Plan[None]:
         """One request, and none where another process has made it for a model that has a name."""
+        pairs, need = PANELS[language], tuple(getattr(embeddings, "need", ()))
+        # In English, where the embedder does not know itself what cues are for.
+        cues = [] if language != "en" or need else [*CUES["wanted"], *CUES["idle"]]
         # Another panel gives other numbers.
-        as_documents = backend.queries_as_documents
-        parts = (
-            embedder_identity(embeddings),
-            as_documents,
-            PANELS[language],
-            _cues_for(embeddings, language),
-        )
+        parts = embedder_identity(embeddings), backend.queries_as_documents, pairs, cues
         key = f"{language}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
         stored = yield from _stored(key)
         null: NullDistribution | None = None
         if stored is not None:
             null, probe = stored
             if not names_model(embeddings):
-                (vector,) = yield Embed([PANELS[language][0][0]], as_queries=False)
+                (vector,) = yield Embed([pairs[0][0]], as_queries=False)
                 near = zip(probe, vector, strict=False)
                 if not all(math.isclose(*pair, abs_tol=PROBE_ERROR) for pair in near):
                     null = None
         if null is None:
-            questions, statements = zip(*PANELS[language], strict=True)
-            cues = _cues_for(embeddings, language)
+            questions, statements = zip(*pairs, strict=True)
             with watching() as progress:
                 began = monotonic()
                 vectors = yield Embed([*questions, *statements, *cues], as_queries=False)
                 seconds = monotonic() - began - progress.load_seconds
-            pairs, half = len(questions), len(cues) // 2
-            null = measure(vectors[:pairs], vectors[pairs : 2 * pairs])
+            null = measure(vectors[: len(pairs)], vectors[len(pairs) : 2 * len(pairs)])
             if null is None:
                 return
-            of_cues = vectors[2 * pairs :]
-            need = measure_need(of_cues[:half], of_cues[half:]) if cues else _need_of(embeddings)
+            if cues:
+                of_cues, half = vectors[2 * len(pairs) :], len(cues) // 2
+                need = measure_need(of_cues[:half], of_cues[half:])
             null = null._replace(quick=seconds < SLOW_S, need=need if language == "en" else ())
             if not null.quick:
-                value = {
-                    "mean": null.mean,
-                    "sd": null.sd,
-                    "probe": [float(number) for number in vectors[0][:PROBE]],
-                    "center": list(null.center),
-                    "asked": null.asked,
-                    "apart": null.apart,
-                    "need": list(null.need),
-                }
+                value: dict[str, Any] = {name: getattr(null, name) for name in NUMBERS}
+                value |= {name: list(getattr(null, name)) for name in LISTS}
+                value["probe"] = [float(number) for number in vectors[0][:PROBE]]
                 # A process that cannot share it has measured it all the same.
                 with suppress(Exception):
                     yield Ops([PutOp(CALIBRATION, key, value, index=False)], sidecar=True)
@@ -136,26 +129,14 @@ class Calibrations:
                 self._nulls[language] = null
 
 
-def _cues_for(embeddings: Embeddings, language: str) -> list[str]:
-    """The cues that are embedded beside a panel: in English, where the embedder knows no need."""
-    is_known = language != "en" or _need_of(embeddings)
-    return [] if is_known else [*CUES["wanted"], *CUES["idle"]]
-
-
-def _need_of(embeddings: Embeddings) -> tuple[float, ...]:
-    return tuple(getattr(embeddings, "need", ()))
-
-
 def _stored(key: str) -> Plan[tuple[NullDistribution, list[float]] | None]:
     """What a process measured with an embedder of the same name, where it can be read."""
     with suppress(Exception):
         (item,) = yield Ops([GetOp(CALIBRATION, key, refresh_ttl=False)], sidecar=True)
         if item is not None:
-            center, need = (tuple(map(float, item.value[name])) for name in ("center", "need"))
-            names = ("mean", "sd", "asked", "apart")
-            mean, sd, asked, apart = (float(item.value[name]) for name in names)
-            null = NullDistribution(mean, sd, center=center, asked=asked, apart=apart, need=need)
-            return null, [float(number) for number in item.value["probe"]]
+            fields: dict[str, Any] = {name: float(item.value[name]) for name in NUMBERS}
+            fields |= {name: tuple(map(float, item.value[name])) for name in LISTS}
+            return NullDistribution(**fields), list(map(float, item.value["probe"]))
     return None
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -215,14 +215,14 @@ class Host:
         """Carry one effect out and wait for it."""
         progress = limited()
         if isinstance(effect, Detach):
-            call = partial(detached().run, run, effect.plan, self)
-            return Pending(start(call) if progress else _done(call))
+            going_on = start(partial(detached().run, run, effect.plan, self))
+            if progress is None:
+                wait([going_on])
+            return Pending(going_on)
         if isinstance(effect, Await):
             return effect.pending.wait(progress.part_patience if progress else _for_ever)
         waiting_for("the embedder" if isinstance(effect, Embed) else "the store")
         try:
-            if progress is None and isinstance(effect, Call):
-                return effect.perform()
             if isinstance(effect, Ops) and effect.sidecar and self.records is not None:
                 return run(self.records(effect), replace(self, records=None))
             return self._perform(effect) if progress is None else self._in_turn(effect, progress)
@@ -236,10 +236,10 @@ class Host:
         """Carry one effect out without blocking the event loop."""
         progress = limited()
         if isinstance(effect, Detach):
-            goes_on = start_task(partial(arun, effect.plan, self), detached())
+            task = start_task(partial(arun, effect.plan, self), detached())
             if progress is None:
-                await asyncio.wait([goes_on])
-            return Pending(goes_on)
+                await asyncio.wait([task])
+            return Pending(task)
         if isinstance(effect, Await):
             return await effect.pending.awaited(progress.part_patience if progress else _for_ever)
         waiting_for("the embedder" if isinstance(effect, Embed) else "the store")
@@ -375,27 +375,11 @@ def _for_ever() -> float:
     return float("inf")
 
 
-def _done(call: Callable[[], Any]) -> Future[Any]:
-    """A call made here and now."""
-    answer: Future[Any] = Future()
-    try:
-        answer.set_result(call())
-    except Exception as error:
-        answer.set_exception(error)
-    return answer
+CALLS = Call
+"""Where plans are carried out that only make calls: each carries itself out."""
 
 
-class Calls:
-    """Where plans are carried out that only make calls."""
-
-    perform = staticmethod(Call.perform)
-    aperform = staticmethod(Call.aperform)
-
-
-CALLS = Calls()
-
-
-def run(plan: Generator[Any, Any, T], host: Host | Calls) -> T:
+def run(plan: Generator[Any, Any, T], host: Host | type[Call]) -> T:
     """Drive a plan to its result: one effect per yield, its errors thrown back into the plan."""
     answer: Any = None
     error: Exception | None = None
@@ -414,7 +398,7 @@ def run(plan: Generator[Any, Any, T], host: Host | Calls) -> T:
         plan.close()
 
 
-async def arun(plan: Generator[Any, Any, T], host: Host | Calls) -> T:
+async def arun(plan: Generator[Any, Any, T], host: Host | type[Call]) -> T:
     """The same, awaiting each effect.
 
     What needs no loop a thread carries out, and goes on with the plan until something does: where

@@ -161,19 +161,38 @@ class Quarantine:
 
     def _verdict(self, memory: Memory) -> Plan[tuple[Verdict, bool]]:
         """The verdict on a text and on what is said beside it, and whether the guard failed."""
-        verdict, has_failed = yield from self._asked(memory.text, memory.source)
-        beside = words_beside(memory)
-        if verdict.action in ("allow", "mask") and beside and not has_failed:
+        texts: list[tuple[str, Source]] = [(memory.text, memory.source)]
+        if beside := words_beside(memory):
             # Labels and phrasings are not the user's words, whoever said the text.
-            source: Source = "agent_inferred" if memory.source in OWN_SOURCES else memory.source
-            other, has_failed = yield from self._asked(beside, source)
-            if other.action != "allow":
+            is_own = memory.source in OWN_SOURCES
+            texts.append((beside, "agent_inferred" if is_own else memory.source))
+        verdict, has_failed = Verdict(), False
+        for text, source in texts:
+            try:
+                answer: Verdict = yield self._ask(text, source)
+                problem = f"it said {getattr(answer, 'action', answer)!r:.80}"
+                has_failed = not (isinstance(answer, Verdict) and answer.action in ACTIONS)
+            except Exception as error:
+                problem, has_failed = described(error), True
+            if has_failed:
+                passes = source in OWN_SOURCES
+                outcome = "the user's own words pass" if passes else "the text is quarantined"
+                logger.warning("The guard failed (%s); %s.", problem, outcome)
+                reasons = (f"the guard failed ({problem:.100})",)
+                answer = Verdict("allow" if passes else "quarantine", reasons)
+            else:
+                answer = settled(answer, text)
+            if text is memory.text:
+                verdict = answer
+            elif answer.action != "allow":
                 # The text itself is not to be lost for what is said beside it.
-                verdict = Verdict("quarantine", other.reasons, verdict.text)
+                verdict = Verdict("quarantine", answer.reasons, verdict.text)
+            if has_failed or verdict.action not in ("allow", "mask"):
+                break
         return verdict, has_failed
 
-    def _asked(self, text: str, source: Source) -> Plan[tuple[Verdict, bool]]:
-        """What the guard says of a text, and whether it only failed."""
+    def _ask(self, text: str, source: Source) -> Call:
+        """Asks the guard about a text, whether it answers at once or is to be awaited."""
 
         async def judged() -> Verdict:
             verdict = await asyncio.to_thread(ask, self._guard, text, source)
@@ -184,19 +203,7 @@ class Quarantine:
             return asyncio.run(_awaited(verdict)) if inspect.isawaitable(verdict) else verdict
 
         # Rules take no time; a guard that asks a model may take all there is.
-        call = Call(judge, judged, JUDGE_LIMIT) if self._keeps_all else Call(judge)
-        try:
-            verdict: Verdict = yield call
-            if isinstance(verdict, Verdict) and verdict.action in ACTIONS:
-                return settled(verdict, text), False
-            problem = f"it said {getattr(verdict, 'action', verdict)!r:.80}"
-        except Exception as error:
-            problem = described(error)
-        is_own = source in OWN_SOURCES
-        outcome = "the user's own words pass" if is_own else "the text is quarantined"
-        logger.warning("The guard failed (%s); %s.", problem, outcome)
-        reasons = (f"the guard failed ({problem:.100})",)
-        return Verdict("allow" if is_own else "quarantine", reasons), True
+        return Call(judge, judged, JUDGE_LIMIT) if self._keeps_all else Call(judge)
 
     def allows(self, memories: Iterable[Memory]) -> bool:
         """Whether all of some memories were allowed before, and are the very same."""

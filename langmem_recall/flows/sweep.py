@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import repeat
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from langgraph.store.base import ListNamespacesOp, MatchCondition, PutOp, SearchOp
 
@@ -19,7 +19,7 @@ from langmem_recall.flows.candidates import PAGE, id_of, memory_of
 from langmem_recall.flows.effects import Call, Ops, Plan
 from langmem_recall.memory import upkeep as rules
 from langmem_recall.memory.conflicts import is_same
-from langmem_recall.memory.upkeep import STEPS, Action, Forgotten, Row, SweepReport
+from langmem_recall.memory.upkeep import Action, Forgotten, Row, SweepReport
 from langmem_recall.memory.value import revised_value
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.signals import RECENCY, STRENGTH, signal_table
@@ -37,30 +37,6 @@ from langmem_recall.types import (
 )
 
 logger = logging.getLogger(__name__)
-
-
-class SweepRequest(NamedTuple):
-    """What a caller wants of a sweep."""
-
-    namespace: Namespace
-    apply: bool = False
-    steps: Sequence[str] = STEPS
-    cold_after: timedelta | None = None
-    purge_history_before: datetime | None = None
-    limit: int = 1_000
-    after: int | None = None
-
-    def check(self) -> None:
-        """Refuse what cannot be meant, before anything is read."""
-        check_namespace(self.namespace)
-        rules.check_steps(self.steps)
-        check_whole("limit", self.limit, 1)
-        check_whole("after", self.after or 0, 0)
-        cold, before = self.cold_after, self.purge_history_before
-        if cold is not None and not (isinstance(cold, timedelta) and cold > timedelta()):
-            raise InputError(f"cold_after must be a timedelta above 0, got {cold!r:.80}.")
-        if before is not None and not isinstance(before, datetime):
-            raise InputError(f"purge_history_before must be a datetime, got {before!r:.80}.")
 
 
 @dataclass(slots=True)
@@ -146,13 +122,34 @@ class Sweeper:
         self._ledger = keeper.ledger
         self._merge_similarity = merge_similarity
 
-    def sweep(self, request: SweepRequest, policy: RecallPolicy) -> Plan[SweepReport]:
+    def sweep(
+        self,
+        namespace: Namespace,
+        reading_policy: Plan[RecallPolicy],
+        apply: bool,
+        steps: Sequence[str],
+        cold_after: timedelta | None,
+        purge_before: datetime | None,
+        limit: int,
+        after: int | None,
+    ) -> Plan[SweepReport]:
         """Look at some memories, say what is to become of them, and do it where it is to be."""
-        now, offset, namespace = self._keeper.clock(), request.after or 0, request.namespace
+        check_namespace(namespace)
+        rules.check_steps(steps)
+        check_whole("limit", limit, 1)
+        check_whole("after", after or 0, 0)
+        if cold_after is not None and not (
+            isinstance(cold_after, timedelta) and cold_after > timedelta()
+        ):
+            raise InputError(f"cold_after must be a timedelta above 0, got {cold_after!r:.80}.")
+        if purge_before is not None and not isinstance(purge_before, datetime):
+            raise InputError(f"purge_history_before must be a datetime, got {purge_before!r:.80}.")
+        policy = yield from reading_policy
+        now, offset = self._keeper.clock(), after or 0
         at = now.timestamp()
         # By name, where what a sweep writes stays put. In a store's own listing it would not: that
         # begins with what was written last, and leaves open which of two written together is first.
-        items, places = yield from self._backend.items_below(namespace, offset, request.limit)
+        items, places = yield from self._backend.items_below(namespace, offset, limit)
         memories = {memory.id: memory for memory in map(memory_of, items)}
         barred = yield from self._quarantine.barred(memories.values(), at)
         for memory_id, decision in barred.items():
@@ -161,12 +158,12 @@ class Sweeper:
                 memories[memory_id] = replace(memories[memory_id], status=status)
         usages = yield from self._ledger.usages(namespace, [*memories], at, 0.0)
         plan = SweepPlan(memories, dict(zip(memories, usages, strict=True)), policy, now)
-        plan.age(request.steps, request.purge_history_before)
-        if "merge" in request.steps and self._merge_similarity <= 1:
+        plan.age(steps, purge_before)
+        if "merge" in steps and self._merge_similarity <= 1:
             yield from self._merge(plan, namespace)
-        if request.cold_after is not None:
-            plan.list_cold(request.cold_after)
-        if request.apply:
+        if cold_after is not None:
+            plan.list_cold(cold_after)
+        if apply:
             yield from self._apply(plan)
             # Here, and wherever below a memory was looked at.
             for home in sorted({namespace, *(home for home, _ in memories)}):
@@ -174,8 +171,8 @@ class Sweeper:
                 plan.rows += [Row("index", one, "the embedder works again") for one in indexed]
             # What was removed no longer takes up a place in the listing.
             offset -= len(plan.gone)
-        further = offset + places if places == request.limit else None
-        return SweepReport(namespace, request.apply, tuple(plan.rows), len(items), further)
+        further = offset + places if places == limit else None
+        return SweepReport(namespace, apply, tuple(plan.rows), len(items), further)
 
     def forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
         """Delete all memories at or below a namespace and all that is kept about them."""

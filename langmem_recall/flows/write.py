@@ -302,19 +302,20 @@ class Writer:
         barred = yield from self._quarantine.barred(present.values(), now.timestamp())
         for memory_id, decision in decisions.items():
             before, current = stored.get(memory_id), present.get(memory_id)
+            former = before and before.former
             is_shown = memory_id not in barred or barred[memory_id].masks
             if decision.bars and current is not None and current.in_force and is_shown:
-                key = yield from self._free_key(current, FORMER)
-                supersedes = tuple(filter(None, (*current.supersedes, before and before.former)))
+                supersedes = tuple(filter(None, (*current.supersedes, former)))
+                former = yield from self._free_key(current, FORMER)
                 value = revised_value(current, supersedes=supersedes)
-                yield from self._keeper.put([Write((current.namespace, key), value, stored=None)])
-                lasting[memory_id] = decision._replace(former=key)
+                yield from self._keeper.put([Write((memory_id[0], former), value, stored=None)])
             elif not decision.bars and before is not None and before.bars:
                 yield from self._retire_stand_in(memory_id, before, now)
-                if decision.masks:
-                    lasting[memory_id] = decision._replace(former=before.former)
-            elif self._quarantine.is_lasting(decision, before):
-                lasting[memory_id] = decision._replace(former=before and before.former)
+                if not decision.masks:
+                    continue
+            elif not self._quarantine.is_lasting(decision, before):
+                continue
+            lasting[memory_id] = decision._replace(former=former)
         yield from self._quarantine.write(lasting)
 
     def forget_stand_ins(self, ids: Sequence[MemoryId]) -> Plan[None]:

@@ -40,7 +40,7 @@ from langmem_recall.flows.effects import Call, Effect, Host, Ops, Plan, arun, ru
 from langmem_recall.flows.quarantine import Quarantine
 from langmem_recall.flows.read import Namespaces, Reader, quiet
 from langmem_recall.flows.rerank import Reranker
-from langmem_recall.flows.sweep import Sweeper, SweepRequest
+from langmem_recall.flows.sweep import Sweeper
 from langmem_recall.flows.usage import Ledger
 from langmem_recall.flows.write import Writer, Writing
 from langmem_recall.guard.judge import AnyGuard, default_guard
@@ -383,17 +383,17 @@ class RecallStore(BaseStore):
             raise AttributeError(name)
         return getattr(self._inner, name)
 
+    @_sync
     def get(
         self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None
-    ) -> Item | None:
+    ) -> Plan[Item | None]:
         """One item, as the inner store has it."""
-        return self._inner.get(namespace, key, refresh_ttl=refresh_ttl)
-
-    async def aget(
-        self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None
-    ) -> Item | None:
-        """One item, as the inner store has it."""
-        return await self._inner.aget(namespace, key, refresh_ttl=refresh_ttl)
+        inner, name = self._inner, (namespace, key)
+        found: Item | None = yield Call(
+            lambda: inner.get(*name, refresh_ttl=refresh_ttl),
+            lambda: inner.aget(*name, refresh_ttl=refresh_ttl),
+        )
+        return found
 
     # --- recall -------------------------------------------------------------------------------
 
@@ -445,21 +445,18 @@ class RecallStore(BaseStore):
         """Random bytes that the side-car keeps, for nonces that no writer of memories can know."""
         if self._secret is not None:
             return self._secret
-        get = GetOp(SECRET, "nonce", refresh_ttl=False)
-        value = {"hex": secrets.token_hex(32)}
-        for _ in range(2):
-            (item,) = yield Ops([get], sidecar=True)
-            if item is not None:
-                value = item.value
-                break
+        get, value = GetOp(SECRET, "nonce", refresh_ttl=False), {"hex": secrets.token_hex(32)}
+        (item,) = yield Ops([get], sidecar=True)
+        if item is None:
             try:
                 yield Ops([PutOp(SECRET, "nonce", value, index=False)], sidecar=True)
+                # Another process may have been quicker.
+                (item,) = yield Ops([get], sidecar=True)
             except Exception as fault:
-                # What cannot be written can still be read; the secret is then this process's own.
+                # The secret is then this process's own.
                 reason = described(fault)
                 logger.warning("The nonces' secret could not be kept in the store: %s", reason)
-                break
-        self._secret = bytes.fromhex(value["hex"])
+        self._secret = bytes.fromhex((value if item is None else item.value)["hex"])
         return self._secret
 
     @_sync
@@ -668,10 +665,10 @@ class RecallStore(BaseStore):
         Returns:
             What was done, or would be, to which memory and why.
         """
-        ask = SweepRequest(namespace, apply, steps, cold_after, purge_history_before, limit, after)
-        ask.check()
-        policy = yield from self._reader.policy_at(ask.namespace, None)
-        return (yield from self._upkeep.sweep(ask, policy))
+        policy = self._reader.policy_at(namespace, None)
+        return self._upkeep.sweep(
+            namespace, policy, apply, steps, cold_after, purge_history_before, limit, after
+        )
 
     @_sync
     def forget_namespace(self, namespace: Namespace) -> Plan[Forgotten]:
@@ -698,22 +695,23 @@ class RecallStore(BaseStore):
         """
         set_up = getattr(self._inner, "setup", None)
         prepared = self._host.perform(Call(set_up)) if set_up else None
-        if isawaitable(prepared):
-            return self._finish_setup(prepared, distribute)
-        run(self._make_tables(distribute), self._host)
-        return prepared
+        plan = self._make_tables(prepared, distribute)
+        return arun(plan, self._host) if isawaitable(prepared) else run(plan, self._host)
 
     async def asetup(self, distribute: bool | None = None) -> Any:
         """The async twin of `setup`."""
         set_up = getattr(self._inner, "setup", None)
         prepared = await self._host.aperform(Call(set_up)) if set_up else None
-        return await self._finish_setup(prepared, distribute)
+        return await arun(self._make_tables(prepared, distribute), self._host)
 
-    async def _finish_setup(self, prepared: Any, distribute: bool | None) -> Any:
+    def _make_tables(self, prepared: Any, distribute: bool | None) -> Plan[Any]:
+        """What we keep in a database besides memories, once the inner store is set up."""
         if isawaitable(prepared):
             waiting = prepared
-            prepared = await self._host.aperform(Call(lambda: None, lambda: waiting))
-        await arun(self._make_tables(distribute), self._host)
+            prepared = yield Call(lambda: None, lambda: waiting)
+        yield from self._backend.set_up(distribute)
+        if self._sidecar is not self._backend:
+            yield from self._sidecar.set_up(distribute if self._sidecar.makes_tables else None)
         return prepared
 
     @property
@@ -735,7 +733,8 @@ class RecallStore(BaseStore):
 
     # --- the async twins ---------------------------------------------------------------------
 
-    aput, adelete, asearch, abatch = _async(put), _async(delete), _async(search), _async(batch)
+    aget, aput, adelete = _async(get), _async(put), _async(delete)
+    asearch, abatch = _async(search), _async(batch)
     arecall, aset_policy, apolicy_for = _async(recall), _async(set_policy), _async(policy_for)
     amemories, asecret, aexplain = _async(memories), _async(secret), _async(explain)
     aremember, acorrect, aphrase = _async(remember), _async(correct), _async(phrase)
@@ -743,12 +742,6 @@ class RecallStore(BaseStore):
     afeedback, aforget, ahistory = _async(feedback), _async(forget), _async(history)
     asweep, aforget_namespace, aflush = _async(sweep), _async(forget_namespace), _async(flush)
     aclose = _async(close)
-
-    def _make_tables(self, distribute: bool | None) -> Plan[None]:
-        """What we keep in a database besides memories."""
-        yield from self._backend.set_up(distribute)
-        if self._sidecar is not self._backend:
-            yield from self._sidecar.set_up(distribute if self._sidecar.makes_tables else None)
 
     def _with_source(self, op: OpT) -> OpT:
         """A put of a value without a source with the one that was chosen for such; others as is."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import os
-import sqlite3
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, count
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -34,23 +34,14 @@ from langmem_recall.flows.write import WAITING
 from langmem_recall.guard.judge import AnyGuard, allow_all, default_guard
 from langmem_recall.memory.value import TEXT_FIELDS, fielded, plain_value
 from langmem_recall.stores.backend import backend_of, opened
+from langmem_recall.stores.local import tables
 from langmem_recall.stores.local.store import LocalStore, check_op
-from langmem_recall.stores.local.tables import (
-    Record,
-    bounds,
-    decode_namespace,
-    find_records,
-    read_meta,
-    to_datetime,
-    to_microseconds,
-)
 from langmem_recall.stores.local.writer import Put, new_put
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, aware
 
 FORMAT = "langmem-recall"
 VERSION = 1
 PUTS_PER_BATCH = 256
-_CHUNK = 500
 _TIMES = ("created_at", "updated_at", "expires_at")
 
 PathOrFile = str | Path | IO[str]
@@ -154,14 +145,14 @@ def _stored(store: LocalStore, prefix: Namespace, vectors: bool) -> Iterator[dic
     """A LocalStore as it stands at one moment, with times and vectors as they are."""
     with store._file.loading() as connection:
         if vectors:
-            meta = read_meta(connection)
+            meta = tables.read_meta(connection)
             about = {name: meta.get(name) for name in ("dims", "embedder")}
             yield {"format": FORMAT, "version": VERSION, **about}
-        decisions = {
-            (decode_namespace(record.namespace)[len(VERDICT) :], record.key): record.decoded()
-            for record in _sorted_records(connection, (*VERDICT, *prefix))
-        }
-        for record in _sorted_records(connection, prefix):
+        rulings = tables.list_records(connection, (*VERDICT, *prefix), None)
+        decisions = {(it.memory_id[0][len(VERDICT) :], it.key): it.decoded() for it in rulings}
+        # Sorted as labels: the encoded form has quotes in it, which sort differently.
+        records = tables.list_records(connection, prefix, None)
+        for record in sorted(records, key=attrgetter("memory_id")):
             home, key = record.memory_id
             # The secret of nonces and what the embedder measures stay with the store; decisions go
             # with the memories they are about.
@@ -177,7 +168,7 @@ def _stored(store: LocalStore, prefix: Namespace, vectors: bool) -> Iterator[dic
             }
             for name in _TIMES:
                 time = getattr(record, name)
-                fields[name] = None if time is None else to_datetime(time).isoformat()
+                fields[name] = None if time is None else tables.to_datetime(time).isoformat()
             if vectors:
                 query = "SELECT vectors FROM vectors WHERE id = ?"
                 ((blob,),) = connection.execute(query, (record.id,)).fetchall() or [(None,)]
@@ -262,19 +253,6 @@ def _judge(
         puts[op.namespace, op.key] = new_put(op, put.updated_at)
 
 
-def _sorted_records(connection: sqlite3.Connection, prefix: Namespace) -> Iterator[Record]:
-    rows = connection.execute(
-        "SELECT namespace, key, id FROM items WHERE namespace >= ? AND namespace < ?",
-        bounds(prefix),
-    )
-    # Sorted as labels: the encoded form has quotes in it, which sort differently.
-    names = sorted((decode_namespace(code), key, item_id) for code, key, item_id in rows)
-    for start in range(0, len(names), _CHUNK):
-        some = [item_id for _, _, item_id in names[start : start + _CHUNK]]
-        found = find_records(connection, some)
-        yield from (found[item_id] for item_id in some)
-
-
 def _accepted_dims(store: LocalStore | None, header: dict[str, Any]) -> int | None:
     if header.get("version") != VERSION:
         raise StoreError(
@@ -300,7 +278,7 @@ def _read_put(record: dict[str, Any], dims: int | None) -> Put:
     put = new_put(op._replace(ttl=record.get("ttl_minutes")), now=0)
     for name in _TIMES[: 3 if "expires_at" in record else 2]:
         time = cast(datetime, aware(datetime.fromisoformat(record[name])))
-        setattr(put, name, to_microseconds(time))
+        setattr(put, name, tables.to_microseconds(time))
     put.is_import = True
     if dims and "vectors" in record:
         blob = base64.b64decode(record["vectors"], validate=True)

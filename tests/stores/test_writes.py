@@ -19,6 +19,7 @@ from langmem_recall import Caching, WritePolicy, Writing
 from langmem_recall.deadline import Deadline
 from langmem_recall.errors import ConfigurationError, InputError, RecallError
 from langmem_recall.flows.bookkeeping import UNINDEXED
+from langmem_recall.flows.calibrations import CALIBRATION
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
@@ -927,7 +928,9 @@ def test_a_flush_under_way_does_not_bring_back_what_is_forgotten(make: Make, clo
         for _ in range(20):
             await store.asearch(NS, query="seats")
             await asyncio.gather(store.aflush(), store.aforget(NS, "a"), store.aflush())
-            assert store.inner.search((), limit=10) == []
+            left = {tuple(item.namespace) for item in store.inner.search((), limit=10)}
+            # A slow machine leaves what it has measured of the embedder.
+            assert left <= {CALIBRATION}
             assert usage(store, "a") == Usage()
             await store.aremember(NS, SEATS, key="a")
 

@@ -8,12 +8,13 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import wraps
 from itertools import islice
 from pathlib import Path
 from sys import maxsize
-from typing import Any, Literal, Self
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import (
@@ -44,7 +45,22 @@ from langmem_recall.types import MemoryId, Namespace, Usage, UsageDelta
 
 logger = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 SWEEP_MINUTES = 5.0
+
+
+def _off_loop(
+    method: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """The same method in a thread: neither the file nor the embedder blocks the event loop."""
+
+    @wraps(method)
+    async def amethod(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(getattr(self, method.__name__), *args, **kwargs)
+
+    return amethod
 
 
 class LocalStore(BaseStore):
@@ -141,10 +157,6 @@ class LocalStore(BaseStore):
             deleted = [memory_id for memory_id, op in last.items() if op.value is None]
             self._writer.commit(puts, deleted)
         return results
-
-    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Run operations in a thread: neither the file nor the embedder blocks the loop."""
-        return await asyncio.to_thread(self.batch, list(ops))
 
     def shelf(self, namespace: Namespace) -> LocalView:
         """Everything at or below this namespace, loaded and up to date."""
@@ -290,38 +302,15 @@ class LocalStore(BaseStore):
         self._sweeper.join(timeout)
         return not self._sweeper.is_alive()
 
-    async def asetup(self) -> None:
-        """Nothing to do, as in `setup`."""
-
-    async def aclose(self) -> None:
-        """Stop the sweeper and release the file, off the event loop."""
-        await asyncio.to_thread(self.close)
-
-    async def acompact(self) -> bool:
-        """Rewrite the file without what was deleted, off the event loop."""
-        return await asyncio.to_thread(self.compact)
-
-    async def abackup(self, path: str | Path) -> None:
-        """Copy everything to a new file, off the event loop."""
-        await asyncio.to_thread(self.backup, path)
-
-    async def areindex(self, progress: Callable[[int, int], None] | None = None) -> int:
-        """Embed everything anew, off the event loop."""
-        return await asyncio.to_thread(self.reindex, progress)
-
-    async def asweep_ttl(self) -> int:
-        """Delete what has expired, off the event loop."""
-        return await asyncio.to_thread(self.sweep_ttl)
-
     async def astart_ttl_sweeper(
         self, sweep_interval_minutes: float | None = None
     ) -> asyncio.Future[None]:
         """Sweep every few minutes in a thread."""
         return asyncio.wrap_future(self.start_ttl_sweeper(sweep_interval_minutes))
 
-    async def astop_ttl_sweeper(self, timeout: float | None = None) -> bool:
-        """Stop sweeping, waiting off the event loop."""
-        return await asyncio.to_thread(self.stop_ttl_sweeper, timeout)
+    abatch, asetup, aclose = _off_loop(batch), _off_loop(setup), _off_loop(close)
+    acompact, abackup, areindex = _off_loop(compact), _off_loop(backup), _off_loop(reindex)
+    asweep_ttl, astop_ttl_sweeper = _off_loop(sweep_ttl), _off_loop(stop_ttl_sweeper)
 
     def __enter__(self) -> Self:
         return self

@@ -97,7 +97,7 @@ class Writer:
         self._embedder = embedder
         self._vocabulary = vocabulary
         self._has_current_traits = False
-        self._pending_lock = threading.Lock()
+        self._pending_lock = threading.RLock()
         # Perhaps: other processes may have left some behind.
         self._has_pending = not file.is_read_only
         self._batch_size = BATCH
@@ -193,14 +193,14 @@ class Writer:
                 self._pending_lock.release()
 
     def embed_all_pending(self, progress: Callable[[int, int], None] | None) -> int:
-        """Embed all texts that wait, as far as the embedder goes; returns how many still do."""
+        """Embed all texts that wait, as far as the embedder goes; returns of how many memories."""
         with self._pending_lock:
             total, done = self.count_pending(), 0
             while self._embedder and (count := self._embed_batch(self._embedder)):
                 done += count
                 if progress is not None:
                     progress(done, total)
-        return total - done
+        return done
 
     def count_pending(self) -> int:
         """How many texts wait for the embedder."""
@@ -214,7 +214,6 @@ class Writer:
         embedder = self._embedder
         if embedder is None:
             return 0
-        report = progress or (lambda done, total: None)
         with self._pending_lock:
             # The embedder is tried before the old vectors go.
             embedder.measure()
@@ -231,13 +230,7 @@ class Writer:
                     # Views see by the number that something happened, by the embedder that all did.
                     tables.take_seqs(connection, 1)
                     tables.write_meta(connection, reindexing=embedder.identity)
-                pending = "SELECT count(*) FROM vectors WHERE vectors IS NULL"
-                (total,) = connection.execute(pending).fetchone()
-            done = 0
-            report(done, total)
-            while count := self._embed_batch(embedder):
-                done += count
-                report(done, total)
+            done = self.embed_all_pending(progress)
             with self._file.writing() as connection:
                 connection.execute(
                     "DELETE FROM meta WHERE name = 'reindexing' "

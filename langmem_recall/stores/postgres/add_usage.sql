@@ -1,5 +1,5 @@
 INSERT INTO {usage} AS stored (prefix, key, {record})
-{rows}
+VALUES {rows}
 ON CONFLICT (prefix, key) DO UPDATE SET
     uses = stored.uses + excluded.uses,
     decayed = CASE

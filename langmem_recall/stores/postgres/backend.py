@@ -23,12 +23,11 @@ from langmem_recall.stores.postgres.database import (
     NO_RIGHT,
     READ_ONLY,
     Database,
-    KnownHomes,
     explained,
 )
 from langmem_recall.stores.postgres.schema import is_set_up, set_up
 from langmem_recall.stores.postgres.search import PostgresReads
-from langmem_recall.stores.postgres.sidecar import PostgresRecords, PostgresUsage, take_over
+from langmem_recall.stores.postgres.sidecar import PostgresSidecar, take_over
 from langmem_recall.stores.postgres.vectors import check_owner, embed_anew
 from langmem_recall.types import SIDECAR_ROOT, Namespace
 
@@ -48,14 +47,12 @@ class PostgresBackend(GenericBackend):
         nested: bool = True,
     ) -> None:
         super().__init__(store, clock, index_limit, max_age_s)
-        self._database = Database(store)
+        self._database = Database(store, nested)
         # More would only wait for a connection.
         self.at_a_time = self._database.connections
-        self._homes = KnownHomes(nested)
-        self._reads = PostgresReads(self._database, self._homes)
-        self._records = PostgresRecords(self._database, self._homes)
-        self.records = self._records.perform
-        self.usage: PostgresUsage = PostgresUsage(self._database, self._homes)
+        self._reads = PostgresReads(self._database)
+        self.usage: PostgresSidecar = PostgresSidecar(self._database)
+        self.records = self.usage.perform
         self._is_unchecked = True
 
     def settle(self) -> Plan[None]:
@@ -86,7 +83,7 @@ class PostgresBackend(GenericBackend):
                 "was distributed."
             )
         yield from set_up(self._database)
-        self.usage.is_missing = self._records.is_missing = False
+        self.usage.is_missing = False
         yield from take_over(self._database)
         yield from check_owner(self._database, claim=True)
         yield from citus.distribute(self._database, distribute)
@@ -98,7 +95,7 @@ class PostgresBackend(GenericBackend):
     def erase(self, prefix: Namespace) -> Plan[int | None]:
         """Delete records of the side-car; memories go item by item."""
         if prefix[0] == SIDECAR_ROOT:
-            return (yield from self._records.erase(prefix))
+            return (yield from self.usage.erase(prefix))
         return None
 
     def nearest(self, namespace: Namespace, text: str, limit: int) -> Plan[list[SearchItem]]:
@@ -113,7 +110,7 @@ class PostgresBackend(GenericBackend):
         self, namespace: Namespace, key: str, value: Mapping[str, Any], now: datetime
     ) -> None:
         """An item was written through this process."""
-        self._homes.note_put(namespace)
+        self._database.homes.note_put(namespace)
         super().note_put(namespace, key, value, now)
 
     def is_set_up(self) -> Plan[bool | None]:
@@ -145,12 +142,15 @@ class PostgresBackend(GenericBackend):
             op._replace(refresh_ttl=False) if isinstance(op, SearchOp) else op for op in others
         ]
         with explained():
-            items = iter((yield from self._reads.items(gets)))
+            items = yield from self._reads.items(gets)
             answers = iter((yield Ops(plain, effect.sidecar)))
-        return [next(items if isinstance(op, GetOp) else answers) for op in effect.ops]
+        return [
+            items[op.namespace, op.key] if isinstance(op, GetOp) else next(answers)
+            for op in effect.ops
+        ]
 
     def _unread(self, prefix: Namespace) -> list[str]:
-        missed = self._homes.missed.get(prefix)
+        missed = self._database.homes.missed.get(prefix)
         note = f"what lies below the namespace cannot be read ({missed}); without it"
         return [] if missed is None else [note]
 
@@ -179,8 +179,7 @@ class PostgresBackend(GenericBackend):
         if not listed.namespace_prefix:
             return (yield from super()._fetch_words(listed, gets, index, request))
         page = yield from self._reads.ordered(listed, "s.updated_at DESC")
-        items = yield from self._reads.items(gets)
-        found = dict(zip(((op.namespace, op.key) for op in gets), items, strict=True))
+        found = yield from self._reads.items(gets)
         if not index.catalog.size:
             texts, most = request.cue.searched, request.policy.pool
             worded = yield from self._reads.worded(request.prefix, texts, most)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -12,12 +11,11 @@ from time import monotonic
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from langgraph.store.base.batch import AsyncBatchedBaseStore
+from psycopg.rows import tuple_row
 
 from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Call, Plan
 from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -58,8 +56,9 @@ class Database:
     them sets for the transaction holds for the next.
     """
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, nested: bool = True) -> None:
         self.store = store
+        self.homes = KnownHomes(nested)
         self._is_async = isinstance(store, AsyncBatchedBaseStore)
         self.connections: int = getattr(getattr(store, "conn", None), "max_size", 1)
         # Who waits here has no time limit, and the pool's queue stays short for the store's own.
@@ -79,6 +78,13 @@ class Database:
         found = yield self.ask(Statement("SELECT to_regclass(%s) IS NOT NULL", (name,)))
         return bool(found[0][0][0])
 
+    def is_sharded(self) -> Plan[bool]:
+        """Whether namespaces may lie on servers of their own; looked up once."""
+        if self.homes.has_citus is None:
+            ((how,),) = yield self.ask(Statement(f"SELECT {HAS_CITUS}, {IS_PARTED}"))
+            self.homes.learn(*how)
+        return bool(self.homes.has_citus)
+
     def settle(self) -> Plan[None]:
         """End what a store in pipeline mode has left open, whose clock stands still until then.
 
@@ -95,7 +101,7 @@ class Database:
         with explained(), self.store._cursor(pipeline=True) as lead:
             connection, (whole, asked, prepare) = lead.connection, _read(statements)
             with connection.transaction() if whole else nullcontext():
-                cursors = [connection.cursor(binary=True, row_factory=_tuples) for _ in asked]
+                cursors = [connection.cursor(binary=True, row_factory=tuple_row) for _ in asked]
                 for cursor, statement in zip(cursors, asked, strict=True):
                     cursor.execute(statement.sql, statement.params, prepare=prepare)
                 if prepare is False:
@@ -110,7 +116,7 @@ class Database:
             async with self._gate, self.store._cursor(pipeline=True) as lead:
                 connection, (whole, asked, prepare) = lead.connection, _read(statements)
                 async with connection.transaction() if whole else nullcontext():
-                    cursors = [connection.cursor(binary=True, row_factory=_tuples) for _ in asked]
+                    cursors = [connection.cursor(binary=True, row_factory=tuple_row) for _ in asked]
                     for cursor, statement in zip(cursors, asked, strict=True):
                         await cursor.execute(statement.sql, statement.params, prepare=prepare)
                     if prepare is False:
@@ -142,12 +148,6 @@ def _read(
     return is_whole, asked, False if is_ddl else None
 
 
-def _tuples(cursor: Any) -> Any:
-    from psycopg.rows import tuple_row
-
-    return tuple_row(cursor)
-
-
 @contextmanager
 def explained() -> Iterator[None]:
     """Say in our words what Postgres refuses for want of tables or rights."""
@@ -172,27 +172,6 @@ def explained() -> Iterator[None]:
                 f"The database is not set up: {message}. Call setup() of the RecallStore once."
             ) from error
         raise
-
-
-class Tables:
-    """What lies in tables that `RecallStore.setup` makes, and in the side-car until then."""
-
-    is_missing = False
-    """Whether the tables were looked for and not found."""
-
-    def in_tables(self, own: Plan[T], sidecar: Plan[T]) -> Plan[T]:
-        """What a plan gives that needs the tables, or else the one that does without."""
-        if not self.is_missing:
-            try:
-                return (yield from own)
-            except Exception as error:
-                # Our own error about tables that are not there has the server's behind it.
-                causes = (error, error.__cause__)
-                if UNDEFINED_TABLE not in (getattr(one, "sqlstate", None) for one in causes):
-                    raise
-            self.is_missing = True
-            logger.info("No tables of ours yet, items take their place: call RecallStore.setup.")
-        return (yield from sidecar)
 
 
 # --- Namespaces as paths, and where they lie ---
@@ -271,13 +250,6 @@ class KnownHomes:
     def learn(self, has_citus: bool, is_parted: bool) -> None:
         """Whether and how the tables are split."""
         self.has_citus, self.is_split = has_citus, has_citus or is_parted
-
-    def is_sharded(self, database: Database) -> Plan[bool]:
-        """Whether namespaces may lie on servers of their own; looked up once."""
-        if self.has_citus is None:
-            ((how,),) = yield database.ask(Statement(f"SELECT {HAS_CITUS}, {IS_PARTED}"))
-            self.learn(*how)
-        return bool(self.has_citus)
 
     def of(self, prefix: Namespace) -> Homes | None:
         """Paths of all at or below a namespace; None where that is not known."""

@@ -14,8 +14,6 @@ BATCHES_TABLE = f"{SIDECAR_ROOT}_batches"
 RECORDS_TABLE = f"{SIDECAR_ROOT}_records"
 SETTINGS_TABLE = f"{SIDECAR_ROOT}_settings"
 VERSIONS_TABLE = f"{SIDECAR_ROOT}_versions"
-MOST_TRIES = 20
-"""Tries to make the first table: of those who do so at once Postgres lets one through."""
 
 WORDS_INDEX = f"{SIDECAR_ROOT}_first_words"
 WORDS_REACH = 100_000
@@ -49,15 +47,13 @@ def set_up(database: Database) -> Plan[None]:
     Nothing is written where it is there already.
     """
     applied = yield from _applied(database)
-    for left in reversed(range(MOST_TRIES)):
-        if applied is not None:
-            break
+    if applied is None:
         try:
             yield database.ask(Statement(_MAKE))
         except Exception:
-            if not left:
+            # Of those who make it at once Postgres lets one through.
+            if (yield from _applied(database)) is None:
                 raise
-        applied = yield from _applied(database)
     for number, (condition, statements) in enumerate(VERSIONS):
         if number in (applied or ()):
             continue

@@ -23,7 +23,6 @@ from langmem_recall.stores.postgres.database import (
     IS_PARTED,
     Database,
     Homes,
-    KnownHomes,
     Rows,
     Statement,
     below,
@@ -78,6 +77,8 @@ SELECT coalesce((SELECT reltuples FROM pg_class WHERE oid = to_regclass('store_v
 _SHARD_BYTES = "SELECT pg_table_size(tableoid) FROM store_vectors WHERE prefix = %s LIMIT 1"
 """Evaluated where the row is: what the planner believes of a split table says nothing of a part."""
 
+_BELOW = "{below}"
+"""Stands in a statement for the condition that an item lies at or below a namespace."""
 Scan = Literal["index", "rows", "memories"]
 """The nearest that the ANN index finds, of all vectors, or of all memories by their best one."""
 Known = Callable[[MemoryId], Memory | None]
@@ -161,9 +162,8 @@ class PostgresReads:
     Values that this process holds in their latest version are not sent again.
     """
 
-    def __init__(self, database: Database, homes: KnownHomes) -> None:
-        self._database = database
-        self._homes = homes
+    def __init__(self, database: Database) -> None:
+        self._database, self._homes = database, database.homes
         self._store = database.store
         self._survey: Survey | None = None
         self._identity = identity_of(self._store)
@@ -252,9 +252,8 @@ class PostgresReads:
                 pages[place] = self._page(rows)
         for op, page in zip(searches, pages, strict=True):
             del page[op.limit :]
-        fetched = {id_of(item): item for item in _items(chain(*answers[len(searches) :]))}
-        items = {memory_id: fetched.get(memory_id) for memory_id in ids}
-        return Fetched(pages, {**items, **{id_of(item): item for item in _items(worded)}}, vectors)
+        items = _by_id(ids, chain(*answers[len(searches) :]))
+        return Fetched(pages, items | {id_of(item): item for item in _items(worded)}, vectors)
 
     def worded(self, prefix: Namespace, texts: Sequence[str], most: int) -> Plan[list[Item]]:
         """The items with rare words of the texts, where there are no vectors to search by."""
@@ -266,25 +265,17 @@ class PostgresReads:
         (rows,) = yield self._database.ask(statement)
         return _items(self._rare.items(prefix, words, rows))
 
-    def items(self, gets: Sequence[GetOp]) -> Plan[list[Item | None]]:
-        """Items by namespace and key, without touching them."""
-        if not gets:
-            return []
+    def items(self, gets: Sequence[GetOp]) -> Plan[dict[MemoryId, Item | None]]:
+        """Items by namespace and key, None for one that is not there, without touching them."""
         ids = [(op.namespace, op.key) for op in gets]
-        rows = chain(*(yield self._database.ask(*self._get_all(ids, _WHOLE))))
-        fetched = {id_of(item): item for item in _items(rows)}
-        return [fetched.get(memory_id) for memory_id in ids]
+        rows = chain(*(yield self._database.ask(*self._get_all(ids, _WHOLE)))) if ids else ()
+        return _by_id(ids, rows)
 
     def listing(self, prefix: Namespace, most: int) -> Plan[list[Item]]:
         """Every item below a namespace, one more than `most` at most; and the survey."""
-
-        def make(homes: Homes | None) -> list[Statement]:
-            place, params = within("s.prefix", prefix, homes)
-            sql = f"SELECT {_WHOLE} FROM store s WHERE {place}{self._unexpired()} LIMIT %s"
-            return [Statement(sql, (*params, most + 1)), _SURVEY]
-
+        sql = f"SELECT {_WHOLE} FROM store s WHERE {_BELOW}{self._unexpired()} LIMIT %s"
         with loading():
-            rows, survey = yield from self._look_below(prefix, make)
+            rows, survey = yield from self._look_below(prefix, Statement(sql, (most + 1,)), _SURVEY)
         self._take_survey(survey)
         self._note_versions(rows)
         if len(rows) <= most:
@@ -305,34 +296,37 @@ ORDER BY {order} LIMIT %s OFFSET %s"""
     def changes(self, prefix: Namespace, since: datetime) -> Plan[tuple[list[Item], int]]:
         """What was written below a namespace since then, and how many items it has."""
         home, group = ("s.prefix", "GROUP BY s.prefix") if self._homes.is_split else ("NULL", "")
-
-        def make(homes: Homes | None) -> list[Statement]:
-            here, params = within("s.prefix", prefix, homes)
-            place = f"FROM store s WHERE {here}{self._unexpired()}"
-            recent = f"SELECT {_WHOLE} {place} AND s.updated_at >= %s"
-            counted = f"SELECT {home}, count(*) {place} {group}"
-            return [Statement(recent, (*params, since - OVERLAP)), Statement(counted, params)]
-
-        rows, counts = yield from self._look_below(prefix, make)
+        place = f"FROM store s WHERE {_BELOW}{self._unexpired()}"
+        recent = f"SELECT {_WHOLE} {place} AND s.updated_at >= %s"
+        counted = Statement(f"SELECT {home}, count(*) {place} {group}")
+        rows, counts = yield from self._look_below(
+            prefix, Statement(recent, (since - OVERLAP,)), counted
+        )
         self._note_versions(rows)
         self._note_homes(prefix, counts)
         return _items(rows), sum(count for _, count in counts)
 
-    def _look_below(
-        self, prefix: Namespace, make: Callable[[Homes | None], list[Statement]]
-    ) -> Plan[list[Rows]]:
+    def _look_below(self, prefix: Namespace, *statements: Statement) -> Plan[list[Rows]]:
         """What statements find everywhere below a namespace, or where that is known to be enough.
 
         Where a server of a cluster is down, what lies on the others need not wait for it.
         """
+
+        def placed(homes: Homes | None) -> list[Statement]:
+            place, params = within("s.prefix", prefix, homes)
+            return [
+                Statement(sql.replace(_BELOW, place), (*params, *rest) if _BELOW in sql else rest)
+                for sql, rest in statements
+            ]
+
         homes = None if self._homes.is_due(prefix) else self._homes.of(prefix)
         try:
-            answers: list[Rows] = yield self._database.ask(*make(homes))
+            answers: list[Rows] = yield self._database.ask(*placed(homes))
         except Exception as error:
-            if homes is not None or not (yield from self._homes.is_sharded(self._database)):
+            if homes is not None or not (yield from self._database.is_sharded()):
                 raise
             known = self._homes.of(prefix) or (path_of(prefix),)
-            answers = yield self._database.ask(*make(known))
+            answers = yield self._database.ask(*placed(known))
             self._homes.note(prefix, known, described(error))
         return answers
 
@@ -366,15 +360,12 @@ ORDER BY {order} LIMIT %s OFFSET %s"""
         is_due = not exact and self._homes.is_split and self._homes.is_due(prefix)
         size, counted_at = self._sizes.get((prefix, exact), (0, -math.inf))
         if is_due or monotonic() - counted_at > SURVEY_AGE_S:
-
-            def make(homes: Homes | None) -> list[Statement]:
-                place, params = within("prefix", prefix, (path_of(prefix),) if exact else homes)
-                some = f"SELECT 1 FROM store WHERE {place} LIMIT {MOST_COUNTED}"
-                counted = Statement(f"SELECT count(*) FROM ({some}) AS counted", params)
-                lie = f"SELECT DISTINCT prefix FROM store WHERE {place}"
-                return [counted, Statement(lie, params)] if is_due else [counted]
-
-            ((size,),), *paths = yield from self._look_below(prefix, make)
+            place, params = ("s.prefix = %s", (path_of(prefix),)) if exact else (_BELOW, ())
+            some = f"SELECT 1 FROM store s WHERE {place} LIMIT {MOST_COUNTED}"
+            looks = [Statement(f"SELECT count(*) FROM ({some}) AS counted", params)]
+            if is_due:
+                looks.append(Statement(f"SELECT DISTINCT s.prefix FROM store s WHERE {_BELOW}"))
+            ((size,),), *paths = yield from self._look_below(prefix, *looks)
             if is_due:
                 self._note_homes(prefix, paths[0])
             if len(self._sizes) >= MOST_SIZES:
@@ -490,6 +481,10 @@ ORDER BY found.distance"""
 
 def _items(rows: Iterable[tuple[Any, ...]]) -> list[Any]:
     return [SearchItem(namespace_of(path), *item[:4]) for path, *item in rows]
+
+
+def _by_id(ids: Iterable[MemoryId], rows: Iterable[tuple[Any, ...]]) -> dict[MemoryId, Item | None]:
+    return dict.fromkeys(ids) | {id_of(item): item for item in _items(rows)}
 
 
 def _as_one(searches: Sequence[Statement], gets: Sequence[Statement]) -> Statement:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from importlib.resources import files
-from itertools import chain
-from typing import Any
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from langgraph.store.base import GetOp, ListNamespacesOp, Op, PutOp, SearchItem, SearchOp
+from psycopg.types.json import Jsonb
 
-from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Ops, Plan
 from langmem_recall.flows.usage import USAGE, UsageBackend, UsageBatch, usage_of
 from langmem_recall.memory.upkeep import MOST_MERIT, SECONDS_PER_DAY
@@ -19,10 +22,8 @@ from langmem_recall.stores.postgres.database import (
     TAKEN,
     UNDEFINED_TABLE,
     Database,
-    KnownHomes,
     Rows,
     Statement,
-    Tables,
     below,
     bounds,
     keys_by_path,
@@ -36,7 +37,12 @@ from langmem_recall.stores.postgres.schema import (
     SETTINGS_TABLE,
     USAGE_TABLE,
 )
-from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage, UsageDelta
+from langmem_recall.types import SIDECAR_ROOT, MemoryId, Namespace, Usage
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 MOST_ROWS = 1_000
 """Rows that one statement writes; it may have 65,535 parameters."""
@@ -51,11 +57,6 @@ MOST_DOUBT = timedelta(days=30)
 
 _RECORD = ", ".join(Usage._fields)
 _ROW = "(%s, %s, %s, %s, %s, %s, %s)"
-_FLOATS = "%s::double precision[]"
-_ARRAYS = f"""
-SELECT * FROM unnest(
-    %s::text[], %s::text[], %s::bigint[], {_FLOATS}, {_FLOATS}, {_FLOATS}, %s::integer[]
-)"""
 _THESE = "prefix = %s AND key = ANY(%s)"
 _READ = f"SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE {_THESE}"
 # Locked in order, like additions: otherwise the two dead-lock.
@@ -83,13 +84,10 @@ Name = tuple[str | None, str, str]
 """Kind, path and key of a record; what belongs to no namespace has no kind of its own."""
 
 
-def upsert(
-    rows: Sequence[tuple[str, str, Usage]], fade_per_day: float, from_arrays: bool = False
-) -> Statement:
+def upsert(rows: Sequence[tuple[str, str, Usage]], fade_per_day: float) -> Statement:
     """Add records to those that are there, in the order of the rows; gives what they come to.
 
-    Nothing but columns and numbers in what updates, and rows of values: Citus takes no other. One
-    server takes many rows several times as fast `from_arrays`, which are the same few parameters.
+    Nothing but columns and numbers in what updates, and rows of values: Citus takes no other.
     """
     most_days = math.inf
     if fade_per_day < 1:
@@ -106,176 +104,139 @@ def upsert(
     sql = _UPSERT.format(
         usage=USAGE_TABLE,
         record=_RECORD,
-        rows=_ARRAYS if from_arrays else f"VALUES {', '.join([_ROW] * len(rows))}",
+        rows=", ".join([_ROW] * len(rows)),
         faded_stored=faded("stored"),
         faded_added=faded("excluded"),
         most_merit=MOST_MERIT,
     )
-    flat = [(path, key, *usage) for path, key, usage in rows]
-    if from_arrays:
-        return Statement(sql, tuple(map(list, zip(*flat, strict=True))))
-    return Statement(sql, tuple(chain.from_iterable(flat)))
+    return Statement(sql, tuple(chain(*((path, key, *usage) for path, key, usage in rows))))
 
 
 def _number(value: float) -> str:
     return f"'{float(value)!r}'::double precision"
 
 
-class PostgresUsage(Tables, UsageBackend):
-    """Usage in the table that `RecallStore.setup` makes; in the side-car where it was not made."""
+def in_tables(
+    in_items: Callable[Concatenate[Any, P], Plan[T]],
+) -> Callable[[Callable[Concatenate[Any, P], Plan[T]]], Callable[Concatenate[Any, P], Plan[T]]]:
+    """Makes a plan of one that needs our tables, and of one that does without until `setup`."""
 
-    def __init__(self, database: Database, homes: KnownHomes) -> None:
-        self._database = database
-        self._homes = homes
-        self._sidecar = UsageBackend()
+    def wrapped(own: Callable[Concatenate[Any, P], Plan[T]]) -> Callable[..., Plan[T]]:
+        @wraps(own)
+        def plan(self: PostgresSidecar, /, *args: P.args, **kwargs: P.kwargs) -> Plan[T]:
+            if not self.is_missing:
+                try:
+                    return (yield from own(self, *args, **kwargs))
+                except Exception as error:
+                    # Our own error about tables that are not there has the server's behind it.
+                    causes = (error, error.__cause__)
+                    if UNDEFINED_TABLE not in (getattr(one, "sqlstate", None) for one in causes):
+                        raise
+                self.is_missing = True
+                logger.info("No tables of ours yet, items take their place: call setup.")
+            return (yield from in_items(self, *args, **kwargs))
 
+        return plan
+
+    return wrapped
+
+
+def _perform_in_items(_: PostgresSidecar, effect: Ops) -> Plan[list[Any]]:
+    answers: list[Any] = yield effect
+    return answers
+
+
+class PostgresSidecar(UsageBackend):
+    """Usage and records in tables of their own; in items of the store where there are none yet.
+
+    A record about a memory has the memory's own prefix, so that it lies on the same shard; what is
+    about no namespace goes to the settings, of which every server has a copy.
+    """
+
+    is_missing = False
+    """Whether the tables were looked for and not found."""
+
+    def __init__(self, database: Database) -> None:
+        self._database, self._homes = database, database.homes
+
+    @in_tables(UsageBackend.read)
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
         """Usage of these memories, one round trip."""
+        known = (yield from self._read(ids)) if ids else {}
+        return [known.get(memory_id, Usage()) for memory_id in ids]
 
-        def own() -> Plan[list[Usage]]:
-            known = (yield from self._read(ids)) if ids else {}
-            return [known.get(memory_id, Usage()) for memory_id in ids]
-
-        return self.in_tables(own(), self._sidecar.read(ids))
-
+    @in_tables(UsageBackend.read_below)
     def read_below(self, prefix: Namespace) -> Plan[dict[MemoryId, Usage] | None]:
         """Usage of every memory below a namespace; None where that is too much to hold."""
-
-        def own() -> Plan[dict[MemoryId, Usage] | None]:
-            # A table is not read as a whole.
-            most = MOST_USAGES + 1 if prefix else 0
-            place, params = within("prefix", prefix, self._homes.of(prefix))
-            sql = f"SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE {place} LIMIT %s"
-            answers = yield self._database.ask(Statement(sql, (*params, most)))
-            return _by_id(answers) if len(answers[0]) < most else None
-
-        return self.in_tables(own(), self._sidecar.read_below(prefix))
+        # A table is not read as a whole.
+        most = MOST_USAGES + 1 if prefix else 0
+        place, params = within("prefix", prefix, self._homes.of(prefix))
+        sql = f"SELECT prefix, key, {_RECORD} FROM {USAGE_TABLE} WHERE {place} LIMIT %s"
+        answers = yield self._database.ask(Statement(sql, (*params, most)))
+        return _by_id(answers) if len(answers[0]) < most else None
 
     def is_sharded(self) -> Plan[bool]:
         """Whether Citus has put namespaces on servers of their own."""
-        return self._homes.is_sharded(self._database)
+        return self._database.is_sharded()
 
+    @in_tables(UsageBackend.add)
     def add(self, batch: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
         """Add uses atomically and give the records as they then stand, one round trip.
 
         The answer to a commit may be lost with the connection: a batch that is there is not added
         again.
         """
-        own = self._add(batch, fade_per_day)
-        return self.in_tables(own, self._sidecar.add(batch, fade_per_day))
-
-    def _add(self, batch: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
         written_at = datetime.now(UTC)
         statements: list[Statement] = []
         for path, keys in keys_by_path(batch.touches).items():
-            home = namespace_of(path)
-            rows = [(path, key, _record_of(batch.touches[home, key])) for key in keys]
             taken = (path, batch.ledger, batch.number)
             statements.append(Statement(_TAKE, (*taken, written_at)))
             if batch.number % KEPT == 1:
                 # What went before is known to be written, and what is this old is in no doubt.
-                known = (*taken, written_at - MOST_DOUBT)
-                statements.append(Statement(_PRUNE, known))
+                statements.append(Statement(_PRUNE, (*taken, written_at - MOST_DOUBT)))
+            rows: list[tuple[str, str, Usage]] = []
+            for key in keys:
+                uses, last, before, merit = batch.touches[namespace_of(path), key]
+                # Without a time of use there are only outcomes.
+                uses = 0 if last is None else uses
+                merit = max(-2 * MOST_MERIT, min(merit, 2 * MOST_MERIT))
+                rows.append((path, key, Usage(uses, float(uses), last, before, merit)))
             for start in range(0, len(rows), MOST_ROWS):
-                some = rows[start : start + MOST_ROWS]
-                statements.append(upsert(some, fade_per_day, self._homes.has_citus is False))
-            if any(abs(batch.touches[home, key].merit) > MOST_MERIT for key in keys):
+                statements.append(upsert(rows[start : start + MOST_ROWS], fade_per_day))
+            if any(abs(usage.merit) > MOST_MERIT for *_, usage in rows):
                 statements.append(Statement(_BOUND_MERIT, (path, keys)))
         if not statements:
             return {}
         try:
             return _by_id((yield self._database.ask(*statements, together=True)))
         except Exception as error:
-            state = getattr(error, "sqlstate", None)
-            # The first table that is missing is named; there may be none at all.
-            is_newer = state == UNDEFINED_TABLE and BATCHES_TABLE in str(error)
-            if is_newer and (yield from self._database.has_table(USAGE_TABLE)):
-                raise StoreError(
-                    f"The tables for usage are of an older version: there is no {BATCHES_TABLE}. "
-                    "Call RecallStore.setup again."
-                ) from None
-            if state != TAKEN:
+            if getattr(error, "sqlstate", None) != TAKEN:
                 raise
         return (yield from self._read(batch.touches))
 
+    @in_tables(UsageBackend.drop)
     def drop(self, ids: Sequence[MemoryId]) -> Plan[None]:
         """Forget the usage of these memories."""
+        names = keys_by_path(ids).items()
+        statements = [Statement(sql, one) for one in names for sql in (_LOCK, _DROP)]
+        if statements:
+            yield self._database.ask(*statements, together=True)
 
-        def own() -> Plan[None]:
-            names = keys_by_path(ids).items()
-            statements = [Statement(sql, one) for one in names for sql in (_LOCK, _DROP)]
-            if statements:
-                yield self._database.ask(*statements, together=True)
-
-        return self.in_tables(own(), self._sidecar.drop(ids))
-
+    @in_tables(UsageBackend.drop_below)
     def drop_below(self, prefix: Namespace) -> Plan[int]:
         """Forget all usage at or below a namespace; returns of how many memories."""
-
-        def own() -> Plan[int]:
-            (rows,) = yield self._database.ask(Statement(_LIST_BELOW, bounds(prefix)))
-            yield from self.drop([(namespace_of(path), key) for path, key in rows])
-            return len(rows)
-
-        count = yield from self.in_tables(own(), self._sidecar.drop_below(prefix))
-        if not self.is_missing:
-            yield self._database.ask(Statement(_DROP_BATCHES_BELOW, bounds(prefix)))
-        return count
+        (rows,) = yield self._database.ask(Statement(_LIST_BELOW, bounds(prefix)))
+        yield from self.drop([(namespace_of(path), key) for path, key in rows])
+        yield self._database.ask(Statement(_DROP_BATCHES_BELOW, bounds(prefix)))
+        return len(rows)
 
     def _read(self, ids: Iterable[MemoryId]) -> Plan[dict[MemoryId, Usage]]:
         statements = [Statement(_READ, one) for one in keys_by_path(ids).items()]
         return _by_id((yield self._database.ask(*statements)))
 
-
-def _record_of(delta: UsageDelta) -> Usage:
-    """What a batch adds to a memory; without a time of use there are only outcomes."""
-    uses = 0 if delta.last is None else delta.uses
-    merit = max(-2 * MOST_MERIT, min(delta.merit, 2 * MOST_MERIT))
-    return Usage(uses, float(uses), delta.last, delta.before, merit)
-
-
-def _by_id(answers: list[Rows]) -> dict[MemoryId, Usage]:
-    return {
-        (namespace_of(path), key): Usage(*record) for rows in answers for path, key, *record in rows
-    }
-
-
-class PostgresRecords(Tables):
-    """The side-car of a Postgres store: what items of it hold elsewhere, in rows.
-
-    A record about a memory has the memory's own prefix, so that it lies on the same shard; what is
-    about no namespace goes to the settings, of which every server has a copy. Where
-    `RecallStore.setup` has not made the tables it all goes to items of the store.
-    """
-
-    def __init__(self, database: Database, homes: KnownHomes) -> None:
-        self._database = database
-        self._homes = homes
-
+    @in_tables(_perform_in_items)
     def perform(self, effect: Ops) -> Plan[list[Any]]:
-        """Carry operations on the side-car out; `effect` is what any store would be given."""
-
-        def in_items() -> Plan[list[Any]]:
-            answers: list[Any] = yield effect
-            return answers
-
-        return self.in_tables(self._perform(effect), in_items())
-
-    def erase(self, namespace: Namespace) -> Plan[int | None]:
-        """Delete what there is of a kind at or below a namespace, in the table and in the store."""
-        if self.is_missing:
-            return None
-        _, kind, *home = namespace
-        place = below("prefix")
-        own = f"DELETE FROM {RECORDS_TABLE} WHERE kind = %s AND {place} RETURNING 1"
-        gone = yield self._database.ask(
-            Statement(own, (kind, *bounds(tuple(home)))),
-            Statement(f"DELETE FROM store WHERE {place} RETURNING 1", bounds(namespace)),
-        )
-        return sum(map(len, gone))
-
-    def _perform(self, effect: Ops) -> Plan[list[Any]]:
-        """What is read, then what is written; None for that."""
+        """Carry operations on the side-car out: what is read, then what is written."""
         ops = effect.ops
         gets = _gets([_named(op.namespace, op.key) for op in ops if isinstance(op, GetOp)])
         looks = [self._look(op, effect.exact) for op in ops if not isinstance(op, GetOp | PutOp)]
@@ -318,32 +279,43 @@ SELECT kind, prefix, key, value FROM {RECORDS_TABLE} WHERE kind = %s AND {place}
 ORDER BY prefix, key LIMIT %s OFFSET %s"""
         return Statement(sql, (kind, *params, op.limit, op.offset))
 
+    def erase(self, namespace: Namespace) -> Plan[int | None]:
+        """Delete what there is of a kind at or below a namespace, in the table and in the store."""
+        if self.is_missing:
+            return None
+        _, kind, *home = namespace
+        place = below("prefix")
+        own = f"DELETE FROM {RECORDS_TABLE} WHERE kind = %s AND {place} RETURNING 1"
+        gone = yield self._database.ask(
+            Statement(own, (kind, *bounds(tuple(home)))),
+            Statement(f"DELETE FROM store WHERE {place} RETURNING 1", bounds(namespace)),
+        )
+        return sum(map(len, gone))
+
+
+def _by_id(answers: list[Rows]) -> dict[MemoryId, Usage]:
+    return {
+        (namespace_of(path), key): Usage(*record) for rows in answers for path, key, *record in rows
+    }
+
 
 def write_records(
     records: Iterable[tuple[Name, Any]], conflict: str = "DO UPDATE SET value = excluded.value"
 ) -> list[Statement]:
-    """Statements that write records, or drop those without a value; one for each path."""
-    from psycopg.types.json import Jsonb
-
+    """Statements that write records, or drop those without a value."""
     statements: list[Statement] = []
-    written: dict[tuple[str, ...], Rows] = {}
     for (kind, path, key), value in records:
-        table, columns, name = SETTINGS_TABLE, ["name"], [key]
+        table, columns = SETTINGS_TABLE, ["name"]
+        name: list[Any] = [key]
         if kind is not None:
             table, columns, name = RECORDS_TABLE, ["prefix", "kind", "key"], [path, kind, key]
-        if value is None:
-            drop = f"DELETE FROM {table} WHERE {' AND '.join(f'{it} = %s' for it in columns)}"
-            statements.append(Statement(drop, tuple(name)))
-        else:
-            written.setdefault((path, table, *columns), []).append((*name, Jsonb(value)))
-    for (_, table, *names), rows in written.items():
-        unique = ", ".join(names)
-        for start in range(0, len(rows), MOST_ROWS):
-            some = rows[start : start + MOST_ROWS]
-            values = ", ".join([f"({', '.join(['%s'] * len(rows[0]))})"] * len(some))
-            sql = f"INSERT INTO {table} ({unique}, value) VALUES {values} ON CONFLICT ({unique})"
-            params = tuple(part for row in some for part in row)
-            statements.append(Statement(f"{sql} {conflict}", params))
+        sql = f"DELETE FROM {table} WHERE {' AND '.join(f'{it} = %s' for it in columns)}"
+        if value is not None:
+            unique, marks = ", ".join(columns), "%s, " * len(columns)
+            sql = f"""
+INSERT INTO {table} ({unique}, value) VALUES ({marks}%s) ON CONFLICT ({unique}) {conflict}"""
+            name.append(Jsonb(value))
+        statements.append(Statement(sql, tuple(name)))
     return statements
 
 
@@ -379,16 +351,12 @@ def take_over(database: Database) -> Plan[None]:
 
 def _gets(names: Iterable[Name]) -> list[Statement]:
     """One statement for each path, and one for what belongs to none."""
-    by_path: dict[str, tuple[dict[str | None, None], dict[str, None]]] = {}
-    for kind, path, key in names:
-        kinds, keys = by_path.setdefault(path, ({}, {}))
-        kinds[kind] = keys[key] = None
-    return [
-        Statement(_GET, (path, list(kinds), list(keys)))
-        if path
-        else Statement(_GET_SETTINGS, (list(keys),))
-        for path, (kinds, keys) in by_path.items()
-    ]
+    statements: list[Statement] = []
+    for path, some in groupby(sorted(names, key=itemgetter(1)), itemgetter(1)):
+        kinds, _, keys = map(list, map(dict.fromkeys, zip(*some, strict=True)))
+        get = Statement(_GET, (path, kinds, keys)) if path else Statement(_GET_SETTINGS, (keys,))
+        statements.append(get)
+    return statements
 
 
 def _named(namespace: Namespace, key: str) -> Name:

@@ -368,7 +368,7 @@ def test_what_items_of_the_store_held_is_taken_over_each_time(postgres: str, clo
         inner.setup()
         for part in range(2):
             former = RecallStore(inner, guard=guard, clock=clock, policy=EVERY_USE)
-            former._backend.usage.is_missing = former._backend._records.is_missing = True
+            former._backend.usage.is_missing = True
             former.put(ADA, f"odd{part}", {"content": f"odd words number {part}"})
             former.approve(ADA, f"odd{part}")
             former.set_policy((*ADA, str(part)), RecallPolicy.weighted())

@@ -31,7 +31,6 @@ from langmem_recall import Caching
 from langmem_recall.agents.node import recall_node
 from langmem_recall.agents.turn import RecallState
 from langmem_recall.embeddings import LocalEmbeddings
-from langmem_recall.errors import StoreError
 from langmem_recall.flows.usage import USAGE
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
@@ -368,18 +367,21 @@ def test_records_of_forgotten_ledgers_do_not_pile_up(postgres: str, clock: Clock
     assert stored(postgres) == {(NS, "seat"): 3}
 
 
-def test_tables_of_an_older_version_ask_for_setup(postgres: str, clock: Clock) -> None:
+def test_what_tables_of_an_older_version_cannot_take_waits_for_setup(
+    postgres: str, clock: Clock
+) -> None:
     with PostgresStore.from_conn_string(postgres) as inner:
         RecallStore(inner).setup()
+        store = used_store(inner, clock)
+        store.flush()
         with psycopg.connect(postgres, autocommit=True) as connection:
             connection.execute(f"DROP TABLE {BATCHES_TABLE}")
             connection.execute("DELETE FROM langmem_recall_versions WHERE version = 8")
-        store = used_store(inner, clock)
-        with pytest.raises(StoreError, match=r"Call RecallStore\.setup again"):
-            store.flush()
+        store.search(NS, query="seats")
+        store.flush()
         store.setup()
         store.close()
-    assert stored(postgres) == {(NS, "seat"): 1}
+    assert stored(postgres) == {(NS, "seat"): 2}
 
 
 def test_a_side_car_that_answers_to_nobody_is_not_counted_twice(

@@ -19,7 +19,7 @@ from langmem_recall import Caching
 from langmem_recall.flows.effects import Host, run
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.postgres.database import Database, KnownHomes
+from langmem_recall.stores.postgres.database import Database
 from langmem_recall.stores.postgres.search import EXACT_UP_TO, PostgresReads, RareWords, Survey
 from langmem_recall.stores.recall_store import RecallStore
 
@@ -87,7 +87,7 @@ def crowd(opened: Any) -> CountedPostgres:
 
 
 def reads_of(store: PostgresStore) -> PostgresReads:
-    return PostgresReads(Database(store), KnownHomes())
+    return PostgresReads(Database(store))
 
 
 def look(store: PostgresStore, op: SearchOp, size: int | None) -> list[str]:

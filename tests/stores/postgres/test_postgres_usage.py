@@ -14,19 +14,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 
-from langmem_recall.errors import StoreError
 from langmem_recall.flows.effects import Host, run
 from langmem_recall.flows.usage import USAGE, UsageBatch
 from langmem_recall.memory.upkeep import pooled, reinforced
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.stores.postgres.database import Database, KnownHomes
+from langmem_recall.stores.postgres.database import Database
 from langmem_recall.stores.postgres.schema import (
-    BATCHES_TABLE,
     USAGE_TABLE,
     VERSIONS,
     VERSIONS_TABLE,
 )
-from langmem_recall.stores.postgres.sidecar import PostgresUsage
+from langmem_recall.stores.postgres.sidecar import PostgresSidecar
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import Usage, UsageDelta
 
@@ -50,7 +48,7 @@ class Book:
     def __init__(self, inner: PostgresStore) -> None:
         RecallStore(inner).setup()
         self.host = Host(inner, inner)
-        self.plans = PostgresUsage(Database(inner), KnownHomes())
+        self.plans = PostgresSidecar(Database(inner))
 
     def add(self, touches: dict[Any, UsageDelta], fade_per_day: float) -> Any:
         return run(self.plans.add(UsageBatch(touches), fade_per_day), self.host)
@@ -110,22 +108,6 @@ def test_without_setup_an_outcome_goes_to_the_sidecar_though_nothing_was_read(
             store.feedback(NS, "tea")
             assert store.flush() == 1
         assert inner.get((*USAGE, *NS), "tea").value["merit"] == 1
-
-
-def test_tables_of_an_older_version_ask_for_setup(postgres: str) -> None:
-    with (
-        PostgresStore.from_conn_string(postgres) as inner,
-        psycopg.connect(postgres, autocommit=True) as database,
-        RecallStore(inner) as store,
-    ):
-        store.setup()
-        store.put(NS, "tea", {"content": "Ada drinks tea"})
-        database.execute(f"ALTER TABLE {BATCHES_TABLE} RENAME TO newer")
-        store.feedback(NS, "tea")
-        with pytest.raises(StoreError, match=r"Call RecallStore\.setup again"):
-            store.flush()
-        database.execute(f"ALTER TABLE newer RENAME TO {BATCHES_TABLE}")
-        assert store.flush() == 1
 
 
 def test_without_setup_usage_goes_to_the_sidecar_and_setup_takes_it_over(
