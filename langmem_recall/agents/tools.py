@@ -52,7 +52,7 @@ MOST_RECALLED, BEST_FEW = 20, 5
 """Memories that a recall may answer with, and that it does where the model names no number: the
 prompt of its limit says so too."""
 LIKELY, POSSIBLE, PLAUSIBLE = 0.6, 0.3, 0.05
-"""Relevance from which a memory is a likely, a possible and a weak match; below it is none. A tool's
+"""Relevance from which a memory is a likely, a possible and a weak match; below it is none. An
 answer is taken at its word, so that it takes more to be likely than to be shown unasked."""
 
 
