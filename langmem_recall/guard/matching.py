@@ -15,6 +15,8 @@ from typing import Any, Literal, NamedTuple
 from langmem_recall.guard.normalise import close_up, fold, unleet
 
 Severity = Literal["medium", "high"]
+Scope = Literal["own", "others", "encoded"]
+"""Whose words are judged: the user's own, anybody else's, or what stood there in disguise."""
 
 CARRIED = {
     "addressed_before": ("addressed",),
@@ -42,6 +44,8 @@ _ORNAMENTS = 40
 _MARK_SIGNS = "".join(map(chr, (*range(0x01, 0x09), *range(0x0E, 0x1C), *range(0x86, 0xA0))))
 _TOKEN = re.compile(f"\\w{{1,64}}|[.!?](?!\\w)|[{_MARK_SIGNS}:\"'`\u3002]")
 _APOSTROPHE = re.compile(r"'(?<=\w')(?=\w)")
+_CALLING = re.compile("(?<![a-z])(?:[a-z]{1,12} ){1,2}$")
+"""Words before the name of somebody who is called out to."""
 _LETTERS_APART = bytes([1] * 6)
 """Lengths of tokens where the letters of a word may stand apart."""
 _AT_LETTERS = re.compile(r"@(?<=[a-z]@)(?=[a-z])|\$(?=[a-z])")
@@ -62,8 +66,13 @@ def compiled(pattern: str) -> re.Pattern[str]:
 # --- Words and rules ---
 
 
-Phrase = tuple[str, str, str]
-"""A turn of phrase, the word it counts as, and where it is one."""
+class Phrase(NamedTuple):
+    """A turn of phrase that counts as a word."""
+
+    text: str
+    meaning: str
+    pattern: str
+    words: frozenset[str]
 
 
 class Vocabulary(NamedTuple):
@@ -76,8 +85,8 @@ class Vocabulary(NamedTuple):
     """Words that can be found within others, by their first two letters, the longest first."""
     members: dict[str, str]
     """All codes of a sort."""
-    phrases: tuple[dict[str, list[Phrase]], list[Phrase]]
-    """Turns of phrase by their first word, and those of scripts without spaces."""
+    phrases: dict[str, list[Phrase]]
+    """Turns of phrase by their first word, those of scripts without spaces under none."""
 
 
 @cache
@@ -104,15 +113,15 @@ def vocabulary() -> Vocabulary:
             starts.setdefault(word[:2], []).append(word)
     names = sorted({name for group in sets for name in group})
     members = {name: "".join(code_of[group] for group in sets if name in group) for name in names}
-    turns = tables("words")["phrases"].items()
-    by_start: dict[str, list[Phrase]] = {}
-    unspaced: list[Phrase] = []
-    for word, phrase in ((word, phrase) for word, each in turns for phrase in each):
-        # Not within a longer word: "many more" has no "any more" in it.
-        pattern = rf"(?<![a-z]){re.escape(phrase)}(?![a-z])"
-        rows = by_start.setdefault(phrase.split(" ")[0], []) if phrase.isascii() else unspaced
-        rows.append((phrase, word, pattern))
-    return Vocabulary(codes, stems, starts, members, (by_start, unspaced))
+    phrases: dict[str, list[Phrase]] = {"": []}
+    for meaning, turns in tables("words")["phrases"].items():
+        for turn in (turn.replace("'", " ") for turn in turns):
+            words = frozenset(_TOKEN.findall(turn) if turn.isascii() else ())
+            # Not within a longer word: "many more" has no "any more" in it.
+            pattern = rf"(?<![a-z\"']){re.escape(turn)}(?![a-z])"
+            start = turn.split(" ")[0].split("-")[0] if words else ""
+            phrases.setdefault(start, []).append(Phrase(turn, meaning, pattern, words))
+    return Vocabulary(codes, stems, starts, members, phrases)
 
 
 def _bits(codes: str) -> int:
@@ -127,6 +136,7 @@ class Signal(NamedTuple):
     """One way in which a signal is said: a pattern over codes, and what it cannot do without."""
 
     name: str
+    bit: int
     pattern: str
     """Compiled when it is first needed: most texts need few of them."""
     needs: tuple[int, ...]
@@ -154,7 +164,7 @@ def compile_signal(name: str, terms: str) -> Signal:
             parts.append(word)
             if term[-1] != "?":
                 needs.append(_bits(members))
-    return Signal(name, "".join(parts), tuple(needs))
+    return Signal(name, bits_of([name]), "".join(parts), tuple(needs))
 
 
 @cache
@@ -168,12 +178,20 @@ def _signals_by_need() -> list[tuple[int, list[Signal]]]:
     return list(by_need.items())
 
 
-def possible_signals(codes: str) -> Iterator[Signal]:
-    """The signals for each of whose terms a text has a word."""
-    present = _bits(codes)
-    for rarest, signals in _signals_by_need():
+def possible_signals(codes: str, scope: Scope | None) -> list[Signal]:
+    """The signals for each of whose terms a text has a word; with a scope those that may add up."""
+    present, signals, possible = _bits(codes), [], 0
+    for rarest, some in _signals_by_need():
         if present & rarest:
-            yield from (one for one in signals if all(present & need for need in one.needs))
+            for signal in some:
+                for need in signal.needs:
+                    if not present & need:
+                        break
+                else:
+                    signals.append(signal)
+                    possible |= signal.bit
+    wanted = _wanted(possible, scope) if scope else possible
+    return [signal for signal in signals if signal.bit & wanted]
 
 
 class Finding(NamedTuple):
@@ -181,15 +199,13 @@ class Finding(NamedTuple):
 
     rule: str
     severity: Severity
-    is_own: bool
-    """Whether it is looked for in the user's own words, too."""
     groups: tuple[int, ...]
     """Of each group, the bits of its signals, a sentence must have one."""
     excluded: int
 
 
 @cache
-def signal_bits() -> dict[str, int]:
+def _signal_bits() -> dict[str, int]:
     """Every signal as a bit, and those that a sentence has from the ones before it."""
     names = (*tables("rules")["signals"], *CARRIED)
     return {name: 1 << place for place, name in enumerate(names)}
@@ -199,22 +215,60 @@ def bits_of(names: Iterable[str]) -> int:
     """The set of some signals as the bits of a number."""
     bits = 0
     for name in names:
-        bits |= signal_bits()[name]
+        bits |= _signal_bits()[name]
     return bits
 
 
 @cache
-def findings() -> tuple[Finding, ...]:
-    """What signals add up to."""
+def carried() -> tuple[tuple[int, int], ...]:
+    """The bits of each signal that is carried over, and of those that make it."""
+    return tuple((bits_of([name]), bits_of(makers)) for name, makers in CARRIED.items())
+
+
+@cache
+def _findings(scope: Scope) -> tuple[Finding, ...]:
+    """What signals add up to, in words of that sort."""
     rows = []
     for rule, table in tables("rules")["findings"].items():
+        if scope not in table.get("scopes", ("others", "encoded")):
+            continue
         for line in filter(None, table["when"].splitlines()):
             terms = [term.strip() for term in line.split("&")]
             groups = tuple(bits_of(term.split("|")) for term in terms if term[0] != "!")
             excluded = bits_of(term[1:] for term in terms if term[0] == "!")
-            is_own = table.get("own", False)
-            rows.append(Finding(rule, table["severity"], is_own, groups, excluded))
+            rows.append(Finding(rule, table["severity"], groups, excluded))
     return tuple(rows)
+
+
+@lru_cache(maxsize=4_096)
+def _wanted(possible: int, scope: Scope) -> int:
+    """Of the signals that a text may have, those on which a finding depends."""
+    for carried_over, makers in carried():
+        possible |= carried_over if possible & makers else 0
+    # No generators here: they would take most of the guard's time.
+    wanted = 0
+    for finding in _findings(scope):
+        together = finding.excluded
+        for group in finding.groups:
+            if not possible & group:
+                break
+            together |= group
+        else:
+            wanted |= together
+    for carried_over, makers in carried():
+        wanted |= makers if wanted & carried_over else 0
+    return wanted | bits_of(("talk", "dialogue")) if wanted else 0
+
+
+@lru_cache(maxsize=4_096)
+def rules_of(present: int, scope: Scope) -> tuple[tuple[str, Severity], ...]:
+    """The rules that a sentence with those signals breaks."""
+    rules = {
+        (finding.rule, finding.severity): None
+        for finding in _findings(scope)
+        if not present & finding.excluded and all(present & group for group in finding.groups)
+    }
+    return tuple(rules)
 
 
 # --- Marks of syntax ---
@@ -225,31 +279,43 @@ class Mark(NamedTuple):
 
     name: str
     sign: str
-    literals: list[tuple[str, str]]
-    """What a text must have one of, each after its rarest character."""
     source: str
     replacement: str | Callable[[re.Match[str]], str]
 
 
+class Marks(NamedTuple):
+    """All marks, and what a text must have for one to be looked for."""
+
+    rows: tuple[Mark, ...]
+    by_word: dict[str, int]
+    """The bits of the marks that need a word."""
+    by_char: dict[str, list[tuple[str, int]]]
+    """Other literals with the bits of their marks, by their rarest character."""
+
+
 @cache
-def _marks() -> tuple[Mark, ...]:
+def _marks() -> Marks:
     data = tables("rules")
     names = dict.fromkeys(row["name"] for row in data["marks"])
     signs = dict(zip(names, _MARK_SIGNS[: len(names)], strict=True))
-    marks = []
-    for row in data["marks"]:
+    fragments = {name: each.replace("\n", "") for name, each in data["fragments"].items()}
+    marks, rows = Marks((), {}, {}), []
+    for place, row in enumerate(data["marks"]):
         sign, source = signs[row["name"]], row["pattern"]
-        for name, fragment in data["fragments"].items():
+        for name, fragment in fragments.items():
             source = source.replace(f"{{{name}}}", fragment)
-        # A character that is no letter is rarest, else the last one is taken.
-        literals = [(re.sub("[a-z ]", "", each)[:1] or each[-1], each) for each in row["literals"]]
+        for word in re.split(r"[\s|]+", row.get("words", "").format(**fragments)):
+            marks.by_word[word] = marks.by_word.get(word, 0) | 1 << place
+        for literal in row.get("literals", ()):
+            char = re.sub("[a-z ]", "", literal)[:1] or literal[-1]
+            marks.by_char.setdefault(char, []).append((literal, 1 << place))
         replacement: str | Callable[[re.Match[str]], str] = rf" {sign} \g<0>"
         if row.get("replaces"):
             replacement = f" {sign} "
         elif "check" in row:
             replacement = partial(_checked, row["check"], sign)
-        marks.append(Mark(row["name"], sign, literals, source.replace("\n", ""), replacement))
-    return tuple(marks)
+        rows.append(Mark(row["name"], sign, source.replace("\n", ""), replacement))
+    return marks._replace(rows=tuple(rows))
 
 
 def _checked(check: str, sign: str, match: re.Match[str]) -> str:
@@ -258,9 +324,28 @@ def _checked(check: str, sign: str, match: re.Match[str]) -> str:
     if check == "unopened":
         is_meant = "<" + match.group()[2:] not in before
     else:
+        if check == "called_out":
+            before = _CALLING.sub("", before[-2 * _ORNAMENTS :])
         lead = before[-_ORNAMENTS:].rstrip(" \t>*#[<({|=\"'-")
         is_meant = lead[-1:] in ("", "\n", ".", "!", "?", "\u3002")
     return f" {sign} {match.group()}" if is_meant else match.group()
+
+
+def _marked(text: str, words: set[str]) -> str:
+    """The text with a sign at each mark of syntax."""
+    marks, bits = _marks(), 0
+    for word in marks.by_word.keys() & words:
+        bits |= marks.by_word[word]
+    for char, literals in marks.by_char.items():
+        if char in text:
+            for literal, bit in literals:
+                if literal in text:
+                    bits |= bit
+    while bits:
+        _, _, source, replacement = marks.rows[(bits & -bits).bit_length() - 1]
+        text = compiled(source).sub(replacement, text)
+        bits &= bits - 1
+    return text
 
 
 @cache
@@ -268,7 +353,7 @@ def _signs() -> dict[str, tuple[str, str]]:
     """Every sign with what a reason shows of it and its code."""
     codes = vocabulary().codes
     signs = {sign: (sign, code) for sign, code in _SIGNS.items()} | {":": (":", codes["\0colon"])}
-    for mark in _marks():
+    for mark in _marks().rows:
         signs[mark.sign] = f"[{mark.name.replace('_', ' ')}]", codes[f"\0{mark.name}"]
     return signs
 
@@ -278,34 +363,26 @@ def _signs() -> dict[str, tuple[str, str]]:
 
 def tokens_of(text: str) -> list[str]:
     """Words, marks and the signs that matter, in order."""
-    tokens = _tokens(text)
+    tokens = _TOKEN.findall(text)
     if _LETTERS_APART in bytes(map(len, tokens)) and (closed := close_up(text)) != text:
-        return _tokens(closed)
-    return tokens
-
-
-def _tokens(text: str) -> list[str]:
-    chars = set(text)
-    for _, _, literals, source, replacement in _marks():
-        # No generator here: it would take most of the guard's time.
-        for char, literal in literals:
-            if char in chars and literal in text:
-                text = compiled(source).sub(replacement, text)
-                break
-    plain = " ".join(text.split())
+        text, tokens = closed, _TOKEN.findall(closed)
+    words = set(tokens)
+    plain = _marked(text, words)
     if "'" in plain:
         plain = _APOSTROPHE.sub(" ", plain.replace("n't", " not").replace("'re ", " are "))
     if "@" in plain or "$" in plain:
         plain = _AT_LETTERS.sub(lambda sign: "a" if sign.group() == "@" else "s", plain)
-    by_start, unspaced = vocabulary().phrases
-    # Only those whose first word is there: looking for each would take most of the guard's time.
-    phrases = [] if plain.isascii() else [*unspaced]
-    for start in by_start.keys() & set(plain.split(" ")):
-        phrases += by_start[start]
-    for phrase, word, pattern in sorted(phrases):
-        if phrase in plain:
-            plain = compiled(pattern).sub(word, plain)
-    return _TOKEN.findall(plain)
+    phrases = [] if plain.isascii() else [*vocabulary().phrases[""]]
+    for start in vocabulary().phrases.keys() & words:
+        phrases += vocabulary().phrases[start]
+    # Only those of which each word is there: looking for them would take most of the guard's time.
+    phrases = sorted(phrase for phrase in phrases if phrase.words <= words)
+    if phrases:
+        plain = " ".join(plain.split())
+    for phrase in phrases:
+        if phrase.text in plain:
+            plain = compiled(phrase.pattern).sub(phrase.meaning, plain)
+    return tokens if plain == text else _TOKEN.findall(plain)
 
 
 def encode(tokens: list[str]) -> str:

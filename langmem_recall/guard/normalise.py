@@ -114,7 +114,7 @@ def _unmasked(word: re.Match[str]) -> str:
     return read if read.isascii() else word.group()
 
 
-_SPACED = re.compile(r"(?<!\w)[^\s]([ ._*|/-])(?:[^\n]\1){3,}[^\s]")
+_SPACED = re.compile(r"(?<!\w)[^\W_]([ ._*|/-])(?:[^\n]\1){3,}[^\s]")
 
 
 def close_up(text: str) -> str:
