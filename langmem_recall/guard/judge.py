@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from itertools import islice
 from operator import or_
 from typing import Literal, NamedTuple, Protocol, get_args
 
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.guard import matching
-from langmem_recall.guard.matching import END, QUOTE, Scope, Severity
+from langmem_recall.guard.matching import Scope, Severity
 from langmem_recall.guard.normalise import decodings, find_hidden, fold
 from langmem_recall.text.invisible import strip_hidden
 from langmem_recall.types import Source
@@ -115,12 +113,8 @@ def _sorted(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 CHUNK_CHARS, EDGE_CHARS = 4_096, 1_024
 """A long text is read in chunks, cut at the last line or sentence that ends in a chunk's edge."""
-MOST_MATCHES = 64
-"""Matches of one signal in one chunk that are looked at; more of the same adds nothing."""
 NEAR_SENTENCES = 2
 """How far back a sentence may speak to the agent for the next ones to be about what it says."""
-QUOTED_WORDS = 6
-"""Longest quotation that is only a mention."""
 JOINED_CHARS = 80
 """What stands between two withheld parts and is shorter than this is withheld with them."""
 PHRASE_CHARS = 60
@@ -245,34 +239,18 @@ def _broken(signals: Iterable[tuple[int, int]], scope: Scope) -> Iterator[tuple[
 
 def _rules_of(text: str, scope: Scope) -> list[_Rule]:
     """The rules that some sentence of a folded text breaks."""
-    found = _broken(sorted(_signals(text, scope).items()), scope)
+    found = _broken(_signals(text, scope).items(), scope)
     return list(dict.fromkeys(rule for rules in found for rule in rules))
 
 
 def _signals(text: str, scope: Scope | None = None) -> dict[int, int]:
-    """The signals of each sentence of a folded text, by its place; with a scope those that add up."""
-    codes = matching.encode(matching.tokens_of(text))
-    signals = matching.possible_signals(codes, scope)
-    ends = [place for place, code in enumerate(codes) if code == END] if signals else []
-    found: dict[int, int] = {}
-    for signal in signals:
-        for match in islice(matching.compiled(signal.pattern).finditer(codes), MOST_MATCHES):
-            if not (signal.name.startswith("over") and _is_quoted(match)):
-                place = bisect_left(ends, match.start())
-                found[place] = found.get(place, 0) | signal.bit
+    """The signals of the sentences of a folded text, by their place; with a scope, what adds up."""
+    found = dict(matching.signals_of(matching.encode(matching.tokens_of(text)), scope))
     # A conversation names its speakers, and speaks to none of them by it.
     spoken = [place for place, bits in found.items() if bits & matching.bits_of(["dialogue"])]
     for place in spoken if len(spoken) > 1 else ():
         found[place] &= ~matching.bits_of(_ADDRESSING)
     return found
-
-
-def _is_quoted(match: re.Match[str]) -> bool:
-    """Whether the words are a short quotation: then a text has them to speak of them."""
-    codes, (start, end) = match.string, match.span()
-    before = codes.rfind(QUOTE, max(0, start - 2), start)
-    after = codes.find(QUOTE, end, end + QUOTED_WORDS)
-    return before >= 0 <= after and after - before <= QUOTED_WORDS + end - start
 
 
 def _concealing_lines(text: str) -> Iterator[_Found]:

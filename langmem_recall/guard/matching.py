@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache, partial
 from pathlib import Path
+from string import punctuation
 from typing import Any, Literal, NamedTuple
 
 from langmem_recall.guard.normalise import close_up, fold, unleet
@@ -37,12 +38,16 @@ _GLUED = 20
 """Letters from which a Latin word may be several written as one."""
 _NO_SPACES = "\u2e80"
 """Scripts from here on do without spaces between words."""
+QUOTED_WORDS = 6
+"""Longest quotation that is only a mention."""
 _ORNAMENTS = 40
 """Characters before a mark that may be ornaments of the line it begins."""
 
 # Controls never stand in a text that was stripped; those that count as a space are left out.
 _MARK_SIGNS = "".join(map(chr, (*range(0x01, 0x09), *range(0x0E, 0x1C), *range(0x86, 0xA0))))
 _TOKEN = re.compile(f"\\w{{1,64}}|[.!?](?!\\w)|[{_MARK_SIGNS}:\"'`\u3002]")
+_WORD = re.compile(r"\w+")
+_SPACES = str.maketrans(dict.fromkeys(punctuation.replace("_", ""), " "))
 _APOSTROPHE = re.compile(r"'(?<=\w')(?=\w)")
 _CALLING = re.compile("(?<![a-z])(?:[a-z]{1,12} ){1,2}$")
 """Words before the name of somebody who is called out to."""
@@ -124,14 +129,6 @@ def vocabulary() -> Vocabulary:
     return Vocabulary(codes, stems, starts, members, phrases)
 
 
-def _bits(codes: str) -> int:
-    """The set of some codes as the bits of a number."""
-    bits = 0
-    for code in set(codes):
-        bits |= 1 << ord(code)
-    return bits
-
-
 class Signal(NamedTuple):
     """One way in which a signal is said: a pattern over codes, and what it cannot do without."""
 
@@ -152,8 +149,6 @@ def compile_signal(name: str, terms: str) -> Signal:
             parts.append(rf"(?:\A|(?<=\{END}))")
         elif term[0] == "~":
             parts.append(f"[^{END}]{{0,{term[1:]}}}?")
-        elif term[:2] == "..":
-            parts.append(f".{{0,{term[2:]}}}?")
         else:
             members = "".join(known.members[sort] for sort in term.strip("!?").split("|"))
             word = f"[{members}]"
@@ -163,35 +158,92 @@ def compile_signal(name: str, terms: str) -> Signal:
                 word += "?"
             parts.append(word)
             if term[-1] != "?":
-                needs.append(_bits(members))
+                needs.append(sum(1 << ord(code) for code in set(members)))
+    needs.sort(key=int.bit_count)
     return Signal(name, bits_of([name]), "".join(parts), tuple(needs))
 
 
+ByNeed = list[tuple[int, list[Signal]]]
+"""Signals by the smallest set of codes that each of them needs."""
+
+
 @cache
-def _signals_by_need() -> list[tuple[int, list[Signal]]]:
-    """The signals by the smallest set of codes that each of them needs."""
+def _all_signals() -> tuple[dict[str, int], ByNeed]:
+    """The bits of the signals that a word makes by itself, and all others."""
+    by_code: dict[str, int] = {}
     by_need: dict[int, list[Signal]] = {}
     for name, lines in tables("rules")["signals"].items():
         for line in filter(None, lines.splitlines()):
-            signal = compile_signal(name, line)
-            by_need.setdefault(min(signal.needs, key=int.bit_count), []).append(signal)
-    return list(by_need.items())
+            if not line.replace("|", "").isidentifier():
+                signal = compile_signal(name, line)
+                by_need.setdefault(signal.needs[0], []).append(signal)
+                continue
+            for code in "".join(vocabulary().members[sort] for sort in line.split("|")):
+                by_code[code] = by_code.get(code, 0) | bits_of([name])
+    return by_code, list(by_need.items())
 
 
-def possible_signals(codes: str, scope: Scope | None) -> list[Signal]:
-    """The signals for each of whose terms a text has a word; with a scope those that may add up."""
-    present, signals, possible = _bits(codes), [], 0
-    for rarest, some in _signals_by_need():
+def _possible(by_need: ByNeed, codes: str) -> tuple[int, ByNeed]:
+    """The signals that some codes make alone, and others for each of whose terms there is one."""
+    by_code, _ = _all_signals()
+    present = made = 0
+    for code in set(codes):
+        present |= 1 << ord(code)
+        made |= by_code.get(code, 0)
+    possible = []
+    # No generators here: they would take most of the guard's time.
+    for rarest, signals in by_need:
         if present & rarest:
-            for signal in some:
+            some = []
+            for signal in signals:
                 for need in signal.needs:
                     if not present & need:
                         break
                 else:
-                    signals.append(signal)
-                    possible |= signal.bit
-    wanted = _wanted(possible, scope) if scope else possible
-    return [signal for signal in signals if signal.bit & wanted]
+                    some.append(signal)
+            if some:
+                possible.append((rarest, some))
+    return made, possible
+
+
+def signals_of(codes: str, scope: Scope | None = None) -> Iterator[tuple[int, int]]:
+    """The place and the signals of each sentence that has any; with a scope, those that add up."""
+    made, by_need = _possible(_all_signals()[1], codes)
+    if scope:
+        wanted = made
+        for _, signals in by_need:
+            for signal in signals:
+                wanted |= signal.bit
+        wanted = _wanted(wanted, scope)
+        if not wanted:
+            return
+        by_need = [(need, [one for one in some if one.bit & wanted]) for need, some in by_need]
+    start = 0
+    for place, sentence in enumerate(codes.split(END)):
+        found, possible = _possible(by_need, sentence)
+        end = start + len(sentence)
+        for _, signals in possible:
+            for signal in signals:
+                if not signal.bit & found and _is_said(signal, codes, start, end):
+                    found |= signal.bit
+        if found:
+            yield place, found
+        start = end + 1
+
+
+def _is_said(signal: Signal, codes: str, start: int, end: int) -> bool:
+    matches = compiled(signal.pattern).finditer(codes, start, end)
+    if not signal.name.startswith("over"):
+        return next(matches, None) is not None
+    return not all(map(_is_quoted, matches))
+
+
+def _is_quoted(match: re.Match[str]) -> bool:
+    """Whether the words are a short quotation: then a text has them to speak of them."""
+    codes, (start, end) = match.string, match.span()
+    before = codes.rfind(QUOTE, max(0, start - 2), start)
+    after = codes.find(QUOTE, end, end + QUOTED_WORDS)
+    return before >= 0 <= after and after - before <= QUOTED_WORDS + end - start
 
 
 class Finding(NamedTuple):
@@ -363,10 +415,15 @@ def _signs() -> dict[str, tuple[str, str]]:
 
 def tokens_of(text: str) -> list[str]:
     """Words, marks and the signs that matter, in order."""
-    tokens = _TOKEN.findall(text)
+    tokens = _tokens(text)
     if _LETTERS_APART in bytes(map(len, tokens)) and (closed := close_up(text)) != text:
-        text, tokens = closed, _TOKEN.findall(closed)
-    words = set(tokens)
+        return _tokens(closed)
+    return tokens
+
+
+def _tokens(text: str) -> list[str]:
+    # Most texts are ASCII, of which the words are found sooner without a pattern.
+    words = set(text.translate(_SPACES).split() if text.isascii() else _WORD.findall(text))
     plain = _marked(text, words)
     if "'" in plain:
         plain = _APOSTROPHE.sub(" ", plain.replace("n't", " not").replace("'re ", " are "))
@@ -382,7 +439,7 @@ def tokens_of(text: str) -> list[str]:
     for phrase in phrases:
         if phrase.text in plain:
             plain = compiled(phrase.pattern).sub(phrase.meaning, plain)
-    return tokens if plain == text else _TOKEN.findall(plain)
+    return _TOKEN.findall(plain)
 
 
 def encode(tokens: list[str]) -> str:

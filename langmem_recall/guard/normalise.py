@@ -135,7 +135,7 @@ def unleet(word: str) -> tuple[str, ...]:
 _ESCAPE = re.compile(r"(?:\\u[0-9A-Fa-f]{4}|\\u\{[0-9A-Fa-f]{1,6}\}|\\x[0-9A-Fa-f]{2})+")
 _HEX_PAIRS, _BASE64_CHARS = 12, 16
 """Shortest runs that are decoded: shorter ones hold no order."""
-_HEX = re.compile(rf"(?:(?:0x)?[0-9A-Fa-f]{{2}}[ :,-]?){{{_HEX_PAIRS},}}")
+_HEX = re.compile(rf"\b(?:(?:0x)?[0-9A-Fa-f]{{2}}[ :,-]?){{{_HEX_PAIRS},}}")
 _RUN64 = rf"[A-Za-z0-9+/]{{{_BASE64_CHARS},}}"
 _BASE64 = re.compile(rf"{_RUN64}(?:\s{{1,2}}{_RUN64})*={{0,2}}")
 _TELLING = (

@@ -420,7 +420,7 @@ def test_every_phrase_becomes_a_known_word():
 
 
 def test_signal_reads_its_terms_in_order():
-    signal = compile_signal("test", "!discard ~1 all prior? guidance")
+    signal = compile_signal("override", "!discard ~1 all prior? guidance")
 
     def matches(text: str) -> bool:
         return compiled(signal.pattern).search(encode(tokens_of(text))) is not None
