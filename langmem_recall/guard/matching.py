@@ -51,6 +51,8 @@ _SPACES = str.maketrans(dict.fromkeys(punctuation.replace("_", ""), " "))
 _APOSTROPHE = re.compile(r"'(?<=\w')(?=\w)")
 _CALLING = re.compile("(?<![a-z])(?:[a-z]{1,12} ){1,2}$")
 """Words before the name of somebody who is called out to."""
+_QUOTES, _CODE = tuple("\"'`"), ("```", '"""', "'''")
+"""What stands before what is quoted, and what begins and ends a block of code."""
 _LETTERS_APART = bytes([1] * 6)
 """Lengths of tokens where the letters of a word may stand apart."""
 _AT_LETTERS = re.compile(r"@(?<=[a-z]@)(?=[a-z])|\$(?=[a-z])")
@@ -375,6 +377,8 @@ def _checked(check: str, sign: str, match: re.Match[str]) -> str:
     before = match.string[: match.start()]
     if check == "unopened":
         is_meant = "<" + match.group()[2:] not in before
+    elif check == "bare" and (before[-1:] in _QUOTES or any(before.count(each) % 2 for each in _CODE)):
+        is_meant = False
     else:
         if check == "called_out":
             before = _CALLING.sub("", before[-2 * _ORNAMENTS :])
