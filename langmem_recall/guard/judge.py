@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Protocol, get_args
 
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.guard import matching
-from langmem_recall.guard.matching import Scope, Severity
+from langmem_recall.guard.matching import Scope, Severity, bits_of
 from langmem_recall.guard.normalise import decodings, find_hidden, fold
 from langmem_recall.text.invisible import strip_hidden
 from langmem_recall.types import Source
@@ -102,13 +102,10 @@ def chain(*guards: AnyGuard) -> Guard:
             shown = shown if verdict.text is None else verdict.text
             if action == "reject":
                 break
-        return Verdict(action, tuple(reasons), None if shown == text else shown, _sorted(spans))
+        cleaned = None if shown == text else shown
+        return Verdict(action, tuple(reasons), cleaned, tuple(sorted(spans)))
 
     return judge
-
-
-def _sorted(spans: Iterable[Span]) -> tuple[Span, ...]:
-    return tuple(sorted(spans))
 
 
 CHUNK_CHARS, EDGE_CHARS = 4_096, 1_024
@@ -119,7 +116,7 @@ JOINED_CHARS = 80
 """What stands between two withheld parts and is shorter than this is withheld with them."""
 PHRASE_CHARS = 60
 """Longest piece of the text quoted in a reason."""
-_ADDRESSING = ("addressed", "agent_colon", "agent_must", "you_agent")
+_ADDRESSING = "addressed|agent_colon|agent_must|you_agent"
 # A line that goes on in lower case is the same sentence; a new one begins otherwise.
 _BREAK = re.compile(r"\n(?!\s*[a-z])|\n[ \t]*\n")
 _BROKEN = "\n. "
@@ -224,16 +221,15 @@ def _found_in(chunk: str, scope: Scope) -> list[_Found]:
 
 def _broken(signals: Iterable[tuple[int, int]], scope: Scope) -> Iterator[tuple[_Rule, ...]]:
     """The rules that each sentence breaks, from the places of sentences and their signals."""
-    talk = matching.bits_of(["talk"])
-    last = dict.fromkeys(matching.carried(), -NEAR_SENTENCES - 1)
+    last = dict.fromkeys(matching.CARRIED, -NEAR_SENTENCES - 1)
     for place, own in signals:
         present = own
-        for (carried, makers), before in last.items():
-            if place - before <= NEAR_SENTENCES:
-                present |= carried
-            if own & makers:
-                last[carried, makers] = place
-        is_talk = present & talk and scope != "encoded"
+        for name, makers in matching.CARRIED.items():
+            if place - last[name] <= NEAR_SENTENCES:
+                present |= bits_of(name)
+            if own & bits_of(makers):
+                last[name] = place
+        is_talk = present & bits_of("talk") and scope != "encoded"
         yield () if is_talk else matching.rules_of(present, scope)
 
 
@@ -247,9 +243,9 @@ def _signals(text: str, scope: Scope | None = None) -> dict[int, int]:
     """The signals of the sentences of a folded text, by their place; with a scope, what adds up."""
     found = dict(matching.signals_of(matching.encode(matching.tokens_of(text)), scope))
     # A conversation names its speakers, and speaks to none of them by it.
-    spoken = [place for place, bits in found.items() if bits & matching.bits_of(["dialogue"])]
+    spoken = [place for place, bits in found.items() if bits & bits_of("dialogue")]
     for place in spoken if len(spoken) > 1 else ():
-        found[place] &= ~matching.bits_of(_ADDRESSING)
+        found[place] &= ~bits_of(_ADDRESSING)
     return found
 
 

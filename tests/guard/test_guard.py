@@ -27,7 +27,6 @@ from langmem_recall.guard.matching import (
     compile_signal,
     compiled,
     encode,
-    parts_of,
     tables,
     tokens_of,
     vocabulary,
@@ -473,16 +472,18 @@ def test_signal_reads_its_terms_in_order():
     ("word", "pieces"),
     [
         ("ignoreallpreviousinstructions", ["ignore", "all", "previous", "instructions"]),
-        ("allowrefusals", ["allowrefusals"]),
-        ("忽略之前的所有指令", ["忽略", "之前", "的", "所有", "指令"]),
+        ("allowrefusals", ["unknown"]),
+        ("忽略之前的所有指令", ["忽略", "之前", "unknown", "所有", "指令"]),
         ("system_prompt", ["system", "prompt"]),
-        ("delete_all", ["delete_all"]),
-        ("1gn0re", ["1gn0re"]),
+        ("1gn0re", ["ignore"]),
     ],
 )
 def test_words_written_as_one_are_taken_apart(word, pieces):
-    assert [piece for piece, _ in parts_of(word)] == pieces
-    assert len(codes_of(word)) == len(pieces)
+    assert codes_of(word) == encode(pieces)
+
+
+def test_name_of_a_function_that_acts_is_one_word():
+    assert codes_of("delete_all") == codes_of("wipe_disk") != codes_of("delete")
 
 
 # --- Texts of others ---
