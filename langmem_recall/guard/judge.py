@@ -159,8 +159,10 @@ class RuleGuard:
         spans = _joined(clean, [Span(*each) for each in found])
         withheld = sum(len(_LETTER.findall(clean[span.start : span.end])) for span in spans)
         is_whole = withheld >= self.whole_share * len(_LETTER.findall(clean))
+        said = {span: " ".join(clean[span.start : span.end].split()) for span in spans}
         reasons = dict.fromkeys(
-            f"{span.rule}: {_shortened(clean[span.start : span.end])}" for span in spans
+            f"{span.rule}: {text if len(text) <= PHRASE_CHARS else text[: PHRASE_CHARS - 1] + '…'}"
+            for span, text in said.items()
         )
         return Verdict("quarantine" if is_whole else "mask", tuple(reasons), shown, spans)
 
@@ -276,8 +278,3 @@ def _joined(text: str, spans: list[Span]) -> tuple[Span, ...]:
         elif span.end > span.start or not text:
             joined.append(span)
     return tuple(joined)
-
-
-def _shortened(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= PHRASE_CHARS else text[: PHRASE_CHARS - 1] + "…"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache, partial, reduce
 from operator import or_
 from pathlib import Path
@@ -152,14 +152,7 @@ def _inner_codes(word: str) -> str:
 # --- Marks of syntax and turns of phrase ---
 
 
-class Marks(NamedTuple):
-    """Patterns with what replaces them, and what a text must have for one to be looked for."""
-
-    rows: list[tuple[str, str | Callable[[re.Match[str]], str]]]
-    by_word: dict[str, int]
-    """The bits of the rows that need a word."""
-    by_char: dict[str, list[tuple[str, int]]]
-    """Other literals with the bits of their rows, by their rarest character."""
+Replacement = str | Callable[[re.Match[str]], str]
 
 
 @cache
@@ -169,43 +162,38 @@ def _mark_signs() -> dict[str, str]:
 
 
 @cache
-def _marks() -> Marks:
-    data, marks = tables("rules"), Marks([], {}, {})
+def _marks() -> tuple[list[tuple[str, Replacement]], dict[str, int], dict[str, dict[str, int]]]:
+    """Patterns with what replaces them; the bits of those that need a word, or another literal.
+
+    Literals stand under their rarest character.
+    """
+    data, rows = tables("rules"), list[tuple[str, Replacement, list[str], list[str]]]()
     fragments = {name: each.replace("\n", "") for name, each in data["fragments"].items()}
-
-    def add(
-        pattern: str,
-        replacement: str | Callable[[re.Match[str]], str],
-        words: Iterable[str],
-        literals: Iterable[str],
-    ) -> None:
-        bit = 1 << len(marks.rows)
-        marks.rows.append((pattern, replacement))
-        for word in words:
-            marks.by_word[word] = marks.by_word.get(word, 0) | bit
-        for literal in literals:
-            char = re.sub("[a-z ]", "", literal)[:1] or literal[-1]
-            marks.by_char.setdefault(char, []).append((literal, bit))
-
     for row in data["marks"]:
         sign, pattern = _mark_signs()[row["name"]], row["pattern"].replace("\n", "")
         for name, fragment in fragments.items():
             pattern = pattern.replace(f"{{{name}}}", fragment)
-        replacement: str | Callable[[re.Match[str]], str] = rf" {sign} \g<0>"
-        if row.get("replaces"):
-            replacement = f" {sign} "
-        elif "check" in row:
+        replacement: Replacement = f" {sign} " if row.get("replaces") else rf" {sign} \g<0>"
+        if "check" in row:
             replacement = partial(_checked, row["check"], sign)
         words = re.split(r"[\s|]+", row.get("words", "").format(**fragments))
-        add(pattern, replacement, words, row.get("literals", ()))
+        rows.append((pattern, replacement, words, row.get("literals", [])))
     for word, phrases in tables("words")["phrases"].items():
         for phrase in (phrase.replace("'", " ") for phrase in phrases):
             words = sorted(_WORD.findall(phrase), key=len)[-1:] if phrase.isascii() else []
             # Not within a longer word: "many more" has no "any more" in it.
             rest = re.escape(phrase[1:]).replace(r"\ ", r"\s+")
             pattern = rf"{phrase[0]}(?<![a-z\"'].){rest}(?![a-z])"
-            add(pattern, word, words, [] if words else [phrase])
-    return marks
+            rows.append((pattern, word, words, [] if words else [phrase]))
+    by_word: dict[str, int] = {}
+    by_char: dict[str, dict[str, int]] = {}
+    for place, (_, _, words, literals) in enumerate(rows):
+        for word in words:
+            by_word[word] = by_word.get(word, 0) | 1 << place
+        for literal in literals:
+            bits = by_char.setdefault(re.sub("[a-z ]", "", literal)[:1] or literal[-1], {})
+            bits[literal] = bits.get(literal, 0) | 1 << place
+    return [row[:2] for row in rows], by_word, by_char
 
 
 def _checked(check: str, sign: str, match: re.Match[str]) -> str:
@@ -238,15 +226,15 @@ def _tokens(text: str) -> list[str]:
         text = _APOSTROPHE.sub(" ", text.replace("n't", " not").replace("'re ", " are "))
     # Most texts are ASCII, of which the words are found sooner without a pattern.
     words = set(text.translate(_SPACES).split() if text.isascii() else _WORD.findall(text))
-    marks, bits = _marks(), 0
-    for word in marks.by_word.keys() & words:
-        bits |= marks.by_word[word]
-    for char, literals in marks.by_char.items():
+    bits, (rows, by_word, by_char) = 0, _marks()
+    for word in by_word.keys() & words:
+        bits |= by_word[word]
+    for char, literals in by_char.items():
         if char in text:
-            for literal, bit in literals:
-                bits |= bit if literal in text else 0
+            for literal, its_bits in literals.items():
+                bits |= its_bits if literal in text else 0
     while bits:
-        pattern, replacement = marks.rows[(bits & -bits).bit_length() - 1]
+        pattern, replacement = rows[(bits & -bits).bit_length() - 1]
         text = compiled(pattern).sub(replacement, text)
         bits &= bits - 1
     if "@" in text or "$" in text:
