@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
-from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import Literal, NamedTuple, Protocol, get_args
 
 from langmem_recall.errors import ConfigurationError
 from langmem_recall.guard import matching
-from langmem_recall.guard.matching import END, QUOTE, Severity
-from langmem_recall.guard.normalise import Encoded, decodings, find_hidden, fold
+from langmem_recall.guard.matching import Scope, Severity, bits_of
+from langmem_recall.guard.normalise import decodings, find_hidden, fold
 from langmem_recall.text.invisible import strip_hidden
 from langmem_recall.types import Source
 
@@ -102,39 +102,24 @@ def chain(*guards: AnyGuard) -> Guard:
             shown = shown if verdict.text is None else verdict.text
             if action == "reject":
                 break
-        return Verdict(action, tuple(reasons), None if shown == text else shown, _sorted(spans))
+        cleaned = None if shown == text else shown
+        return Verdict(action, tuple(reasons), cleaned, tuple(sorted(spans)))
 
     return judge
 
 
-def _sorted(spans: Iterable[Span]) -> tuple[Span, ...]:
-    return tuple(sorted(spans))
-
-
 CHUNK_CHARS, EDGE_CHARS = 4_096, 1_024
 """A long text is read in chunks, cut at the last line or sentence that ends in a chunk's edge."""
-MOST_MATCHES = 64
-"""Matches of one signal in one chunk that are looked at; more of the same adds nothing."""
 NEAR_SENTENCES = 2
 """How far back a sentence may speak to the agent for the next ones to be about what it says."""
-QUOTED_WORDS = 6
-"""Longest quotation that is only a mention."""
 JOINED_CHARS = 80
 """What stands between two withheld parts and is shorter than this is withheld with them."""
 PHRASE_CHARS = 60
 """Longest piece of the text quoted in a reason."""
-_ADDRESSING = ("addressed", "agent_colon", "agent_must", "you_agent")
-_DISGUISED = (
-    ("send", "run", "harm", "reveal", "keep", "obey", "override", "override_weak", "recommend"),
-    (
-        *("dest", "private", "secret", "money", "user", "agent", "your", "you", "always"),
-        *("hide", "noask", "override"),
-    ),
-)
-"""What is enough where it is encoded: a plain statement needs no disguise."""
+_ADDRESSING = "addressed|agent_colon|agent_must|you_agent"
 # A line that goes on in lower case is the same sentence; a new one begins otherwise.
 _BREAK = re.compile(r"\n(?!\s*[a-z])|\n[ \t]*\n")
-_BROKEN = "\n\u3002 "
+_BROKEN = "\n. "
 _SENTENCE = re.compile(r"(?:[^.!?\u3002\n]|[.!?](?=\w)|\n(?=[ \t]*[a-z]))+[.!?\u3002]*\s*|\s+|.")
 _PARAGRAPH = re.compile(r"(?:[^\n]|\n(?![ \t]*\n))+\s*|\s+")
 _LETTER = re.compile(r"\w")
@@ -158,13 +143,15 @@ class RuleGuard:
     def __call__(self, text: str, source: Source = "external", /) -> Verdict:
         """The verdict on a text; the user's own words are judged for what cannot be the user's."""
         hidden = find_hidden(text)
-        clean, is_own = hidden.text, source in OWN_SOURCES
+        clean = hidden.text
+        scope: Scope = "own" if source in OWN_SOURCES else "others"
         shown = None if clean == text else clean
         if len(hidden.readable) != len(clean):
             # Gaps that are drawn but not kept: places in the two texts differ.
-            found = [(0, len(clean), *rule) for rule in _rules_of(fold(hidden.readable), is_own)]
+            rules = _rules_of(fold(hidden.readable), scope)
+            found = [(0, len(clean), *rule) for rule in rules]
         else:
-            found = list(_found(hidden.readable, is_own))
+            found = list(_found(hidden.readable, scope))
         if hidden.is_concealing:
             found += _concealing_lines(text)
         if not found:
@@ -172,8 +159,10 @@ class RuleGuard:
         spans = _joined(clean, [Span(*each) for each in found])
         withheld = sum(len(_LETTER.findall(clean[span.start : span.end])) for span in spans)
         is_whole = withheld >= self.whole_share * len(_LETTER.findall(clean))
+        said = {span: " ".join(clean[span.start : span.end].split()) for span in spans}
         reasons = dict.fromkeys(
-            f"{span.rule}: {_shortened(clean[span.start : span.end])}" for span in spans
+            f"{span.rule}: {text if len(text) <= PHRASE_CHARS else text[: PHRASE_CHARS - 1] + '…'}"
+            for span, text in said.items()
         )
         return Verdict("quarantine" if is_whole else "mask", tuple(reasons), shown, spans)
 
@@ -185,13 +174,16 @@ _Rule = tuple[str, Severity]
 _Found = tuple[int, int, str, Severity]
 
 
-def _found(text: str, is_own: bool) -> Iterator[_Found]:
+def _found(text: str, scope: Scope) -> Iterator[_Found]:
     """The parts of a text that a rule objects to."""
     for start, chunk in _chunks(text):
-        for begin, end, rule, severity in _found_in(chunk, is_own):
+        for begin, end, rule, severity in _found_in(chunk, scope):
             yield start + begin, start + end, rule, severity
+    deep: Scope = "own" if scope == "own" else "encoded"
     for run in decodings(text):
-        for rule, severity in _rules_of(fold(strip_hidden(run.plain)), is_own, run):
+        rules = _rules_of(fold(strip_hidden(run.plain)), deep)
+        # An order is not said again by a name that says less.
+        for rule, severity in [rule for rule in rules if rule[0] != "order"] or rules:
             yield run.start, run.end, f"{rule}, encoded as {run.encoding}", severity
 
 
@@ -207,108 +199,56 @@ def _chunks(text: str) -> Iterator[tuple[int, str]]:
         start = end
 
 
-def _found_in(chunk: str, is_own: bool) -> list[_Found]:
+def _found_in(chunk: str, scope: Scope) -> list[_Found]:
     """What the rules find in a chunk, sentence by sentence where they can be told apart."""
-    if not _rules_of(fold(_BREAK.sub(_BROKEN, chunk)), is_own):
+
+    def rules(text: str) -> list[_Rule]:
+        return _rules_of(fold(_BREAK.sub(_BROKEN, text)), scope)
+
+    whole = rules(chunk)
+    if not whole:
         return []
     found = list[_Found]()
-    carried = _Carried()
-    for part in _SENTENCE.finditer(chunk):
-        for rule in _sentence_rules(fold(part.group()), is_own, carried):
-            found.append((*part.span(), *rule))
+    parts = [part for part in _SENTENCE.finditer(chunk) if _LETTER.search(part.group())]
+    signals = [_signals(fold(part.group())).values() for part in parts]
+    together = [(place, reduce(or_, each, 0)) for place, each in enumerate(signals)]
+    for part, broken in zip(parts, _broken(together, scope), strict=True):
+        found += [(*part.span(), *rule) for rule in broken]
     for part in _PARAGRAPH.finditer(chunk):
         # Some need more than one sentence, such as a tag and its end.
         if not any(part.start() <= start < part.end() for start, *_ in found):
-            for rule in _rules_of(fold(_BREAK.sub(_BROKEN, part.group())), is_own):
-                found.append((*part.span(), *rule))
-    rules = _rules_of(fold(_BREAK.sub(_BROKEN, chunk)), is_own) if not found else []
-    return found or [(0, len(chunk), *rule) for rule in rules]
+            found += [(*part.span(), *rule) for rule in rules(part.group())]
+    return found or [(0, len(chunk), *rule) for rule in whole]
 
 
-class _Carried:
-    """Which sentence last had the signals that the next ones have, too."""
-
-    def __init__(self) -> None:
-        self._last = dict.fromkeys(matching.CARRIED, -NEAR_SENTENCES - 1)
-        self._place = 0
-
-    def add(self, signals: int, place: int | None = None) -> int:
-        """The signals of the next sentence with those carried over to it."""
-        self._place = self._place + 1 if place is None else place
-        before = signals
+def _broken(signals: Iterable[tuple[int, int]], scope: Scope) -> Iterator[tuple[_Rule, ...]]:
+    """The rules that each sentence breaks, from the places of sentences and their signals."""
+    last = dict.fromkeys(matching.CARRIED, -NEAR_SENTENCES - 1)
+    for place, own in signals:
+        present = own
         for name, makers in matching.CARRIED.items():
-            if self._place - self._last[name] <= NEAR_SENTENCES:
-                before |= matching.signal_bits()[name]
-            if signals & matching.bits_of(makers):
-                self._last[name] = self._place
-        return before
+            if place - last[name] <= NEAR_SENTENCES:
+                present |= bits_of(name)
+            if own & bits_of(makers):
+                last[name] = place
+        is_talk = present & bits_of("talk") and scope != "encoded"
+        yield () if is_talk else matching.rules_of(present, scope)
 
 
-def _sentence_rules(text: str, is_own: bool, carried: _Carried) -> Sequence[_Rule]:
-    signals = 0
-    for found in _signals(matching.encode(matching.tokens_of(text))).values():
-        signals |= found
-    if not signals and not _LETTER.search(text):
-        return []
-    present = carried.add(signals)
-    return [] if present & matching.signal_bits()["talk"] else _matching_rules(present, is_own)
-
-
-def _rules_of(text: str, is_own: bool, run: Encoded | None = None) -> list[_Rule]:
+def _rules_of(text: str, scope: Scope) -> list[_Rule]:
     """The rules that some sentence of a folded text breaks."""
-    signals = _signals(matching.encode(matching.tokens_of(text)))
-    carried, rules, talk = _Carried(), dict[_Rule, None](), matching.signal_bits()["talk"]
-    for place in sorted(signals):
-        present = carried.add(signals[place], place)
-        if present & talk and run is None:
-            continue
-        rules |= dict.fromkeys(_matching_rules(present, is_own))
-        is_order = all(present & matching.bits_of(group) for group in _DISGUISED)
-        if run and not rules and not is_own and is_order:
-            rules[("order", "high")] = None
-    return list(rules)
+    found = _broken(_signals(text, scope).items(), scope)
+    return list(dict.fromkeys(rule for rules in found for rule in rules))
 
 
-@lru_cache(maxsize=4096)
-def _matching_rules(present: int, is_own: bool) -> tuple[_Rule, ...]:
-    rules = []
-    # No generators here: they would take most of the guard's time.
-    for rule, severity, is_own_too, groups, excluded in matching.findings():
-        if (is_own and not is_own_too) or present & excluded:
-            continue
-        for group in groups:
-            if not present & group:
-                break
-        else:
-            rules.append((rule, severity))
-    return tuple(rules)
-
-
-def _signals(codes: str) -> dict[int, int]:
-    """The signals of each sentence, by its place."""
-    ends = [place for place, code in enumerate(codes) if code == END]
-    found: dict[int, int] = {}
-    bits = matching.signal_bits()
-    for signal in matching.possible_signals(codes):
-        for count, match in enumerate(matching.compiled(signal.pattern).finditer(codes)):
-            if count == MOST_MATCHES:
-                break
-            if not (signal.name.startswith("over") and _is_quoted(match)):
-                place = bisect_left(ends, match.start())
-                found[place] = found.get(place, 0) | bits[signal.name]
+def _signals(text: str, scope: Scope | None = None) -> dict[int, int]:
+    """The signals of the sentences of a folded text, by their place; with a scope, what adds up."""
+    found = dict(matching.signals_of(matching.encode(matching.tokens_of(text)), scope))
     # A conversation names its speakers, and speaks to none of them by it.
-    spoken = [place for place, signals in found.items() if signals & bits["dialogue"]]
+    spoken = [place for place, bits in found.items() if bits & bits_of("dialogue")]
     for place in spoken if len(spoken) > 1 else ():
-        found[place] &= ~matching.bits_of(_ADDRESSING)
+        found[place] &= ~bits_of(_ADDRESSING)
     return found
-
-
-def _is_quoted(match: re.Match[str]) -> bool:
-    """Whether the words are a short quotation: then a text has them to speak of them."""
-    codes, (start, end) = match.string, match.span()
-    before = codes.rfind(QUOTE, max(0, start - 2), start)
-    after = codes.find(QUOTE, end, end + QUOTED_WORDS)
-    return before >= 0 <= after and after - before <= QUOTED_WORDS + end - start
 
 
 def _concealing_lines(text: str) -> Iterator[_Found]:
@@ -338,8 +278,3 @@ def _joined(text: str, spans: list[Span]) -> tuple[Span, ...]:
         elif span.end > span.start or not text:
             joined.append(span)
     return tuple(joined)
-
-
-def _shortened(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= PHRASE_CHARS else text[: PHRASE_CHARS - 1] + "…"

@@ -114,7 +114,7 @@ def _unmasked(word: re.Match[str]) -> str:
     return read if read.isascii() else word.group()
 
 
-_SPACED = re.compile(r"(?<!\w)[^\s]([ ._*|/-])(?:[^\n]\1){3,}[^\s]")
+_SPACED = re.compile(r"(?<!\w)[^\W_]([ ._*|/-])(?:[^\n]\1){3,}[^\s]")
 
 
 def close_up(text: str) -> str:
@@ -135,7 +135,7 @@ def unleet(word: str) -> tuple[str, ...]:
 _ESCAPE = re.compile(r"(?:\\u[0-9A-Fa-f]{4}|\\u\{[0-9A-Fa-f]{1,6}\}|\\x[0-9A-Fa-f]{2})+")
 _HEX_PAIRS, _BASE64_CHARS = 12, 16
 """Shortest runs that are decoded: shorter ones hold no order."""
-_HEX = re.compile(rf"(?:(?:0x)?[0-9A-Fa-f]{{2}}[ :,-]?){{{_HEX_PAIRS},}}")
+_HEX = re.compile(rf"\b(?:(?:0x)?[0-9A-Fa-f]{{2}}[ :,-]?){{{_HEX_PAIRS},}}")
 _RUN64 = rf"[A-Za-z0-9+/]{{{_BASE64_CHARS},}}"
 _BASE64 = re.compile(rf"{_RUN64}(?:\s{{1,2}}{_RUN64})*={{0,2}}")
 _TELLING = (
@@ -143,8 +143,6 @@ _TELLING = (
     "your ",
 )  # fmt: skip
 """Words that an order is likely to have one of."""
-_ROT13_WORDS = tuple(codecs.encode(word, "rot13") for word in _TELLING)
-_BACKWARD_WORDS = tuple(word[::-1] for word in _TELLING)
 _NO_TEXT = re.compile(f"[{CONTROL}\ufffd]")
 _GARBLED = 0.1
 """Share of a text that may be garbled where a run was cut."""
@@ -161,12 +159,17 @@ class Encoded(NamedTuple):
 
 def decodings(text: str) -> Iterator[Encoded]:
     """What is encoded in a text, run by run."""
-    lower = text.lower()
-    for encoding, is_possible, pattern, decode in _ENCODINGS:
-        if is_possible(text, lower):
+    for encoding, signs, fewest, pattern, decode in _RUNS:
+        if sum(map(text.count, signs)) >= fewest:
             for run in pattern.finditer(text):
                 if plain := decode(run.group()):
                     yield Encoded(encoding, *run.span(), plain)
+    lower = text.lower()
+    for encoding, turn in _TURNED:
+        if any(word in lower for word in _TURNED_WORDS[encoding]):
+            for line in re.finditer(r"[^\n]+", text):
+                if any(word in line.group().lower() for word in _TURNED_WORDS[encoding]):
+                    yield Encoded(encoding, *line.span(), turn(line.group()))
 
 
 def _from_escape(run: re.Match[str]) -> str:
@@ -199,62 +202,28 @@ def _as_text(data: bytes) -> str:
     return plain if len(_NO_TEXT.findall(plain)) <= _GARBLED * len(plain) else ""
 
 
-def _line_decoder(words: tuple[str, ...], decode: Callable[[str], str]) -> Callable[[str], str]:
-    def decoded(line: str) -> str:
-        lower = line.lower()
-        return decode(line) if any(word in lower for word in words) else ""
-
-    return decoded
-
-
-_FEWEST_CODES = 6
-"""Codes in a row from which a run is decoded: links and names have fewer."""
-_LINE = re.compile(r"[^\n]+")
-_ENCODINGS: tuple[
-    tuple[str, Callable[[str, str], bool], re.Pattern[str], Callable[[str], str]], ...
-] = (
+_RUNS: tuple[tuple[str, str, int, re.Pattern[str], Callable[[str], str]], ...] = (
     (
         "percent",
-        lambda text, _: text.count("%") >= _FEWEST_CODES,
+        "%",
+        6,
         re.compile(r"(?:[\w.,+-]{0,12}%[0-9A-Fa-f]{2}){6,}[\w.,+-]{0,40}"),
         unquote,
     ),
+    ("entities", "&", 6, re.compile(r"(?:&#?\w{1,8};\s?){6,}"), html.unescape),
     (
-        "entities",
-        lambda text, _: text.count("&") >= _FEWEST_CODES,
-        re.compile(r"(?:&#?\w{1,8};\s?){6,}"),
-        html.unescape,
-    ),
-    (
-        "escapes",
-        lambda text, _: text.count("\\") >= _FEWEST_CODES,
-        re.compile(rf"(?:{_ESCAPE.pattern[:-1]} ?){{6,}}"),
+        *("escapes", "\\", 6, re.compile(rf"(?:{_ESCAPE.pattern[:-1]} ?){{6,}}")),
         lambda run: _ESCAPE.sub(_from_escape, run),
     ),
-    (
-        "rot13",
-        lambda _, lower: any(word in lower for word in _ROT13_WORDS),
-        _LINE,
-        _line_decoder(_ROT13_WORDS, lambda line: codecs.encode(line, "rot13")),
-    ),
-    (
-        "backwards",
-        lambda _, lower: any(word in lower for word in _BACKWARD_WORDS),
-        _LINE,
-        _line_decoder(_BACKWARD_WORDS, lambda line: line[::-1]),
-    ),
     # Letters are 6x and 7x in hex.
-    (
-        "hex",
-        lambda text, _: text.count("6") + text.count("7") >= _HEX_PAIRS // 2,
-        _HEX,
-        _from_hex,
-    ),
-    (
-        "base64",
-        lambda text, _: max(map(len, text.split()), default=0) >= _BASE64_CHARS,
-        _BASE64,
-        _from_base64,
-    ),
+    ("hex", "67", _HEX_PAIRS // 2, _HEX, _from_hex),
+    ("base64", "", 0, _BASE64, _from_base64),
 )
-"""Each encoding: whether a text may have it, what a run of it looks like, what that says."""
+"""Each encoding: of which signs a text must have how many, what a run looks like and what it says.
+Links and names have fewer than six codes in a row."""
+_TURNED: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("rot13", lambda line: codecs.encode(line, "rot13")),
+    ("backwards", lambda line: line[::-1]),
+)
+"""Ways of writing whole lines that are undone as they are done."""
+_TURNED_WORDS = {encoding: tuple(map(turn, _TELLING)) for encoding, turn in _TURNED}
