@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
+from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -142,8 +144,8 @@ def _cues_for(embeddings: Embeddings, language: str) -> list[str]:
     return [] if is_known else [*CUES["wanted"], *CUES["idle"]]
 
 
-def _need_of(embeddings: Embeddings) -> tuple[float, ...]:
-    return tuple(getattr(embeddings, "need", ()))
+def _need_of(embeddings: Embeddings) -> Sequence[float]:
+    return array("d", getattr(embeddings, "need", ()))
 
 
 def _stored(key: str) -> Plan[tuple[NullDistribution, list[float]] | None]:
@@ -151,7 +153,7 @@ def _stored(key: str) -> Plan[tuple[NullDistribution, list[float]] | None]:
     with suppress(Exception):
         (item,) = yield Ops([GetOp(CALIBRATION, key, refresh_ttl=False)], sidecar=True)
         if item is not None:
-            center, need = (tuple(map(float, item.value[name])) for name in ("center", "need"))
+            center, need = (array("d", item.value[name]) for name in ("center", "need"))
             names = ("mean", "sd", "asked", "apart")
             mean, sd, asked, apart = (float(item.value[name]) for name in names)
             null = NullDistribution(mean, sd, center=center, asked=asked, apart=apart, need=need)
