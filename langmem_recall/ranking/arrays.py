@@ -61,7 +61,8 @@ def top_rows(values: NDArray[Any], count: int, margin: float = 0.0) -> NDArray[n
     block = min(math.isqrt(total // count), BLOCK)
     if total < FEW or block < 2:
         least = np.partition(values, total - count)[total - count] - margin
-        return (values >= least).nonzero()[0]
+        rows: NDArray[np.intp] = (values >= least).nonzero()[0]
+        return rows
     # Each of them is in one of as many blocks with the largest maxima: the others are read once.
     width = total // block
     blocks, rest = values[: block * width].reshape(block, width), values[block * width :]
@@ -72,7 +73,7 @@ def top_rows(values: NDArray[Any], count: int, margin: float = 0.0) -> NDArray[n
     least = few[len(few) - count] - margin
     columns = (peaks >= least).nonzero()[0]
     places, within = (blocks[:, columns] >= least).nonzero()
-    rows: NDArray[np.intp] = places * width + columns[within]
+    rows = places * width + columns[within]
     if len(rest):
         rows = np.concatenate((rows, block * width + (rest >= least).nonzero()[0]))
     return rows

@@ -15,10 +15,8 @@ from langmem_recall.flows.backend import ENOUGH, Null, OnProgress
 from langmem_recall.flows.candidates import (
     Gate,
     NamespaceView,
-    Pool,
     ReadRequest,
     ReadResult,
-    Standing,
     best_by_words,
     is_short,
     likeness_in,
@@ -40,6 +38,7 @@ from langmem_recall.ranking.evidence import (
     rows_in_reach,
     score_evidence,
 )
+from langmem_recall.ranking.pool import Pool, Standing
 from langmem_recall.stores.backend import Clock, GenericBackend
 from langmem_recall.stores.local.embedder import Floats
 from langmem_recall.stores.local.store import LocalStore
@@ -275,7 +274,8 @@ class _Search:
         standing = self.standings and dict(zip(live, self.standings, strict=True))
         reasons = [standing[row] for row in found] if standing else None
         places: Any = found if scored is None else np.searchsorted(scored, found)
-        return make_pool(self.matched, table, places, [live[row] for row in found], reasons)
+        memories = [live[row] for row in found]
+        return make_pool(self.matched, table, places, memories, reasons, self._request.detailed)
 
     def _measure(self) -> None:
         """Cosines of every memory, and all evidence where a memory's depends on its neighbours."""
