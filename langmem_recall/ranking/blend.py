@@ -21,6 +21,8 @@ from langmem_recall.ranking.signals import (
 from langmem_recall.types import Candidate, Temporal
 
 RRF_K = 60
+_ROW = attrgetter("similarity", "recency", "importance", "strength", "trust")
+"""Weights in the order of a signal table, from similarity on."""
 LEAST_SPREAD = 1e-4
 """Signals that differ by less say the same: stretched to 0 and 1, noise would decide."""
 MOMENT_HOURS = 1 / 60
@@ -129,9 +131,7 @@ def reciprocal_ranks(candidates: Pool | Sequence[Candidate]) -> FloatArray:
 
 def _weights(pool: Pool, policy: RecallPolicy) -> FloatArray:
     """A weight per signal (row) and candidate (column); tiers by kind."""
-    # In the order of the table's columns, from similarity on.
-    row = attrgetter("similarity", "recency", "importance", "strength", "trust")
     if not policy.tiers or not pool.memories:
-        return np.array(row(policy.weights))[:, None]
+        return np.array(_ROW(policy.weights))[:, None]
     tiers, usual = policy.tiers, policy.weights
-    return np.array([row(tiers.get(memory.kind, usual)) for memory in pool.memories]).T
+    return np.array([_ROW(tiers.get(memory.kind, usual)) for memory in pool.memories]).T

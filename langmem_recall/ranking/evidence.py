@@ -236,8 +236,11 @@ def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
     """Read one part of a cue: its terms, names, speaker and what kind of answer it wants."""
     words, terms, name_terms, numbers, may_name, flags = _read(text)
     mentions = _speaker_mentions(words, catalog) if catalog.speakers else {}
-    terms = [_as_known(term, catalog) for term in terms]
-    name_terms = name_terms.union(_as_known(term, catalog) for term in name_terms)
+    frequency = catalog.lexical.document_frequency
+    if unknown := [term for term in (*terms, *name_terms) if not frequency(term)]:
+        meant = {term: _as_known(term, catalog) for term in unknown}
+        terms = [meant.get(term, term) for term in terms]
+        name_terms = name_terms.union(meant.get(term, term) for term in name_terms)
     repeats: dict[str, int] = Counter(terms)
     if mentions:
         # A speaker's name says whose memory is meant, not what it is about.
@@ -282,13 +285,11 @@ def _read(text: str) -> tuple[list[Word], list[str], frozenset[str], dict[str, s
 
 def _as_known(term: str, catalog: Catalog) -> str:
     """A term that no memory has as the likeliest of those that it may be misspelt for."""
-    lexical, known = catalog.lexical, catalog.spellings
-    if lexical.document_frequency(term):
-        return term
+    known = catalog.spellings
     if term not in known:
         if len(known) >= MOST_SPELLINGS:
             known.clear()
-        known[term] = lexical.most_frequent(near_spellings(term)) or term
+        known[term] = catalog.lexical.most_frequent(near_spellings(term)) or term
     return known[term]
 
 
@@ -403,8 +404,8 @@ def support(z: FloatArray, count: int) -> float:
     most = min(SUPPORTERS + 1, len(z))
     if most < 2:
         return 0.0
-    best: list[float] = sorted(z[top_rows(z, most)].tolist(), reverse=True)[1:most]
-    return max((sum(best) - _chances(count, most)) / SUPPORTERS, 0.0)
+    best: list[float] = sorted(np.partition(z, len(z) - most)[-most:].tolist(), reverse=True)
+    return max((sum(best[1:]) - _chances(count, most)) / SUPPORTERS, 0.0)
 
 
 @lru_cache(maxsize=1024)

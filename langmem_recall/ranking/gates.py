@@ -70,13 +70,16 @@ class GateContext(NamedTuple):
 
 def hard_drops(pool: Pool, context: GateContext) -> dict[int, tuple[str, str]]:
     """Places of the candidates that a hard gate rejects, with the gate and its reason."""
-    memories, standings = pool.memories, pool.standings or repeat((None, ()))
+    memories, standings = pool.memories, pool.standings
     places: Iterable[int] = range(len(memories))
     namespaces = set(map(_NAMESPACE, memories))
     if context.is_open and not any(outside(each, context.boundaries) for each in namespaces):
         # Most memories are such that no gate looks at anything else.
-        each = enumerate(zip(memories, standings, strict=False))
-        places = [i for i, (memory, (reason, _)) in each if reason or not memory.is_plain]
+        places = [
+            i
+            for i, one in enumerate(memories)
+            if not one.is_plain or (standings and standings[i][0])
+        ]
     records = pool.candidates() if places else ()
     found = ((place, hard_drop(records[place], context)) for place in places)
     return {place: rejection for place, rejection in found if rejection is not None}

@@ -53,9 +53,11 @@ def signal_table(
     table = np.empty((6, len(memories)))
     table[RELEVANCE] = relevance
     # Without a cosine the lexical evidence speaks, through relevance.
-    table[SIMILARITY] = np.where(np.isnan(dense), relevance, np.clip(dense, 0.0, 1.0))
+    shown = np.minimum(np.maximum(dense, 0.0), 1.0)
+    table[SIMILARITY] = np.where(np.isnan(dense), relevance, shown)
     table[RECENCY] = recency(ages, half_life)
-    table[RECENCY, lasting] = 1.0
+    if lasting:
+        table[RECENCY, lasting] = 1.0
     salience = np.array([memory.salience for memory in memories])
     table[IMPORTANCE] = importance(salience, uses, policy.use_boost)
     table[STRENGTH] = strength(uses)

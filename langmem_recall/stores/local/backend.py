@@ -230,10 +230,8 @@ class _Search:
                 self._best = _top_among(among, table.score, pool)
                 self._best = self._best if rows is None else rows[self._best].tolist()
             looked_at = {*self._best, *self._worded, *self._nearest, *self._always}
-            live, new = self.live, list(looked_at - self.live.keys())
-            read = dict(zip(new, view.memories(new), strict=True))
-            live.update({row: memory for row, memory in read.items() if memory is not None})
-            self.standings = standings(catalog, live.values())
+            self.live.update(view.memories(list(looked_at - self.live.keys())))
+            self.standings = standings(catalog, self.live.values())
             self._scored = table, rows
 
     def rankings(self) -> list[tuple[int, list[Memory]]]:
