@@ -27,7 +27,7 @@ from langmem_recall.ranking.evidence import (
     read_part,
 )
 from langmem_recall.ranking.pipeline import Likeness
-from langmem_recall.ranking.pool import Pool, Standing, known, ranks_of
+from langmem_recall.ranking.pool import Pool, Standing, ranks_of
 from langmem_recall.text.temporal import without_time
 from langmem_recall.types import (
     Candidate,
@@ -190,7 +190,7 @@ def best_by_words(wordings: Sequence[LexicalMatch], among: BoolArray, count: int
 def top(values: NDArray[Any], count: int) -> list[int]:
     """Indices of the largest values, largest first, ties in order."""
     rows = top_rows(values, count)
-    best: list[int] = rows[np.argsort(-values[rows], kind="stable")][:count].tolist()
+    best: list[int] = rows[(-values[rows]).argsort(kind="stable")][:count].tolist()
     return best
 
 
@@ -252,9 +252,8 @@ def make_pool(
     dense, coverage, bm25, has_words, entity, episode, _, alone = found
     bm25 = np.where(has_words, bm25, math.nan)
     evidence = Evidence._make((dense, coverage, bm25, entity, episode, found.relevance, alone))
-    pool = Pool(memories, evidence, [NEVER] * len(memories), standings=standings)
-    if matched.is_literal:
-        pool = pool._replace(similarity=known(dense.tolist()))
+    similarity = dense if matched.is_literal else None
+    pool = Pool(memories, evidence, [NEVER] * len(memories), similarity, standings=standings)
     return pool._replace(ranks=(ranks_of(dense), ranks_of(bm25))) if detailed else pool
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from langmem_recall.ranking.gates import (
     recall_gates,
     time_drops,
 )
-from langmem_recall.ranking.pool import Pool
+from langmem_recall.ranking.pool import Pool, known
 from langmem_recall.ranking.signals import RELEVANCE, signal_table
 from langmem_recall.types import (
     Candidate,
@@ -63,19 +64,16 @@ class Ranking(NamedTuple):
 
     def best(self, count: int) -> list[tuple[Memory, float | None, Signals, float]]:
         """Memory, cosine of the literal cue, signals and score of the first."""
-        (memories, _, _, similarity, *_), order = self.pool, self.order[:count]
-        return list(
-            zip(
-                [memories[place] for place in order],
-                [similarity[place] if similarity else None for place in order],
-                self._signals(order),
-                self.scores[order].tolist(),
-                strict=True,
-            )
-        )
+        memories, similarity, order = self.pool.memories, self.pool.similarity, self.order[:count]
+        cosines: Iterable[float | None] = repeat(None)
+        if similarity is not None:
+            cosines = known(similarity[order].tolist())
+        chosen = [memories[place] for place in order]
+        scores = self.scores[order].tolist()
+        return list(zip(chosen, cosines, self._signals(order), scores, strict=False))
 
     def _signals(self, order: list[int]) -> list[Signals]:
-        return record_all(Signals, *self.signals[:, order].tolist())
+        return record_all(Signals, *self.signals.take(order, axis=1).tolist())
 
 
 def rank(

@@ -22,8 +22,8 @@ class Pool(NamedTuple):
     evidence: Any
     """An `Evidence` whose fields are arrays, with NaN for None."""
     usages: Sequence[Usage]
-    similarity: Sequence[float | None] | None = None
-    """Cosines of the literal cue; None where there are none."""
+    similarity: FloatArray | None = None
+    """Cosines of the literal cue, NaN where one was not measured; None where none was."""
     ranks: tuple[Iterable[int | None], Iterable[int | None]] = (repeat(None), repeat(None))
     """By cosine and by words, where they are wanted."""
     standings: Sequence[Standing] | None = None
@@ -45,7 +45,8 @@ class Pool(NamedTuple):
             np.array(column, np.float64) for column in zip(*found, strict=True)
         )
         standings = list(zip(standing, blockers, strict=True)) if any(standing) else None
-        return cls(memories, evidence, usages, similarity, (dense, lexical), standings, candidates)
+        cosines = np.array(similarity, np.float64)
+        return cls(memories, evidence, usages, cosines, (dense, lexical), standings, candidates)
 
     def candidates(self) -> Sequence[Candidate]:
         """A record of each."""
@@ -59,7 +60,7 @@ class Pool(NamedTuple):
         standing: tuple[Iterable[Any], ...] = nothing, repeat(())
         if self.standings:
             standing = tuple(zip(*self.standings, strict=True))
-        similarity = self.similarity or nothing
+        similarity = nothing if self.similarity is None else known(self.similarity.tolist())
         return record_all(
             Candidate,
             *(self.memories, evidence, self.usages, *self.ranks, similarity, *standing, nothing),
