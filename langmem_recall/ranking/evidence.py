@@ -342,7 +342,7 @@ def match_words(catalog: Catalog, part: Part) -> LexicalMatch:
     shares = masses / total
     # ln(1 / chance that an unrelated memory has the word).
     rarities = idfs + math.log((size + BACKGROUND) / (size + 1))
-    mass, rareness = shares.take(found.term_of), rarities.take(found.term_of)
+    mass, rareness = shares.repeat(found.sizes), rarities.repeat(found.sizes)
     if lexical.longest > LONG_TERMS:
         lengths = lexical.lengths[found.rows]
         is_long = lengths > LONG_TERMS
@@ -404,8 +404,8 @@ def support(z: FloatArray, count: int) -> float:
     most = min(SUPPORTERS + 1, len(z))
     if most < 2:
         return 0.0
-    best: list[float] = sorted(np.partition(z, len(z) - most)[-most:].tolist(), reverse=True)
-    return max((sum(best[1:]) - _chances(count, most)) / SUPPORTERS, 0.0)
+    best: list[float] = sorted(z[top_rows(z, most)].tolist(), reverse=True)[1:most]
+    return max((sum(best) - _chances(count, most)) / SUPPORTERS, 0.0)
 
 
 @lru_cache(maxsize=1024)
@@ -442,7 +442,8 @@ def rows_in_reach(
         key[worded] += unit * _worth_of_words(part, own, match.rarity[worded], catalog.size)
         if part.is_naming:
             named = match.is_named[match.found.term_of]
-            key[np.unique(match.found.rows[named])] += unit * UNNAMED
+            # Not added up: a row with several of them is written several times.
+            key[match.found.rows[named]] += unit * UNNAMED
         if part.speaker is not None or part.codes or part.flags:
             window = Window(catalog)
             off = _mismatch(window, part, match, window.postings(match))
@@ -570,7 +571,8 @@ def _score_part(
     dense = np.subtract(near, luck, out=near if order is None else None)
     dense *= DENSE
     score = dense if order is None else dense.copy()
-    score[worded] += _worth_of_words(part, own[worded], rarity, window.catalog.size)
+    worth = _worth_of_words(part, own[worded], rarity, window.catalog.size)
+    score[worded] = score[worded] + worth
     score += length + supported + need
     if order is not None:
         context = near if z is None else _with_neighbours(window, order, near)
@@ -604,10 +606,11 @@ def _worth_of_words(
     if rarity is not None:
         # A memory that happens to be near and to share a word is not meant by either; one that has
         # all of several words is.
-        is_stray = own <= WHOLE if len(part.repeats) > 1 else True
         # Any of the memories could have them: ln of how many.
         surprise = np.maximum(rarity - math.log(size + 1), 0.0)
-        np.minimum(worth, surprise, out=worth, where=is_stray)
+        if len(part.repeats) > 1:
+            surprise[own > WHOLE] = math.inf
+        np.minimum(worth, surprise, out=worth)
     worth -= STRAY * own
     return worth
 
