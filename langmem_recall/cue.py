@@ -17,7 +17,7 @@ from langchain_core.messages import (
 from typing_extensions import TypedDict  # what AgentState is made of; the two kinds do not mix
 
 from langmem_recall.errors import InputError
-from langmem_recall.text.tokens import STOP_WORDS, word_lists
+from langmem_recall.text.tokens import STOP_WORDS, read_once, word_lists
 from langmem_recall.types import Cue
 
 PART_CHARS = 250  # longest part of a cue: a long one ruins dense search
@@ -95,9 +95,13 @@ def as_cue(cue: Any) -> Cue:
         return cue
     if not isinstance(cue, str):
         raise InputError(f"A cue must be a text or a Cue, got {cue!r:.80}.")
+    return Cue(cue, ("",), reasons=("small talk",)) if _is_chat(cue) else Cue(cue)
+
+
+@read_once
+def _is_chat(query: str) -> bool:
     # As a query "Hello Kitty" is meant.
-    is_chat = is_small_talk(cue, to_names=False)
-    return Cue(cue, ("",), reasons=("small talk",)) if is_chat else Cue(cue)
+    return is_small_talk(query, to_names=False)
 
 
 def task_of(state: Any) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
+from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -89,7 +91,8 @@ class Calibrations:
 
     def _measure(self, backend: Backend, embeddings: Embeddings, language: str) -> Plan[None]:
         """One request, and none where another process has made it for a model that has a name."""
-        pairs, need = PANELS[language], tuple(getattr(embeddings, "need", ()))
+        pairs = PANELS[language]
+        need: Sequence[float] = array("d", getattr(embeddings, "need", ()))
         # In English, where the embedder does not know itself what cues are for.
         cues = [] if language != "en" or need else [*CUES["wanted"], *CUES["idle"]]
         # Another panel gives other numbers.
@@ -135,7 +138,7 @@ def _stored(key: str) -> Plan[tuple[NullDistribution, list[float]] | None]:
         (item,) = yield Ops([GetOp(CALIBRATION, key, refresh_ttl=False)], sidecar=True)
         if item is not None:
             fields: dict[str, Any] = {name: float(item.value[name]) for name in NUMBERS}
-            fields |= {name: tuple(map(float, item.value[name])) for name in LISTS}
+            fields |= {name: array("d", item.value[name]) for name in LISTS}
             return NullDistribution(**fields), list(map(float, item.value["probe"]))
     return None
 

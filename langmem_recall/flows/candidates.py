@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -26,6 +27,7 @@ from langmem_recall.ranking.evidence import (
     read_part,
 )
 from langmem_recall.ranking.pipeline import Likeness
+from langmem_recall.ranking.pool import Pool, Standing, ranks_of
 from langmem_recall.text.temporal import without_time
 from langmem_recall.types import (
     Candidate,
@@ -81,41 +83,12 @@ class ReadRequest(NamedTuple):
     """Whether BM25 and ranks are wanted, for a trace or for rank fusion."""
 
 
-Standing = tuple[str | None, tuple[MemoryId, ...]]
-"""Why other memories put one out of force, or None, and which."""
-
-
-class Pool(NamedTuple):
-    """What is to be ranked, by columns: a record of each is made once, with how it was used."""
-
-    memories: Sequence[Memory]
-    evidence: Iterable[Evidence]
-    similarity: Iterable[float | None]
-    standings: Sequence[Standing] | None
-    """None where no memory puts another out of force."""
-
-    def candidates(
-        self, usages: Sequence[Usage] | None = None, with_ranks: bool = False
-    ) -> list[Candidate]:
-        """The memories as candidates, with their ranks where those are wanted."""
-        memories, evidence, similarity, standings = self
-        nothing, used = repeat(None), repeat(NEVER) if usages is None else usages
-        ranks: tuple[Iterable[int | None], ...] = nothing, nothing
-        standing: tuple[Iterable[Any], ...] = nothing, repeat(())
-        if with_ranks and memories:
-            cosines, _, scores, *_ = zip(*evidence, strict=True)
-            ranks = _ranks(cosines), _ranks(scores)
-        if standings:
-            standing = tuple(zip(*standings, strict=True))
-        columns = memories, evidence, used, *ranks, similarity, *standing, nothing
-        return record_all(Candidate, *columns)
-
-
 class ReadResult(NamedTuple):
     """What a read brought: the head that is ranked and the rest in the store's order."""
 
     head: Pool
-    tail: list[Candidate]
+    """As they stand, with how they were used."""
+    tail: Sequence[Candidate]
     """Beyond the head; what they have of evidence is not read."""
     searched: int
     channels: dict[str, int]
@@ -123,8 +96,6 @@ class ReadResult(NamedTuple):
     degraded: tuple[str, ...] = ()
     is_judged: bool = False
     """Whether the gate has seen each of them, as it is."""
-    candidates: Sequence[Candidate] = ()
-    """Those of the head as they stand, with how they were used."""
 
 
 class Gate(Protocol):
@@ -219,7 +190,7 @@ def best_by_words(wordings: Sequence[LexicalMatch], among: BoolArray, count: int
 def top(values: NDArray[Any], count: int) -> list[int]:
     """Indices of the largest values, largest first, ties in order."""
     rows = top_rows(values, count)
-    best: list[int] = rows[np.argsort(-values[rows], kind="stable")][:count].tolist()
+    best: list[int] = rows[(-values[rows]).argsort(kind="stable")][:count].tolist()
     return best
 
 
@@ -246,9 +217,18 @@ def memory_of(item: Item) -> Memory:
     return read_memory(item.namespace, item.key, item.value, item.created_at, item.updated_at)
 
 
-def unscored(memories: Sequence[Memory], standings: Sequence[Standing] | None) -> list[Candidate]:
+def unscored(
+    memories: Sequence[Memory],
+    standings: Sequence[Standing] | None,
+    similarity: Sequence[float | None] | None = None,
+) -> list[Candidate]:
     """Memories without evidence, which only hard gates judge."""
-    return Pool(memories, repeat(NO_EVIDENCE), repeat(None), standings).candidates()
+    standing: tuple[Iterable[Any], ...] = repeat(None), repeat(())
+    if standings:
+        standing = tuple(zip(*standings, strict=True))
+    ranks, cosines = (repeat(None), repeat(None)), similarity or repeat(None)
+    columns = repeat(NO_EVIDENCE), repeat(NEVER), *ranks, cosines, *standing, repeat(None)
+    return record_all(Candidate, memories, *columns)
 
 
 def cosine_of(score: float | None) -> float | None:
@@ -262,28 +242,19 @@ def make_pool(
     rows: Sequence[int] | NDArray[np.intp],
     memories: Sequence[Memory],
     standings: Sequence[Standing] | None,
+    detailed: bool,
 ) -> Pool:
     """The memories at these rows of the table with their evidence."""
     if not memories:
-        return Pool((), (), (), None)
+        return Pool.of(())
     places = np.asarray(rows)
     found = EvidenceTable._make([column[places] for column in table])
-    dense, coverage, bm25, has_words, entity, episode, relevance, alone = [
-        column.tolist() for column in (*found[:6], found.relevance, found.alone)
-    ]
-    cosines = [None if value != value else value for value in dense]
-    scores = [score if hit else None for score, hit in zip(bm25, has_words, strict=True)]
-    evidence = record_all(Evidence, cosines, coverage, scores, entity, episode, relevance, alone)
-    return Pool(memories, evidence, cosines if matched.is_literal else repeat(None), standings)
-
-
-def _ranks(values: Sequence[Any]) -> list[int | None]:
-    """Rank from 1 by falling value; None stays None."""
-    ranks: list[int | None] = [None] * len(values)
-    measured = [i for i, value in enumerate(values) if value is not None]
-    for rank, i in enumerate(sorted(measured, key=values.__getitem__, reverse=True), start=1):
-        ranks[i] = rank
-    return ranks
+    dense, coverage, bm25, has_words, entity, episode, _, alone = found
+    bm25 = np.where(has_words, bm25, math.nan)
+    evidence = Evidence._make((dense, coverage, bm25, entity, episode, found.relevance, alone))
+    similarity = dense if matched.is_literal else None
+    pool = Pool(memories, evidence, [NEVER] * len(memories), similarity, standings=standings)
+    return pool._replace(ranks=(ranks_of(dense), ranks_of(bm25))) if detailed else pool
 
 
 def standings(catalog: Catalog, memories: Iterable[Memory]) -> list[Standing] | None:

@@ -50,6 +50,7 @@ from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.calibration import NullDistribution
 from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drops
 from langmem_recall.ranking.pipeline import Likeness, mmr_order, rank, select
+from langmem_recall.ranking.pool import Pool
 from langmem_recall.text.temporal import read_as_of, read_temporal, searched_for
 from langmem_recall.types import (
     ASKED,
@@ -109,13 +110,16 @@ class RankedItem(SearchItem):
     """The signals behind the score; None beyond the re-ranked head."""
 
     def __init__(
-        self, candidate: Candidate, signals: Signals | None = None, score: float | None = None
+        self,
+        memory: Any,
+        similarity: float | None,
+        signals: Signals | None = None,
+        score: float | None = None,
     ) -> None:
         # What the bases do besides is to read times from texts.
-        memory: Any = candidate.memory
         self.namespace, self.key = memory.id
         self.created_at, self.updated_at = memory.created_at, memory.updated_at
-        self.score, self.similarity, self.signals = score, candidate.similarity, signals
+        self.score, self.similarity, self.signals = score, similarity, signals
         value = memory.value
         # A copy, because it may be the very value that a store or an index keeps.
         self.value = {
@@ -182,18 +186,22 @@ class Reader:
             prefix, cue, policy, now, op.filter, end, include=shown, detailed=policy.fuses_ranks
         )
         found = yield from self._gather(request)
-        ranked = rank(cue, found.candidates, policy, now, (prefix,), shown).ranked
-        degraded = found.degraded
-        if self.reranker is not None:
-            ranked, failed = yield from self.reranker.reordered(ranked, cue)
-            degraded = (*degraded, *failed)
+        ranking, degraded = rank(cue, found.head, policy, now, (prefix,), shown), found.degraded
+        if self.reranker is None and policy.mmr_lambda >= 1.0:
+            places: list[tuple[Any, ...]] = [*ranking.best(end)]
+        else:
+            ranked = ranking.ranked
+            if self.reranker is not None:
+                ranked, failed = yield from self.reranker.reordered(ranked, cue)
+                degraded = (*degraded, *failed)
+            ordered = mmr_order(ranked, policy, found.likeness)
+            places = [(one.memory, one.candidate.similarity, *one[1:]) for one in ordered]
         # A search has no trace, so the log says what it did without; once, while that lasts.
         if degraded and degraded != self._degraded:
             logger.warning("A search went without a part: %s", "; ".join(degraded))
         self._degraded = degraded
         # What lies beyond the head has no score.
-        beyond = ((candidate, None, None) for candidate in found.tail)
-        places = [*mmr_order(ranked, policy, found.likeness), *beyond]
+        places += [(candidate.memory, candidate.similarity) for candidate in found.tail]
         page: list[SearchItem] = [RankedItem(*place) for place in places[op.offset : end]]
         self._note_use(page, policy, op.refresh_ttl)
         return page
@@ -220,13 +228,13 @@ class Reader:
             request = ReadRequest(prefix, cue, policy, now, required=required, with_pinned=True)
             finds.append((yield from self._gather(request)))
         found_at = perf_counter()
-        admitted = finds[0].candidates
+        admitted = finds[0].head
         if len(finds) > 1:
             # A namespace and one above it have memories in common.
-            every = chain.from_iterable(found.candidates for found in finds)
-            admitted = list({one.memory.id: one for one in every}.values())
+            every = chain.from_iterable(found.head.candidates() for found in finds)
+            admitted = Pool.of(list({one.memory.id: one for one in every}.values()))
         if cue.as_of is not None:
-            admitted = as_believed_at(admitted, cue.as_of)
+            admitted = Pool.of(as_believed_at(admitted.candidates(), cue.as_of))
         ranking = rank(cue, admitted, policy, cue.as_of or now, tuple(namespaces))
         ranked, failed = ranking.ranked, list[str]()
         if self.reranker is not None:
@@ -409,7 +417,7 @@ class Reader:
             ]
             found = [Candidate(memory_of(item), Evidence()) for item in inside]
             judged = yield from self.judged(found, include)
-            drops = hard_drops(judged, context)
+            drops = hard_drops(Pool.of(judged), context)
             # A listing has what is not valid now, too.
             visible = [
                 _shown_item(item, candidate)
@@ -450,14 +458,17 @@ class Reader:
                 usages = yield from self._ledger.usages(request.prefix, ids, now, self.max_age_s)
         except Exception as error:
             notes.append(f"usage cannot be read ({described(error)}); ranked without it")
-        head, tail = found.head.candidates(usages, request.detailed), found.tail
+        head, tail, count = found.head, found.tail, len(ids)
+        if usages is not None:
+            head = head._replace(usages=usages)
         if not (found.is_judged and gate.has_passed):
-            both = [*head, *tail]
-            memories = [one.memory for one in both]
-            if not gate.passes_all(memories, any(one.standing for one in both)):
+            memories = [*head.memories, *(one.memory for one in tail)]
+            have_standing = head.standings is not None or any(one.standing for one in tail)
+            if not gate.passes_all(memories, have_standing):
+                both = [*head.candidates(), *tail]
                 judged = yield from self.judged(both, request.include, notes)
-                head, tail = judged[: len(head)], judged[len(head) :]
-        return found._replace(candidates=head, tail=tail, degraded=tuple(dict.fromkeys(notes)))
+                head, tail = Pool.of(judged[:count]), judged[count:]
+        return found._replace(head=head, tail=tail, degraded=tuple(dict.fromkeys(notes)))
 
     def judged(
         self,
@@ -566,7 +577,8 @@ class _HardGate:
         judged = yield from self._reader.judged(candidates, self._request.include, self._notes)
         self.has_passed = self.has_passed and judged is candidates
         judged = as_believed_at(judged, as_of) if as_of else judged
-        return own | {judged[place].memory.id for place in hard_drops(judged, self._context)}
+        drops = hard_drops(Pool.of(judged), self._context)
+        return own | {judged[place].memory.id for place in drops}
 
 
 def _with_time(cue: Cue, now: datetime) -> Cue:
@@ -698,7 +710,7 @@ def _joint_likeness(finds: Sequence[ReadResult]) -> Likeness:
     """Likeness within each namespace; across namespaces only equal words are alike."""
 
     def likeness(ids: Sequence[MemoryId]) -> FloatArray:
-        texts = [{c.memory.id: c.memory.text for c in found.candidates} for found in finds]
+        texts = [{one.id: one.text for one in found.head.memories} for found in finds]
         known = ChainMap(*texts)
         words = np.array([known[memory_id].casefold() for memory_id in ids])
         alike = (words[:, None] == words[None, :]).astype(np.float64)

@@ -1,6 +1,5 @@
 """Array types of the ranking room, and a column that grows."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -11,10 +10,10 @@ FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int32]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
-BLOCK = 64
-"""At most so many values of which one is looked at first, where the largest of many are wanted."""
-FEW = 2_000
-"""Of so many values it takes as long to look at them all."""
+BLOCK = 16
+"""So many values to a group of which only the largest is looked at first."""
+FEW = 5_000
+"""Of so many values it takes no longer to look at them all."""
 
 
 class Column:
@@ -57,22 +56,14 @@ def top_rows(values: NDArray[Any], count: int, margin: float = 0.0) -> NDArray[n
     total = len(values)
     if count >= total:
         return np.arange(total)
-    # There are then about as many blocks as values in those that are looked at.
-    block = min(math.isqrt(total // count), BLOCK)
-    if total < FEW or block < 2:
-        least = np.partition(values, total - count)[total - count] - margin
-        return np.flatnonzero(values >= least)
-    # Each of them is in one of as many blocks with the largest maxima: the others are read once.
-    width = total // block
-    blocks, rest = values[: block * width].reshape(block, width), values[block * width :]
-    peaks = blocks.max(axis=0)
-    best = peaks.argpartition(width - count)[width - count :]
-    few = np.concatenate((blocks[:, best].ravel(), rest))
-    few.partition(len(few) - count)
-    least = few[len(few) - count] - margin
-    columns = (peaks >= least).nonzero()[0]
-    places, within = (blocks[:, columns] >= least).nonzero()
-    rows: NDArray[np.intp] = places * width + columns[within]
-    if len(rest):
-        rows = np.concatenate((rows, block * width + (rest >= least).nonzero()[0]))
-    return rows
+    width, few, rows = total // BLOCK, values, None
+    if total > FEW and width > count:
+        # In each of `width` groups is one as large as the group's peak: none of the largest is
+        # smaller than the last of as many peaks.
+        peaks = values[: BLOCK * width].reshape(BLOCK, width).max(axis=0)
+        peaks.partition(width - count)
+        rows = (values >= peaks[width - count] - margin).nonzero()[0]
+        few = values[rows]
+    least = np.partition(few, len(few) - count)[len(few) - count] - margin
+    among: NDArray[np.intp] = (few >= least).nonzero()[0]
+    return among if rows is None else rows[among]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from operator import attrgetter
 
 import numpy as np
 
 from langmem_recall.policy import HOURS_PER_DAY, RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
+from langmem_recall.ranking.pool import Pool
 from langmem_recall.ranking.signals import (
     IMPORTANCE,
     RECENCY,
@@ -19,6 +21,8 @@ from langmem_recall.ranking.signals import (
 from langmem_recall.types import Candidate, Temporal
 
 RRF_K = 60
+_ROW = attrgetter("similarity", "recency", "importance", "strength", "trust")
+"""Weights in the order of a signal table, from similarity on."""
 LEAST_SPREAD = 1e-4
 """Signals that differ by less say the same: stretched to 0 and 1, noise would decide."""
 MOMENT_HOURS = 1 / 60
@@ -26,7 +30,7 @@ MOMENT_HOURS = 1 / 60
 
 
 def blend(
-    candidates: Sequence[Candidate],
+    candidates: Pool | Sequence[Candidate],
     signals: FloatArray,
     ages_hours: FloatArray,
     uses: FloatArray,
@@ -34,48 +38,49 @@ def blend(
     temporal: Temporal | None = None,
 ) -> FloatArray:
     """The score of each candidate under the policy's formula, moved by what came of its use."""
+    pool = Pool.of(candidates)
     if policy.blend == "similarity":
         # The store's own scores; a memory without one comes after all that have one.
-        found = [(each.evidence.dense, each.evidence.relevance) for each in candidates]
-        return np.array([relevance - 3.0 if dense is None else dense for dense, relevance in found])
+        dense: FloatArray = pool.evidence.dense
+        return np.where(np.isnan(dense), signals[RELEVANCE] - 3.0, dense)
     if policy.blend == "bounded":
-        scores = bounded(candidates, signals, ages_hours, policy, temporal)
+        scores = bounded(pool, signals, ages_hours, policy, temporal)
     elif policy.blend == "product":
         scores = signals[SIMILARITY] + signals[IMPORTANCE] * signals[RECENCY]
     elif policy.blend == "interpolated":
-        ranks = reciprocal_ranks(candidates)
+        ranks = reciprocal_ranks(pool)
         scores = interpolated(ranks, signals[IMPORTANCE], ages_hours, uses, policy.interpolation)
     else:
         # The weights as given: a floor on the sum means what the user wrote.
         weighed = signals[SIMILARITY:]
         if policy.blend == "minmax":
             weighed = min_max(weighed, policy.half_life_hours)
-        scores = (_weights(candidates, policy) * weighed).sum(axis=0)
+        scores = (_weights(pool, policy) * weighed).sum(axis=0)
     # A step for each net outcome, within bounds.
-    merits = [candidate.usage.merit for candidate in candidates]
-    return np.asarray(
-        scores * (1.0 + policy.feedback_step * np.array(merits)) if any(merits) else scores
-    )
+    merits = [usage.merit for usage in pool.usages]
+    if any(merits):
+        scores = scores * (1.0 + policy.feedback_step * np.array(merits))
+    return scores
 
 
 def bounded(
-    candidates: Sequence[Candidate],
+    pool: Pool,
     signals: FloatArray,
     ages_hours: FloatArray,
     policy: RecallPolicy,
     temporal: Temporal | None,
 ) -> FloatArray:
     """Relevance x (1 + boosts): what is relevant is re-ordered, what is not is never rescued."""
-    base = signals[RELEVANCE] if policy.ordering == "relevance" else reciprocal_ranks(candidates)
-    weights = _weights(candidates, policy)[RECENCY - SIMILARITY :]
+    base = signals[RELEVANCE] if policy.ordering == "relevance" else reciprocal_ranks(pool)
+    weights = _weights(pool, policy)[RECENCY - SIMILARITY :]
     boosts = weights * signals[RECENCY:]
     if temporal is not None and temporal.mode == "current":
-        fresh = recency_of_writing(candidates, ages_hours, policy)
+        fresh = recency_of_writing(pool, ages_hours, policy)
         boosts[0] = policy.current_recency * weights[0] * fresh
     elif temporal is not None and temporal.mode == "first":
         boosts[0] = policy.current_recency * weights[0] * (1.0 - signals[RECENCY])
     elif temporal is not None:
-        meant = [temporal.includes(candidate.memory.written_at) for candidate in candidates]
+        meant = [temporal.includes(memory.written_at) for memory in pool.memories]
         boosts[0] = policy.window_boost * np.array(meant)
     return np.asarray(base * (1.0 + boosts.sum(axis=0)))
 
@@ -108,28 +113,25 @@ def interpolated(
     )
 
 
-def reciprocal_ranks(candidates: Sequence[Candidate]) -> FloatArray:
+def reciprocal_ranks(candidates: Pool | Sequence[Candidate]) -> FloatArray:
     """RRF over the channels that ranked anything, as a share of the best sum possible."""
-    sums, channels = np.zeros(len(candidates)), 0
+    pool = Pool.of(candidates)
+    sums, channels = np.zeros(len(pool.memories)), 0
     # Shares of the cue's names: many memories have all of them, and all of those are first.
-    shares = np.sort([-candidate.evidence.entity for candidate in candidates])
-    named = [candidate.evidence.entity for candidate in candidates]
-    for ranks in (
-        [candidate.dense_rank for candidate in candidates],
-        [candidate.lexical_rank for candidate in candidates],
-        [int(np.searchsorted(shares, -share)) + 1 if share > 0 else None for share in named],
-    ):
+    named = pool.evidence.entity.tolist()
+    shares = np.sort(-pool.evidence.entity)
+    by_name = [int(np.searchsorted(shares, -share)) + 1 if share > 0 else None for share in named]
+    for column in (*pool.ranks, by_name):
+        ranks = list(islice(column, len(sums)))
         if any(ranks):
             sums += [0.0 if rank is None else 1.0 / (RRF_K + rank) for rank in ranks]
             channels += 1
     return sums / (channels / (RRF_K + 1)) if channels else sums
 
 
-def _weights(candidates: Sequence[Candidate], policy: RecallPolicy) -> FloatArray:
+def _weights(pool: Pool, policy: RecallPolicy) -> FloatArray:
     """A weight per signal (row) and candidate (column); tiers by kind."""
-    # In the order of the table's columns, from similarity on.
-    row = attrgetter("similarity", "recency", "importance", "strength", "trust")
-    if not policy.tiers or not candidates:
-        return np.array(row(policy.weights))[:, None]
+    if not policy.tiers or not pool.memories:
+        return np.array(_ROW(policy.weights))[:, None]
     tiers, usual = policy.tiers, policy.weights
-    return np.array([row(tiers.get(each.memory.kind, usual)) for each in candidates]).T
+    return np.array([_ROW(tiers.get(memory.kind, usual)) for memory in pool.memories]).T

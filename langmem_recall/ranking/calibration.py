@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from functools import lru_cache
+from array import array
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 NEED_WEIGHT, LEAST_NEED, MOST_NEED = 0.4, -3.0, 1.0
 """How much the log-odds that memories are for a cue count, and how far they are believed: more
@@ -26,7 +26,7 @@ class NullDistribution(NamedTuple):
     mean: float
     sd: float
     measured: bool = True
-    center: tuple[float, ...] = ()
+    center: Sequence[float] = ()
     """Mean of the panel's statements, each of length 1; empty where it is not known."""
     asked: float = 0.0
     """How much nearer a memory is to any cue for being embedded with how it will be asked for."""
@@ -34,7 +34,7 @@ class NullDistribution(NamedTuple):
     """Whether the embedder takes next to no time for a text."""
     apart: float = 0.0
     """How far texts on one subject lie above unrelated ones, in standard deviations of those."""
-    need: tuple[float, ...] = ()
+    need: Sequence[float] = ()
     """A direction in which cues that memories are for lie apart from small talk, common knowledge
     and the like, and last a constant: of a cue they make log-odds. Empty where it is not known."""
 
@@ -48,7 +48,7 @@ class NullDistribution(NamedTuple):
         norm = math.sqrt(numbers @ numbers)
         if len(self.center) != len(numbers) or not 0.0 < norm < math.inf:
             return self.mean
-        return float(numbers @ _array(self.center)) / norm
+        return float(numbers @ np.asarray(self.center)) / norm
 
     @property
     def breadth(self) -> float:
@@ -61,14 +61,9 @@ class NullDistribution(NamedTuple):
         norm = math.sqrt(numbers @ numbers)
         if len(self.need) != len(numbers) + 1 or not 0.0 < norm < math.inf:
             return 0.0
-        direction = _array(self.need)
+        direction = np.asarray(self.need)
         need = float(numbers @ direction[:-1] / norm + direction[-1])
         return NEED_WEIGHT * min(max(need, LEAST_NEED), MOST_NEED)
-
-
-@lru_cache(maxsize=64)
-def _array(numbers: tuple[float, ...]) -> NDArray[np.float64]:
-    return np.array(numbers)
 
 
 DEFAULT_NULL = NullDistribution(mean=0.10, sd=0.08, measured=False)
@@ -112,7 +107,7 @@ CUES: Mapping[str, tuple[str, ...]] = {
 """Cues that somebody's memories are for ("wanted"), and others ("idle"); as many of each."""
 
 
-def measure_need(wanted: ArrayLike, idle: ArrayLike) -> tuple[float, ...]:
+def measure_need(wanted: ArrayLike, idle: ArrayLike) -> Sequence[float]:
     """`NullDistribution.need` from vectors of the two sorts of `CUES`; empty where they are no use.
 
     The line through both means, and normal log-odds of places along it. Each cue's place is that on
@@ -135,7 +130,8 @@ def measure_need(wanted: ArrayLike, idle: ArrayLike) -> tuple[float, ...]:
         return ()
     slope = float(above.mean() - below.mean()) / spread
     middle = float(above.mean() + below.mean()) / 2.0
-    return (*(slope * (means[0] - means[1])).tolist(), -slope * middle)
+    # Arrays, here and below, because every recall reads them: a tuple would be copied each time.
+    return array("d", [*(slope * (means[0] - means[1])).tolist(), -slope * middle])
 
 
 def measure(questions: ArrayLike, statements: ArrayLike) -> NullDistribution | None:
@@ -167,7 +163,7 @@ def measure(questions: ArrayLike, statements: ArrayLike) -> NullDistribution | N
     return NullDistribution(
         mean,
         sd,
-        center=tuple(units[1].mean(axis=0).tolist()),
+        center=array("d", units[1].mean(axis=0).tolist()),
         asked=asked,
         apart=(float(cosines.diagonal().mean()) - mean) / sd,
     )

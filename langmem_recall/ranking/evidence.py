@@ -236,8 +236,11 @@ def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
     """Read one part of a cue: its terms, names, speaker and what kind of answer it wants."""
     words, terms, name_terms, numbers, may_name, flags = _read(text)
     mentions = _speaker_mentions(words, catalog) if catalog.speakers else {}
-    terms = [_as_known(term, catalog) for term in terms]
-    name_terms = name_terms.union(_as_known(term, catalog) for term in name_terms)
+    frequency = catalog.lexical.document_frequency
+    if unknown := [term for term in (*terms, *name_terms) if not frequency(term)]:
+        meant = {term: _as_known(term, catalog) for term in unknown}
+        terms = [meant.get(term, term) for term in terms]
+        name_terms = name_terms.union(meant.get(term, term) for term in name_terms)
     repeats: dict[str, int] = Counter(terms)
     if mentions:
         # A speaker's name says whose memory is meant, not what it is about.
@@ -282,13 +285,11 @@ def _read(text: str) -> tuple[list[Word], list[str], frozenset[str], dict[str, s
 
 def _as_known(term: str, catalog: Catalog) -> str:
     """A term that no memory has as the likeliest of those that it may be misspelt for."""
-    lexical, known = catalog.lexical, catalog.spellings
-    if lexical.document_frequency(term):
-        return term
+    known = catalog.spellings
     if term not in known:
         if len(known) >= MOST_SPELLINGS:
             known.clear()
-        known[term] = lexical.most_frequent(near_spellings(term)) or term
+        known[term] = catalog.lexical.most_frequent(near_spellings(term)) or term
     return known[term]
 
 
@@ -341,7 +342,7 @@ def match_words(catalog: Catalog, part: Part) -> LexicalMatch:
     shares = masses / total
     # ln(1 / chance that an unrelated memory has the word).
     rarities = idfs + math.log((size + BACKGROUND) / (size + 1))
-    mass, rareness = shares.take(found.term_of), rarities.take(found.term_of)
+    mass, rareness = shares.repeat(found.sizes), rarities.repeat(found.sizes)
     if lexical.longest > LONG_TERMS:
         lengths = lexical.lengths[found.rows]
         is_long = lengths > LONG_TERMS
@@ -441,7 +442,8 @@ def rows_in_reach(
         key[worded] += unit * _worth_of_words(part, own, match.rarity[worded], catalog.size)
         if part.is_naming:
             named = match.is_named[match.found.term_of]
-            key[np.unique(match.found.rows[named])] += unit * UNNAMED
+            # Not added up: a row with several of them is written several times.
+            key[match.found.rows[named]] += unit * UNNAMED
         if part.speaker is not None or part.codes or part.flags:
             window = Window(catalog)
             off = _mismatch(window, part, match, window.postings(match))
@@ -569,7 +571,8 @@ def _score_part(
     dense = np.subtract(near, luck, out=near if order is None else None)
     dense *= DENSE
     score = dense if order is None else dense.copy()
-    score[worded] += _worth_of_words(part, own[worded], rarity, window.catalog.size)
+    worth = _worth_of_words(part, own[worded], rarity, window.catalog.size)
+    score[worded] = score[worded] + worth
     score += length + supported + need
     if order is not None:
         context = near if z is None else _with_neighbours(window, order, near)
@@ -603,10 +606,11 @@ def _worth_of_words(
     if rarity is not None:
         # A memory that happens to be near and to share a word is not meant by either; one that has
         # all of several words is.
-        is_stray = own <= WHOLE if len(part.repeats) > 1 else True
         # Any of the memories could have them: ln of how many.
         surprise = np.maximum(rarity - math.log(size + 1), 0.0)
-        np.minimum(worth, surprise, out=worth, where=is_stray)
+        if len(part.repeats) > 1:
+            surprise[own > WHOLE] = math.inf
+        np.minimum(worth, surprise, out=worth)
     worth -= STRAY * own
     return worth
 

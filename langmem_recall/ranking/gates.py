@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import repeat
+from operator import attrgetter
 from typing import NamedTuple
 
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.calibration import BREADTH
+from langmem_recall.ranking.pool import Pool
 from langmem_recall.text.temporal import names_time_within
 from langmem_recall.types import (
     Candidate,
@@ -32,6 +34,7 @@ ANSWERING_SHARE = 0.5
 with no trigger, as for a tool, a chance match of then must not hide what is plainly meant."""
 
 _WORDS = re.compile(r"\w+")
+_NAMESPACE = attrgetter("namespace")
 
 
 class GateContext(NamedTuple):
@@ -65,16 +68,20 @@ class GateContext(NamedTuple):
         return self.task is None and not self.min_confidence
 
 
-def hard_drops(candidates: Sequence[Candidate], context: GateContext) -> dict[int, tuple[str, str]]:
+def hard_drops(pool: Pool, context: GateContext) -> dict[int, tuple[str, str]]:
     """Places of the candidates that a hard gate rejects, with the gate and its reason."""
-    places: Iterable[int] = range(len(candidates))
-    namespaces = {candidate.memory.namespace for candidate in candidates}
-    if context.is_open and not any(
-        outside(namespace, context.boundaries) for namespace in namespaces
-    ):
+    memories, standings = pool.memories, pool.standings
+    places: Iterable[int] = range(len(memories))
+    namespaces = set(map(_NAMESPACE, memories))
+    if context.is_open and not any(outside(each, context.boundaries) for each in namespaces):
         # Most memories are such that no gate looks at anything else.
-        places = [i for i, one in enumerate(candidates) if one.standing or not one.memory.is_plain]
-    found = ((place, hard_drop(candidates[place], context)) for place in places)
+        places = [
+            i
+            for i, one in enumerate(memories)
+            if not one.is_plain or (standings and standings[i][0])
+        ]
+    records = pool.candidates() if places else ()
+    found = ((place, hard_drop(records[place], context)) for place in places)
     return {place: rejection for place, rejection in found if rejection is not None}
 
 

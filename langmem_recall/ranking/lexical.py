@@ -176,10 +176,11 @@ class LexicalIndex:
         return 0 if term_id is None else self._document_frequencies[term_id]
 
     def most_frequent(self, terms: Collection[str]) -> str | None:
-        """Of some terms the one that most live documents have; None where they have none."""
+        """Of some terms the one that most live documents have, of equals the first by name."""
         if self._ids.keys().isdisjoint(terms):
             return None
-        found = filter(self.document_frequency, terms)
+        # In order, or each process would read a cue in its own way: terms come as a set.
+        found = sorted(filter(self.document_frequency, terms))
         return max(found, key=self.document_frequency, default=None)
 
     def idfs(self, terms: Iterable[str]) -> list[float]:

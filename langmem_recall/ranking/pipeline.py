@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +22,13 @@ from langmem_recall.ranking.gates import (
     recall_gates,
     time_drops,
 )
+from langmem_recall.ranking.pool import Pool, known
 from langmem_recall.ranking.signals import RELEVANCE, signal_table
 from langmem_recall.types import (
     Candidate,
     Cue,
     Drop,
+    Memory,
     MemoryId,
     Namespace,
     Scored,
@@ -42,15 +45,40 @@ DIVERSITY_REACH = 4
 
 
 class Ranking(NamedTuple):
-    """Candidates best first, and those a hard gate dropped."""
+    """Candidates with signals and scores, their order, and those a hard gate dropped."""
 
-    ranked: list[Scored]
+    pool: Pool
+    signals: FloatArray
+    """A column per candidate."""
+    scores: FloatArray
+    order: list[int]
+    """Places of the candidates, best first."""
     dropped: list[Drop]
+
+    @property
+    def ranked(self) -> list[Scored]:
+        """A record of each, best first."""
+        candidates, order = self.pool.candidates(), self.order
+        ordered = [candidates[place] for place in order]
+        return record_all(Scored, ordered, self._signals(order), self.scores[order].tolist())
+
+    def best(self, count: int) -> list[tuple[Memory, float | None, Signals, float]]:
+        """Memory, cosine of the literal cue, signals and score of the first."""
+        memories, similarity, order = self.pool.memories, self.pool.similarity, self.order[:count]
+        cosines: Iterable[float | None] = repeat(None)
+        if similarity is not None:
+            cosines = known(similarity[order].tolist())
+        chosen = [memories[place] for place in order]
+        scores = self.scores[order].tolist()
+        return list(zip(chosen, cosines, self._signals(order), scores, strict=False))
+
+    def _signals(self, order: list[int]) -> list[Signals]:
+        return record_all(Signals, *self.signals.take(order, axis=1).tolist())
 
 
 def rank(
     cue: Cue,
-    candidates: Sequence[Candidate],
+    candidates: Pool | Sequence[Candidate],
     policy: RecallPolicy,
     now: datetime,
     boundaries: tuple[Namespace, ...],
@@ -58,45 +86,43 @@ def rank(
 ) -> Ranking:
     """Hard gates, signals, blend, order: what `search` returns."""
     context = GateContext.of(cue, policy, now, boundaries, include)
-    drops = hard_drops(candidates, context)
+    pool = Pool.of(candidates)
+    drops, dropped = hard_drops(pool, context), list[Drop]()
     if cue.temporal is not None and cue.temporal.asked:
-        eligible = {i: one for i, one in enumerate(candidates) if i not in drops}
+        eligible = {i: one for i, one in enumerate(pool.candidates()) if i not in drops}
         late = time_drops(list(eligible.values()), cue.temporal, policy.trigger)
         ids = ((place, one.memory.id) for place, one in eligible.items())
         drops |= {place: ("time", late[name]) for place, name in ids if name in late}
-    admitted, dropped = candidates, list[Drop]()
     if drops:
-        admitted = [one for place, one in enumerate(candidates) if place not in drops]
+        records = pool.candidates()
         for place in sorted(drops):
             # What a hard gate dropped is never scored: min-max would let it move the others.
-            memory, evidence = candidates[place].memory, candidates[place].evidence
+            memory, evidence = records[place].memory, records[place].evidence
             dense = evidence.dense or 0.0
             unscored = Signals(evidence.relevance, dense, 0.0, 0.0, 0.0, memory.trust)
-            dropped.append(Drop(Scored(candidates[place], unscored, 0.0), *drops[place]))
-    if not admitted:
-        return Ranking([], dropped)
-    signals, ages_hours, uses = signal_table(admitted, policy, now.timestamp())
-    scores = blend(admitted, signals, ages_hours, uses, policy, cue.temporal)
-    best_first = np.lexsort((-signals[RELEVANCE], -scores))
-    ordered = [admitted[i] for i in best_first.tolist()]
-    records = record_all(Signals, *signals[:, best_first].tolist())
-    ranked = record_all(Scored, ordered, records, scores[best_first].tolist())
+            dropped.append(Drop(Scored(records[place], unscored, 0.0), *drops[place]))
+        pool = Pool.of([one for place, one in enumerate(records) if place not in drops])
+    signals, ages_hours, uses = signal_table(pool, policy, now.timestamp())
+    scores = blend(pool, signals, ages_hours, uses, policy, cue.temporal)
+    order: list[int] = np.lexsort((-signals[RELEVANCE], -scores)).tolist()
     if policy.blend != "similarity":
-        ranked = demote_unverified_leader(ranked)
-    return Ranking(ranked, dropped)
+        order = demote_unverified_leader(order, pool.memories, signals[RELEVANCE])
+    return Ranking(pool, signals, scores, order, dropped)
 
 
-def demote_unverified_leader(ranked: list[Scored]) -> list[Scored]:
+def demote_unverified_leader(
+    order: list[int], memories: Sequence[Memory], relevance: Sequence[float] | FloatArray
+) -> list[int]:
     """A memory without authority does not lead where a trusted one is as relevant."""
-    if not ranked or not ranked[0].memory.lacks_authority:
-        return ranked
+    if not order or not memories[order[0]].lacks_authority:
+        return order
     # To the six digits that a trace records, so that it tells the same order.
-    least = round(ranked[0].signals.relevance, 6)
-    for place, scored in enumerate(ranked):
-        is_relevant = round(scored.signals.relevance, 6) >= least
-        if is_relevant and not scored.memory.lacks_authority:
-            return [scored, *ranked[:place], *ranked[place + 1 :]]
-    return ranked
+    least = round(float(relevance[order[0]]), 6)
+    for rank, place in enumerate(order):
+        is_relevant = round(float(relevance[place]), 6) >= least
+        if is_relevant and not memories[place].lacks_authority:
+            return [place, *order[:rank], *order[rank + 1 :]]
+    return order
 
 
 def select(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
+from langmem_recall.ranking.pool import Pool
 from langmem_recall.types import TRUST as TRUST_BY_SOURCE
 from langmem_recall.types import Candidate
 
@@ -39,57 +39,55 @@ def strength(uses: FloatArray) -> FloatArray:
 
 
 def signal_table(
-    candidates: Sequence[Candidate], policy: RecallPolicy, now: float
+    candidates: Pool | Sequence[Candidate], policy: RecallPolicy, now: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Signals (a column per candidate), ages in hours and decayed uses."""
-    similarity, relevance, salience, trust, seen, decayed, used, lasting = _raw(candidates, policy)
+    pool = Pool.of(candidates)
+    memories, dense, relevance = pool.memories, pool.evidence.dense, pool.evidence.relevance
+    decayed, used, seen, lasting = _times(pool, policy)
     # A memory never used has no time of use, and no uses that could fade.
     idle_days = np.fmax(now - used, 0.0) / 86_400.0
     uses = decayed * policy.count_fade_per_day**idle_days
     ages = (now - seen) / 3600.0
     half_life = policy.half_life_hours * (1.0 + uses if policy.ebbinghaus else 1.0)
-    table = np.empty((6, len(candidates)))
+    table = np.empty((6, len(memories)))
     table[RELEVANCE] = relevance
-    table[SIMILARITY] = similarity
-    table[RECENCY] = np.where(lasting, 1.0, recency(ages, half_life))
+    # Without a cosine the lexical evidence speaks, through relevance.
+    shown = np.minimum(np.maximum(dense, 0.0), 1.0)
+    table[SIMILARITY] = np.where(np.isnan(dense), relevance, shown)
+    table[RECENCY] = recency(ages, half_life)
+    if lasting:
+        table[RECENCY, lasting] = 1.0
+    salience = np.array([memory.salience for memory in memories])
     table[IMPORTANCE] = importance(salience, uses, policy.use_boost)
     table[STRENGTH] = strength(uses)
-    table[TRUST] = trust
+    table[TRUST] = [TRUST_BY_SOURCE[memory.source] for memory in memories]
     return table, ages, uses
 
 
-def recency_of_writing(
-    candidates: Sequence[Candidate], ages_hours: FloatArray, policy: RecallPolicy
-) -> FloatArray:
+def recency_of_writing(pool: Pool, ages_hours: FloatArray, policy: RecallPolicy) -> FloatArray:
     """Recency by age since writing: what holds now was said last, not read last."""
-    _, _, _, _, seen, _, _, lasting = _raw(candidates, policy)
-    written = np.array([candidate.memory.written_ts for candidate in candidates])
+    _, _, seen, lasting = _times(pool, policy)
+    written = np.array([memory.written_ts for memory in pool.memories])
     fresh = recency(ages_hours + (seen - written) / 3600.0, policy.half_life_hours)
-    return np.where(lasting, 1.0, fresh)
+    fresh[lasting] = 1.0
+    return fresh
 
 
-def _raw(candidates: Sequence[Candidate], policy: RecallPolicy) -> tuple[Any, ...]:
-    """What signals are made of, a column per candidate; NaN for an unknown time."""
-    if not candidates:
-        return (np.empty(0),) * 8
-    memories, evidence, usages, *_ = zip(*candidates, strict=True)
-    cosines, _, _, _, _, relevances, _ = zip(*evidence, strict=True)
-    _, decayed, uses, earlier, _ = zip(*usages, strict=True)
-    dense, relevance = np.array(cosines, np.float64), np.array(relevances)
+def _times(
+    pool: Pool, policy: RecallPolicy
+) -> tuple[FloatArray, FloatArray, FloatArray, list[int]]:
+    """Decayed uses, time of the last, time of the last refresh, and places time does not touch."""
+    memories = pool.memories
+    if not memories:
+        return np.empty(0), np.empty(0), np.empty(0), []
+    _, decayed, uses, earlier, _ = zip(*pool.usages, strict=True)
     used = seen = np.array(uses, np.float64)
     if policy.lru2:
         # A lone use does not refresh: the one before it must be within 24 hours.
         seen = np.where(used - np.array(earlier, np.float64) <= LRU2_SECONDS, used, np.nan)
+    seen = np.where(np.isnan(seen), [memory.written_ts for memory in memories], seen)
     durable = policy.durable_kinds
-    return (
-        # Without a cosine the lexical evidence speaks, through relevance.
-        np.where(np.isnan(dense), relevance, np.minimum(np.maximum(dense, 0.0), 1.0)),
-        relevance,
-        np.array([memory.salience for memory in memories]),
-        [TRUST_BY_SOURCE[memory.source] for memory in memories],
-        np.where(np.isnan(seen), [memory.written_ts for memory in memories], seen),
-        np.array(decayed),
-        used,
-        # Time takes nothing from a pinned memory or a durable kind.
-        [memory.pinned or memory.kind in durable for memory in memories],
-    )
+    # Time takes nothing from a pinned memory or a durable kind.
+    lasting = [i for i, memory in enumerate(memories) if memory.pinned or memory.kind in durable]
+    return np.array(decayed), used, seen, lasting

@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
-from itertools import repeat
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -27,11 +26,9 @@ from langmem_recall.filters import matches
 from langmem_recall.flows.backend import ENOUGH, Backend, Null, OnProgress
 from langmem_recall.flows.candidates import (
     COSINE_LIMIT,
-    NO_EVIDENCE,
     Gate,
     MatchedCue,
     NamespaceView,
-    Pool,
     ReadRequest,
     ReadResult,
     best_by_words,
@@ -712,11 +709,11 @@ def _assemble(
     beyond = pages[0].items() if request.wanted > pool else ()
     tail = [item for one, item in beyond if one not in items and one not in barred]
     others = index.read_all(tail)
-    literal = [cosine_of(item.score) if matched.is_literal else None for item in tail]
-    rest = Pool(others, repeat(NO_EVIDENCE), literal, standings(catalog, others))
+    literal = [cosine_of(item.score) for item in tail] if matched.is_literal else None
+    standing, detailed = standings(catalog, memories), request.detailed
     return ReadResult(
-        head=make_pool(matched, table, list(rows.values()), memories, standings(catalog, memories)),
-        tail=rest.candidates(),
+        head=make_pool(matched, table, list(rows.values()), memories, standing, detailed),
+        tail=unscored(others, standings(catalog, others), literal),
         searched=catalog.size,
         channels={"dense": dense_count if cosines is not None else 0, "words": word_count},
         likeness=partial(likeness_in, index),

@@ -165,9 +165,16 @@ def some_recall(seed: int, policy: RecallPolicy) -> Recall:
         [*recall.chosen, *(drop.scored for drop in recall.dropped if drop not in admitted)],
         key=lambda one: (-one.score, -one.signals.relevance),
     )
-    ranked = ranked if policy.blend == "similarity" else demote_unverified_leader(ranked)
+    ranked = ranked if policy.blend == "similarity" else led_by_trusted(ranked)
     chosen, dropped = select(ranked, policy, alike, seen)
     return Recall(tuple(chosen), (*admitted, *dropped), recall.trace)
+
+
+def led_by_trusted(ranked: list[Scored]) -> list[Scored]:
+    memories = [one.memory for one in ranked]
+    relevance = [one.signals.relevance for one in ranked]
+    order = demote_unverified_leader(list(range(len(ranked))), memories, relevance)
+    return [ranked[place] for place in order]
 
 
 def six_digits(signals: np.ndarray) -> np.ndarray:
@@ -182,7 +189,7 @@ def pipeline_on(record: dict[str, Any], policy: RecallPolicy, budget: int | None
     ranked_rows = [i for i, gate in enumerate(gates) if gate not in HARD_GATES]
     outcomes = {i: gates[i] for i in range(len(every)) if i not in ranked_rows}
     ranked = rescored([every[i] for i in ranked_rows], record, policy, recall)
-    ranked = ranked if policy.blend == "similarity" else demote_unverified_leader(ranked)
+    ranked = ranked if policy.blend == "similarity" else led_by_trusted(ranked)
     rows = {scored.memory.id: i for i, scored in enumerate(every)}
     couples = {
         frozenset((drop.memory.id, (HOME, drop.reason.partition(" like ")[2])))

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langmem_recall.ranking.arrays import BLOCK, top_rows
+from langmem_recall.ranking.arrays import BLOCK, FEW, top_rows
 
 
 @given(
-    size=st.integers(1, 100 * BLOCK),
+    size=st.integers(1, 2 * FEW),
     count=st.integers(1, 60),
     kinds=st.sampled_from([2, 50, 10**6]),
     seed=st.integers(0, 2**32 - 1),
@@ -25,9 +25,9 @@ def test_the_largest_are_those_of_a_full_sort(size, count, kinds, seed):
     assert found.tolist() == np.flatnonzero(values >= np.sort(values)[size - count]).tolist()
 
 
-@pytest.mark.parametrize("place", [0, 64 * BLOCK - 1, 64 * BLOCK, 64 * BLOCK + 62])
+@pytest.mark.parametrize("place", [0, FEW, BLOCK * (FEW // BLOCK + 1) - 1, FEW + 2 * BLOCK - 1])
 def test_one_that_is_larger_than_all_is_found_wherever_it_stands(place):
-    values = np.zeros(64 * BLOCK + 63)
+    values = np.zeros(FEW + 2 * BLOCK)
     values[place] = 1.0
 
     assert place in top_rows(values, 1)

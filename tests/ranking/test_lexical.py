@@ -331,3 +331,10 @@ def test_overlap_is_symmetric_between_zero_and_one_and_full_for_equal_term_sets(
         for right, second in enumerate(texts):
             if first and set(first) == set(second):
                 assert alike[left, right] == pytest.approx(1.0)
+
+
+def test_of_equally_frequent_terms_the_first_by_name_is_meant(index):
+    # As often as each other, in one document each; a set has another order in each process.
+    assert index.most_frequent({"sat", "ran", "mat", "unicorn"}) == "mat"
+    assert index.most_frequent({"sat", "cat"}) == "cat"
+    assert index.most_frequent({"unicorn"}) is None

@@ -171,7 +171,9 @@ def test_time_in_the_cue_reorders():
 
 
 def test_nothing_in_is_nothing_out():
-    assert rank(Cue("x"), [], PLAIN, NOW, HOME) == ([], [])
+    nothing = rank(Cue("x"), [], PLAIN, NOW, HOME)
+
+    assert (nothing.ranked, nothing.dropped) == ([], [])
     assert select([], PLAIN, strangers) == ([], [])
     assert mmr_order([], PLAIN.replace(mmr_lambda=0.5), strangers) == []
 

@@ -15,10 +15,8 @@ from langmem_recall.flows.backend import ENOUGH, Null, OnProgress
 from langmem_recall.flows.candidates import (
     Gate,
     NamespaceView,
-    Pool,
     ReadRequest,
     ReadResult,
-    Standing,
     best_by_words,
     is_short,
     likeness_in,
@@ -40,6 +38,7 @@ from langmem_recall.ranking.evidence import (
     rows_in_reach,
     score_evidence,
 )
+from langmem_recall.ranking.pool import Pool, Standing
 from langmem_recall.stores.backend import Clock, GenericBackend
 from langmem_recall.stores.local.embedder import Floats
 from langmem_recall.stores.local.store import LocalStore
@@ -231,10 +230,8 @@ class _Search:
                 self._best = _top_among(among, table.score, pool)
                 self._best = self._best if rows is None else rows[self._best].tolist()
             looked_at = {*self._best, *self._worded, *self._nearest, *self._always}
-            live, new = self.live, list(looked_at - self.live.keys())
-            read = dict(zip(new, view.memories(new), strict=True))
-            live.update({row: memory for row, memory in read.items() if memory is not None})
-            self.standings = standings(catalog, live.values())
+            self.live.update(view.memories(list(looked_at - self.live.keys())))
+            self.standings = standings(catalog, self.live.values())
             self._scored = table, rows
 
     def rankings(self) -> list[tuple[int, list[Memory]]]:
@@ -275,7 +272,8 @@ class _Search:
         standing = self.standings and dict(zip(live, self.standings, strict=True))
         reasons = [standing[row] for row in found] if standing else None
         places: Any = found if scored is None else np.searchsorted(scored, found)
-        return make_pool(self.matched, table, places, [live[row] for row in found], reasons)
+        memories = [live[row] for row in found]
+        return make_pool(self.matched, table, places, memories, reasons, self._request.detailed)
 
     def _measure(self) -> None:
         """Cosines of every memory, and all evidence where a memory's depends on its neighbours."""

@@ -164,21 +164,23 @@ class LocalView:
         self._records.update((row, record) for row, record, _ in self._read(rows, self._records))
         return [self._records.get(row) for row in rows]
 
-    def memories(self, rows: Sequence[int]) -> list[Memory | None]:
-        """The memories at these rows, read once; None as in `records`."""
-        if len(self._memories) > MAX_MEMORIES:
-            self._memories.clear()
-        for row, record, value in self._read(rows, self._memories):
-            self._memories[row] = record.memory(value)
-        return list(map(self._memories.get, rows))
+    def memories(self, rows: Sequence[int]) -> dict[int, Memory]:
+        """The memories at these rows, read once, without what `records` has None for."""
+        known = self._memories
+        if len(known) > MAX_MEMORIES:
+            known.clear()
+        for row, record, value in self._read(rows, known):
+            known[row] = record.memory(value)
+        return {row: known[row] for row in rows if row in known}
 
     def _read(
         self, rows: Sequence[int], known: Mapping[int, Any]
     ) -> list[tuple[int, Record, dict[str, Any]]]:
         """Records and values of rows that are not known yet."""
-        missing = {int(self._ids.values[row]): row for row in rows if row not in known}
-        if not missing:
+        unknown = [row for row in rows if row not in known]
+        if not unknown:
             return []
+        missing = {int(self._ids.values[row]): row for row in unknown}
         with self._file.reading() as connection:
             found = tables.find_records(connection, list(missing))
         read = [(missing.pop(it.id), it, value) for it, value in tables.readable(found.values())]

@@ -299,5 +299,5 @@ def test_memories_are_found_when_those_in_memory_are_let_go(path, monkeypatch):
         store.put(NS, "new", {"content": "dog"})
         view = store.shelf(NS)
         with view.lock:
-            assert [item.key for item in view.memories([0])] == ["k"]
-            assert [item.key for item in view.memories([0, 1])] == ["k", "new"]
+            assert [item.key for item in view.memories([0]).values()] == ["k"]
+            assert [item.key for item in view.memories([0, 1]).values()] == ["k", "new"]
