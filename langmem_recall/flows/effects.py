@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -215,10 +215,10 @@ class Host:
         """Carry one effect out and wait for it."""
         progress = limited()
         if isinstance(effect, Detach):
-            going_on = start(partial(detached().run, run, effect.plan, self))
-            if progress is None:
-                wait([going_on])
-            return Pending(going_on)
+            call = partial(detached().run, run, effect.plan, self)
+            # Outside a turn here and now: in another thread a store that lives in this one's event
+            # loop would be waited for for ever.
+            return Pending(start(call) if progress else _done(call))
         if isinstance(effect, Await):
             return effect.pending.wait(progress.part_patience if progress else _for_ever)
         waiting_for("the embedder" if isinstance(effect, Embed) else "the store")
@@ -373,6 +373,16 @@ class Host:
 
 def _for_ever() -> float:
     return float("inf")
+
+
+def _done(call: Callable[[], Any]) -> Future[Any]:
+    """A call made here and now."""
+    answer: Future[Any] = Future()
+    try:
+        answer.set_result(call())
+    except Exception as error:
+        answer.set_exception(error)
+    return answer
 
 
 CALLS = Call
