@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from operator import itemgetter
+from operator import attrgetter, is_, itemgetter
 from typing import Any, NamedTuple
 
 from langgraph.store.base import GetOp, Item, PutOp, validate_op_namespace
@@ -205,10 +205,10 @@ class Quarantine:
         # Rules take no time; a guard that asks a model may take all there is.
         return Call(judge, judged, JUDGE_LIMIT) if self._keeps_all else Call(judge)
 
-    def allows(self, memories: Iterable[Memory]) -> bool:
+    def allows(self, memories: Sequence[Memory]) -> bool:
         """Whether all of some memories were allowed before, and are the very same."""
-        allowed = self._allowed
-        return not self.is_on or not [it for it in memories if allowed.get(it.id) is not it]
+        known = map(self._allowed.get, map(attrgetter("id"), memories))
+        return not self.is_on or all(map(is_, known, memories))
 
     def barred(
         self, memories: Iterable[Memory], now: float, notes: list[str] | None = None

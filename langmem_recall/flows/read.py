@@ -120,11 +120,10 @@ class RankedItem(SearchItem):
         self.namespace, self.key = memory.id
         self.created_at, self.updated_at = memory.created_at, memory.updated_at
         self.score, self.similarity, self.signals = score, similarity, signals
-        value = memory.value
         # A copy, because it may be the very value that a store or an index keeps.
-        self.value = {
-            name: part if type(part) in _PLAIN else _copied(part) for name, part in value.items()
-        }
+        is_flat = _PLAIN.issuperset(map(type, memory.value.values()))
+        value = memory.value.items()
+        self.value = dict(value if is_flat else ((name, _copied(part)) for name, part in value))
 
 
 @dataclass(eq=False)

@@ -38,32 +38,27 @@ class NullDistribution(NamedTuple):
     """A direction in which cues that memories are for lie apart from small talk, common knowledge
     and the like, and last a constant: of a cue they make log-odds. Empty where it is not known."""
 
-    def mean_of(self, vector: ArrayLike) -> float:
+    def of_cue(self, vector: ArrayLike) -> tuple[float, float]:
         """What a cue with this vector, () where it is not known, has with unrelated statements.
 
-        Some cues are near to anything, questions to other questions and first person to first
-        person: measured by the mean of all, those would always find something.
+        And what it adds to the log-odds of any memory, by what it is for. Some cues are near to
+        anything, questions to other questions and first person to first person: measured by the
+        mean of all, those would always find something.
         """
         numbers = np.asarray(vector, np.float64)
-        norm = math.sqrt(numbers @ numbers)
-        if len(self.center) != len(numbers) or not 0.0 < norm < math.inf:
-            return self.mean
-        return float(numbers @ np.asarray(self.center)) / norm
+        norm, mean, need = math.sqrt(numbers @ numbers), self.mean, 0.0
+        if 0.0 < norm < math.inf:
+            if len(self.center) == len(numbers):
+                mean = float(numbers @ np.asarray(self.center)) / norm
+            if len(self.need) == len(numbers) + 1:
+                direction = np.asarray(self.need)
+                need = float(numbers @ direction[:-1] / norm + direction[-1])
+        return mean, NEED_WEIGHT * min(max(need, LEAST_NEED), MOST_NEED)
 
     @property
     def breadth(self) -> float:
         """How far a recall reaches beside the best memory (`RecallPolicy.breadth`)."""
         return min(max(2.0 + self.apart / 2.0, BREADTH), MOST_BREADTH)
-
-    def need_of(self, vector: ArrayLike) -> float:
-        """What a cue with this vector adds to the log-odds of any memory, by what it is for."""
-        numbers = np.asarray(vector, np.float64)
-        norm = math.sqrt(numbers @ numbers)
-        if len(self.need) != len(numbers) + 1 or not 0.0 < norm < math.inf:
-            return 0.0
-        direction = np.asarray(self.need)
-        need = float(numbers @ direction[:-1] / norm + direction[-1])
-        return NEED_WEIGHT * min(max(need, LEAST_NEED), MOST_NEED)
 
 
 DEFAULT_NULL = NullDistribution(mean=0.10, sd=0.08, measured=False)

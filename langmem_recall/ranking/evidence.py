@@ -8,7 +8,7 @@
                                  g     = DENSE * (z - chance(N)) + WORDS * (c - EXPECTED)
     both:  + LENGTH * ln((1 + terms) / 4), fewer terms than four; - OTHER or SIBLING, - UNNAMED,
            - NO_ANSWER
-    the first: + what the cue is for (`NullDistribution.need_of`)
+    the first: + what the cue is for (`NullDistribution.of_cue`)
 
 z is the cosine in standard deviations above what the cue has with unrelated statements, c the
 share of the cue's IDF mass that the memory contains. In a conversation the words of a question are
@@ -241,13 +241,11 @@ def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
         meant = {term: _as_known(term, catalog) for term in unknown}
         terms = [meant.get(term, term) for term in terms]
         name_terms = name_terms.union(meant.get(term, term) for term in name_terms)
-    repeats: dict[str, int] = Counter(terms)
     if mentions:
         # A speaker's name says whose memory is meant, not what it is about.
         spoken = {term for name in mentions.values() for term in tokens(name)}
-        repeats = Counter(term for term in terms if term not in spoken) or repeats
-    names = [term for term in repeats if term in name_terms or any(map(str.isdigit, term))]
-    identifiers = frozenset(filter(is_identifier, repeats))
+        terms = [term for term in terms if term not in spoken] or terms
+    repeats, weights, names, identifiers = _weighed(tuple(terms), name_terms)
     speakers, dense_text = set(mentions.values()), text
     if strip_names and (mentions or name_terms):
         dense_text = _without_common_names(text, words, mentions, catalog)
@@ -255,10 +253,8 @@ def read_part(text: str, catalog: Catalog, strip_names: bool) -> Part:
         text=text,
         dense_text=dense_text,
         repeats=repeats,
-        weights=dict.fromkeys(repeats, 1.0)
-        | dict.fromkeys(names, NAME_WEIGHT)
-        | dict.fromkeys(identifiers, CODE_WEIGHT),
-        names=dict.fromkeys(names, 1.0),
+        weights=weights,
+        names=names,
         is_naming=bool(names) and may_name,
         codes=identifiers or frozenset(numbers),
         numbered=frozenset() if identifiers else frozenset(numbers.values()),
@@ -281,6 +277,19 @@ def _read(text: str) -> tuple[list[Word], list[str], frozenset[str], dict[str, s
     may_name = not text.isupper() and language_of(text) != "de"
     flags = TIMED * bool(_WHEN.search(text)) | NUMBERED * bool(_COUNT.search(text))
     return words, tokens(text), name_terms, numbers, may_name, flags
+
+
+@lru_cache(maxsize=4_096)
+def _weighed(
+    terms: tuple[str, ...], name_terms: frozenset[str]
+) -> tuple[dict[str, int], dict[str, float], dict[str, float], frozenset[str]]:
+    """How often there is each term, how much it counts, which are names, and which identifiers."""
+    repeats = Counter(terms)
+    names = [term for term in repeats if term in name_terms or any(map(str.isdigit, term))]
+    identifiers = frozenset(filter(is_identifier, repeats))
+    weights = dict.fromkeys(repeats, 1.0) | dict.fromkeys(names, NAME_WEIGHT)
+    weights |= dict.fromkeys(identifiers, CODE_WEIGHT)
+    return repeats, weights, dict.fromkeys(names, 1.0), identifiers
 
 
 def _as_known(term: str, catalog: Catalog) -> str:
@@ -399,13 +408,13 @@ def chance(count: int, rank: int = 1) -> float:
     return TAIL * NormalDist().inv_cdf(1.0 - min((rank - 0.44) / (count + 3), 0.98))
 
 
-def support(z: FloatArray, count: int) -> float:
+def support(dense: FloatArray, count: int) -> float:
     """How far the next best memories are above what chance gives them, none if they are not."""
-    most = min(SUPPORTERS + 1, len(z))
+    most = min(SUPPORTERS + 1, len(dense))
     if most < 2:
         return 0.0
-    best: list[float] = sorted(z[top_rows(z, most)].tolist(), reverse=True)[1:most]
-    return max((sum(best) - _chances(count, most)) / SUPPORTERS, 0.0)
+    best: list[float] = sorted(dense[top_rows(dense, most)].tolist(), reverse=True)[1:most]
+    return max((sum(best) - DENSE * _chances(count, most)) / SUPPORTERS, 0.0)
 
 
 @lru_cache(maxsize=1024)
@@ -485,14 +494,14 @@ def score_evidence(
     for place, (part, match) in enumerate(zip(parts, matches, strict=True)):
         cosine = None if cosines is None else cosines[place]
         vector = () if vectors is None else vectors[place]
-        mean, need = null.mean_of(vector), null.need_of(vector)
-        z = None
+        mean, need = null.of_cue(vector)
+        dense = None
         if cosine is not None:
-            z = cosine - mean
+            dense = cosine - mean
             if window.catalog.flags_seen & PHRASED:
                 # Phrasings are near to any question, as questions are to each other.
-                z -= (window.flags & PHRASED > 0) * null.asked
-            z /= null.sd
+                dense -= (window.flags & PHRASED > 0) * null.asked
+            dense *= DENSE / null.sd
         unseen = None if unseen_cosine is None else (unseen_cosine - mean) / null.sd
         found, nothing = window.postings(match), _filled(window.count, 0.0)
         bm25, entity, named_at = nothing, nothing, _NO_ROWS
@@ -510,11 +519,11 @@ def score_evidence(
         episode, score = nothing, _filled(window.count, NOTHING_ASKED)
         alone = _filled(window.count, place + 1)
         if part.repeats and window.count:
-            scored = window, part, match, own, coverage, found, named_at, z, unseen, count, need
+            scored = window, part, match, own, coverage, found, named_at, dense, unseen, count, need
             score, episode = _score_part(*scored)
             alone = alone if window.order is None else alone * window.order.alone
-        dense = _filled(window.count, math.nan) if cosine is None else cosine
-        columns = dense, coverage, bm25, own > 0, entity, episode, score, alone
+        measured = _filled(window.count, math.nan) if cosine is None else cosine
+        columns = measured, coverage, bm25, own > 0, entity, episode, score, alone
         tables.append(EvidenceTable(*columns))
     if len(tables) == 1:
         return tables[0]
@@ -537,16 +546,16 @@ def _score_part(
     coverage: FloatArray,
     found: Scan,
     named_at: IntArray,
-    z: FloatArray | None,
+    dense: FloatArray | None,
     unseen: float | None,
     count: int,
     need: float,
 ) -> tuple[FloatArray, FloatArray]:
     """The formula: log-odds of every row, and what its thread adds.
 
-    `z` is NaN where a memory was not measured, `unseen` the most that such a one can have, `count`
-    how many memories could have been near by chance. `named_at` are places with a name of the part,
-    `need` is what the cue is for.
+    `dense` is DENSE * z, NaN where a memory was not measured, `unseen` the most that the z of such
+    a one can be, `count` how many memories could have been near by chance. `named_at` are places
+    with a name of the part, `need` is what the cue is for.
     """
     luck = chance(count)
     unknown = NO_DENSE / DENSE + luck
@@ -556,28 +565,27 @@ def _score_part(
     supported, blind, rarity = 0.0, None, None
     # Of many rows few share a word, and making an array of all takes as long as filling it.
     worded = match.worded if window.is_whole else own.nonzero()[0]
-    if z is None:
-        near, blind = np.full(window.count, unknown), coverage <= 0
+    order, episode, is_measured = window.order, _filled(window.count, 0.0), dense is not None
+    if dense is None:
+        dense, blind = np.full(window.count, DENSE * unknown), coverage <= 0
     else:
-        near = z
+        measured = dense
         # The least of all is NaN where any is.
-        if math.isnan(z.min()):
-            missing = np.isnan(z)
-            near, blind = np.where(missing, unknown, z), missing & (coverage <= 0)
-            z = z[~missing]
-        supported = DENSE * SUPPORT * support(z, count)
+        if math.isnan(dense.min()):
+            missing = np.isnan(dense)
+            measured, blind = dense[~missing], missing & (coverage <= 0)
+            dense = np.where(missing, DENSE * unknown, dense)
+        supported = SUPPORT * support(measured, count)
         rarity = match.rarity[window.rows][worded]
-    order, episode = window.order, _filled(window.count, 0.0)
-    dense = np.subtract(near, luck, out=near if order is None else None)
-    dense *= DENSE
     score = dense if order is None else dense.copy()
     worth = _worth_of_words(part, own[worded], rarity, window.catalog.size)
     score[worded] = score[worded] + worth
-    score += length + supported + need
+    score += length + supported + need - DENSE * luck
     if order is not None:
-        context = near if z is None else _with_neighbours(window, order, near)
+        context = _with_neighbours(window, order, dense) if is_measured else dense
+        dense = dense - DENSE * luck
         words = WORDS * (own - EXPECTED)
-        together = DENSE * (context - luck) + WORDS * (coverage - EXPECTED)
+        together = context - DENSE * luck + WORDS * (coverage - EXPECTED)
         together = together + THREAD * _best_of_thread(order, dense + words) + length
         alone = order.alone
         score = np.where(alone, score, together)
@@ -647,10 +655,10 @@ def _is_among(terms: frozenset[str], part: Part) -> BoolArray:
     return np.array([term in terms for term in part.weights], np.bool_)
 
 
-def _with_neighbours(window: Window, order: ThreadOrder, z: FloatArray) -> FloatArray:
+def _with_neighbours(window: Window, order: ThreadOrder, dense: FloatArray) -> FloatArray:
     """Each row's similarity with a share of what stands before and after it in its thread."""
     links = window.links
-    by_place = z[order.rows]
+    by_place = dense[order.rows]
     shared = by_place.copy()
     shared[1:] += links.before[1:] * by_place[:-1]
     shared[:-1] += links.after[:-1] * by_place[1:]

@@ -33,9 +33,9 @@ def test_null_is_mean_and_spread_of_unrelated_pairs():
     assert found.asked == pytest.approx((1 / math.sqrt(10) + 0.6) / 2 - 0.3)
     # The middle of east and north; a cue to the east has 0.5 with it, one of any length.
     assert found.center == pytest.approx((0.5, 0.5))
-    assert found.mean_of([3.0, 0.0]) == pytest.approx(0.5)
+    assert found.of_cue([3.0, 0.0]) == pytest.approx((0.5, 0.0))
     # A vector that cannot be measured has the mean of all.
-    assert found.mean_of([0.0, 0.0]) == found.mean_of([1.0]) == found.mean
+    assert found.of_cue([0.0, 0.0]) == found.of_cue([1.0]) == (found.mean, 0.0)
 
 
 def test_length_of_vectors_does_not_matter():
@@ -121,11 +121,11 @@ def test_what_a_cue_is_for_is_read_from_the_line_between_two_sorts_of_cues():
     wanted, idle = np.eye(16)[0], -np.eye(16)[0]
     between = np.eye(16)[1]
     # Clear cases are believed as far as any: 0.4 x 1 and 0.4 x -3.
-    assert null.need_of(wanted) == pytest.approx(0.4)
-    assert null.need_of(5.0 * wanted) == pytest.approx(0.4)
-    assert null.need_of(idle) == pytest.approx(-1.2)
+    assert null.of_cue(wanted)[1] == pytest.approx(0.4)
+    assert null.of_cue(5.0 * wanted)[1] == pytest.approx(0.4)
+    assert null.of_cue(idle)[1] == pytest.approx(-1.2)
     # On neither side it says nothing, but for chance.
-    assert null.need_of(between) == pytest.approx(0.0, abs=0.25)
+    assert null.of_cue(between)[1] == pytest.approx(0.0, abs=0.25)
 
 
 def test_breadth_grows_with_how_well_an_embedder_tells_texts_apart():
@@ -145,11 +145,11 @@ def test_breadth_grows_with_how_well_an_embedder_tells_texts_apart():
 
 def test_what_cannot_be_measured_counts_for_nothing():
     null = NullDistribution(0.0, 0.1)
-    assert null.need_of([1.0, 0.0]) == 0.0
+    assert null.of_cue([1.0, 0.0])[1] == 0.0
     known = null._replace(need=(1.0, 0.0, 0.0))
-    assert known.need_of([0.0, 0.0]) == 0.0
-    assert known.need_of([1.0, 0.0, 0.0]) == 0.0
-    assert known.need_of([math.nan, 0.0]) == 0.0
+    assert known.of_cue([0.0, 0.0])[1] == 0.0
+    assert known.of_cue([1.0, 0.0, 0.0])[1] == 0.0
+    assert known.of_cue([math.nan, 0.0])[1] == 0.0
     assert measure_need([[1.0, 0.0]] * 4, [[1.0, 0.0]] * 4) == ()
     assert measure_need([[0.0, 0.0]] * 4, [[1.0, 0.0]] * 4) == ()
     assert measure_need([[1.0]], [[1.0, 2.0]]) == ()

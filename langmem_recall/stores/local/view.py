@@ -167,11 +167,15 @@ class LocalView:
     def memories(self, rows: Sequence[int]) -> dict[int, Memory]:
         """The memories at these rows, read once, without what `records` has None for."""
         known = self._memories
-        if len(known) > MAX_MEMORIES:
-            known.clear()
-        for row, record, value in self._read(rows, known):
-            known[row] = record.memory(value)
-        return {row: known[row] for row in rows if row in known}
+        try:
+            # Most were read before.
+            return {row: known[row] for row in rows}
+        except KeyError:
+            if len(known) > MAX_MEMORIES:
+                known.clear()
+            for row, record, value in self._read(rows, known):
+                known[row] = record.memory(value)
+            return {row: known[row] for row in rows if row in known}
 
     def _read(
         self, rows: Sequence[int], known: Mapping[int, Any]
