@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -108,22 +108,27 @@ class Inspection:
 
     def _read(self) -> None:
         """Take memories, and records that looked into the namespace."""
-        seen, data, most = self._log_files(), PageData(), len(self._namespace)
+        seen, data = self._log_files(), PageData()
         for memory, usage in self._stored:
             data.add_memory(memory, usage)
         for log in self._logs:
             # What was a log still is, though all of it may have been erased.
             is_log = self._seen is not None
             for record in read_log(log):
-                places = [*record.get("namespaces", ()), record.get("namespace", ())]
-                is_within = not most or any(place[:most] == self._namespace for place in places)
-                is_log |= data.add(record) if is_within else "version" in record
+                is_log |= data.add(record) if self._is_within(record) else "version" in record
             if not is_log:
                 raise InputError(
                     f"{inputs.shown(log)} holds no traces that can be read. Pass what TraceLog "
                     "wrote, or the file of a LocalStore."
                 )
         self.data, self._seen = data, seen
+
+    def _is_within(self, record: Mapping[str, Any]) -> bool:
+        """Whether a record looked into the namespace; a damaged one did not."""
+        several, wanted = record.get("namespaces"), self._namespace
+        places = [*(several if isinstance(several, list) else ()), record.get("namespace")]
+        lists = (place for place in places if isinstance(place, list))
+        return not wanted or any(place[: len(wanted)] == wanted for place in lists)
 
 
 def _is_store(source: str) -> bool:

@@ -13,7 +13,7 @@ from langmem_recall.cli.inputs import namespace_text
 from langmem_recall.cli.output import Part, Result, progress, save_policy, table
 from langmem_recall.errors import InputError
 from langmem_recall.policy import RecallPolicy
-from langmem_recall.types import Cue, Namespace, Recall, Trace
+from langmem_recall.types import Cue, Namespace, Trace
 
 if TYPE_CHECKING:
     from langmem_recall.observe.doctor import Diagnosis
@@ -121,7 +121,7 @@ def doctor_command(
     from langmem_recall.stores.recall_store import RecallStore
 
     traces, prefix = inputs.read_traces(cues) if cues else [], inputs.parse_namespace(namespace)
-    chosen, recalls = inputs.load_policy(policy) if policy else None, list[Recall]()
+    chosen, reaches = inputs.load_policy(policy) if policy else None, list[float]()
     with inputs.open_store(store, embeddings) as opened:
         used = chosen or RecallStore(opened, stored_policies=True).policy_for(prefix)
         facts = facts_of(opened, used, prefix, inputs.all_items(opened, prefix))
@@ -129,7 +129,7 @@ def doctor_command(
         if traces and not (facts.problem and facts.nulls):
             monitor = Monitor(len(traces), policy=used)
             reader = RecallStore(opened, policy=used, record=False)
-            recalls = _ask(reader, traces, prefix, monitor)
+            reaches = _ask(reader, traces, prefix, monitor)
             facts = facts._replace(report=monitor.report())
     diagnosis = diagnose(
         facts._replace(
@@ -138,8 +138,8 @@ def doctor_command(
         )
     )
     record, parts = diagnosis.to_dict(), _parts(diagnosis)
-    if target_rate is not None and recalls:
-        fitted, expected = _calibrated(recalls, target_rate, used)
+    if target_rate is not None and reaches:
+        fitted, expected = _calibrated(reaches, target_rate, used)
         record["target"] = {"policy": fitted.to_dict(), "target": target_rate, "expected": expected}
         gates = f"trigger {fitted.trigger:.2f}, floor {fitted.floor:.2f}"
         parts.append(f"\nFor a rate of {target_rate:.0%}: {gates} (gives {expected:.0%}).")
@@ -150,25 +150,30 @@ def doctor_command(
 
 def _ask(
     reader: RecallStore, traces: Sequence[Trace], namespace: Namespace, monitor: Monitor
-) -> list[Recall]:
-    """Ask the cues again, of the namespace given, else of where each trace was made."""
-    recalls = []
+) -> list[float]:
+    """Ask the cues again, of the namespace given, else of where each trace was made.
+
+    Gives the best relevance that each reached.
+    """
+    from langmem_recall.evaluation.evaluate import best_relevance
+
+    reaches = list[float]()
     with reader.quiet(), progress("recalling") as tick:
         for trace in traces:
             cue = Cue(trace.cue.text, trace.cue.parts, trace.cue.task)
-            recalls.append(reader.recall((namespace,) if namespace else trace.namespaces, cue))
-            monitor(recalls[-1])
-            tick(len(recalls), len(traces))
-    return recalls
+            recall = reader.recall((namespace,) if namespace else trace.namespaces, cue)
+            monitor(recall)
+            reaches.append(best_relevance(recall))
+            tick(len(reaches), len(traces))
+    return reaches
 
 
 def _calibrated(
-    recalls: Sequence[Recall], target: float, base: RecallPolicy
+    reaches: Sequence[float], target: float, base: RecallPolicy
 ) -> tuple[RecallPolicy, float]:
     """The policy with gates for a rate of injection, and the rate that they give."""
-    from langmem_recall.evaluation.evaluate import best_relevance, set_injection_rate
+    from langmem_recall.evaluation.evaluate import set_injection_rate
 
-    reaches = [best_relevance(recall) for recall in recalls]
     fitted = set_injection_rate(reaches, target, base).replace(name="calibrated")
     gate = max(fitted.trigger, fitted.floor)
     return fitted, sum(reach >= gate for reach in reaches) / len(reaches)

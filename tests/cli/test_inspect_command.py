@@ -146,6 +146,21 @@ def test_records_that_cannot_be_read_are_left_out_and_counted(traces: Path, tmp_
     assert packed((tmp_path / "page.html").read_text())["unreadable"] == 2
 
 
+@pytest.mark.parametrize(
+    "places",
+    [{"namespaces": None}, {"namespaces": 7}, {"namespaces": [{"a": 1}], "namespace": {"b": 2}}],
+)
+@pytest.mark.parametrize("chosen", [(), ("-n", "memories/bob")])
+def test_a_record_with_damaged_namespaces_does_not_keep_the_others_from_the_page(
+    traces: Path, tmp_path: Path, places: dict[str, Any], chosen: tuple[str, ...]
+) -> None:
+    lines = traces.read_text().splitlines()
+    damaged = {"version": json.loads(lines[0])["version"], **places}
+    path = write(tmp_path / "mixed.jsonl", *lines, damaged)
+    shown = run("inspect", path, *chosen, "-o", tmp_path / "page.html", "--json")
+    assert (shown.code, shown.json["turns"]) == (0, 1 if chosen else 4)
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 
