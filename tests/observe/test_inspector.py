@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+import math
 import re
 from typing import Any
 
@@ -138,10 +139,13 @@ def test_what_cannot_be_read_is_left_out_and_counted() -> None:
         {**good, "at": "soon"},
         {**good, "policy": {"name": "x", "fingerprint": "y", "knobs": {"floor": "high"}}},
         {"version": 1, "kind": "feedback"},
+        {**good, "timings": {"find": math.inf}},
+        {**good, "candidates": [{**good["candidates"][0], "salience": math.inf}]},
+        {**good, "candidates": [{**good["candidates"][0], "score": -math.inf}]},
         None,
     ]
     head, columns = held(page([*damaged, good]))
-    assert head["unreadable"] == 6
+    assert head["unreadable"] == 9
     assert len(head["turns"]) == 1
     assert len(columns["relevance"]) == 2
 

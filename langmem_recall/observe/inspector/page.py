@@ -92,6 +92,8 @@ class PageData:
     def add(self, record: Record) -> bool:
         """Take a record of a recall, an answer or feedback; False where it cannot be read."""
         try:
+            # An infinite number, which JSON has not, would keep the whole page from being made.
+            json.dumps(record, allow_nan=False)
             match show.kind_of(record):
                 case show.FEEDBACK:
                     place, key = self._namespaces[tuple(record["namespace"])], str(record["key"])
