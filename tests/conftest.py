@@ -30,6 +30,12 @@ settings.load_profile("unhurried")
 START = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 
 
+@pytest.fixture(autouse=True)
+def unhurried_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine any embedder is slow, and what it is measured by would be stored."""
+    monkeypatch.setattr("langmem_recall.flows.calibrations.SLOW_S", 1e9)
+
+
 class Clock:
     """A clock that stands still until it is turned."""
 
