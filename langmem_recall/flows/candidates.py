@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -249,12 +248,10 @@ def make_pool(
         return Pool.of(())
     places = np.asarray(rows)
     found = EvidenceTable._make([column[places] for column in table])
-    dense, coverage, bm25, has_words, entity, episode, _, alone = found
-    bm25 = np.where(has_words, bm25, math.nan)
-    evidence = Evidence._make((dense, coverage, bm25, entity, episode, found.relevance, alone))
-    similarity = dense if matched.is_literal else None
+    evidence = Evidence._make((*found[:5], found.relevance, found.alone))
+    similarity = found.dense if matched.is_literal else None
     pool = Pool(memories, evidence, [NEVER] * len(memories), similarity, standings=standings)
-    return pool._replace(ranks=(ranks_of(dense), ranks_of(bm25))) if detailed else pool
+    return pool._replace(ranks=(ranks_of(found.dense), ranks_of(found.bm25))) if detailed else pool
 
 
 def standings(catalog: Catalog, memories: Iterable[Memory]) -> list[Standing] | None:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from operator import attrgetter, is_, itemgetter
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from langgraph.store.base import GetOp, Item, PutOp, validate_op_namespace
@@ -125,8 +125,9 @@ class Quarantine:
         self._lock = threading.Lock()
         self._cache: dict[MemoryId, tuple[Decision, float, Memory]] = {}
         """A decision, when it was read, and what it is about: compared faster than digests."""
-        self._allowed: dict[MemoryId, Memory] = {}
-        """Of these the ones that are allowed, as they were last read."""
+        self._allowed: dict[int, Memory] = {}
+        """What these are about where it is allowed, by `id`, which is found faster than a name and
+        is no other object's while this one is here."""
         self._reviewed: OrderedDict[MemoryId, str] = OrderedDict()
         self.sink: Callable[[GuardEvent], None] | None = None
         """Called with every verdict on a text that is written, or first seen and withheld."""
@@ -207,8 +208,7 @@ class Quarantine:
 
     def allows(self, memories: Sequence[Memory]) -> bool:
         """Whether all of some memories were allowed before, and are the very same."""
-        known = map(self._allowed.get, map(attrgetter("id"), memories))
-        return not self.is_on or all(map(is_, known, memories))
+        return not self.is_on or all(map(self._allowed.__contains__, map(id, memories)))
 
     def barred(
         self, memories: Iterable[Memory], now: float, notes: list[str] | None = None
@@ -223,8 +223,9 @@ class Quarantine:
         unknown: dict[MemoryId, Memory] = {}
         barred: Decisions = {}
         # Most were allowed before, and are the very same that was read then.
-        for memory in [it for it in memories if allowed.get(it.id) is not it]:
-            decision, read_at, known = self._cache.get(memory.id, (None, now, memory))
+        for memory in [it for it in memories if id(it) not in allowed]:
+            entry = self._cache.get(memory.id)
+            decision, read_at, known = entry or (None, now, memory)
             # A barred one may have been approved since.
             is_old = decision and decision.withholds and now - read_at >= self._max_age_s
             if decision is None or is_old or _words_of(known) != _words_of(memory):
@@ -232,7 +233,10 @@ class Quarantine:
             elif decision.withholds:
                 barred[memory.id] = decision
             else:
-                allowed[memory.id] = memory
+                with self._lock:
+                    # Another thread may have learned otherwise meanwhile.
+                    if self._cache.get(memory.id) is entry:
+                        self._keep(memory.id, (decision, read_at, memory))
         if unknown:
             decided = yield from self._decide(unknown, now, [] if notes is None else notes)
             barred |= {name: decision for name, decision in decided.items() if decision.withholds}
@@ -295,8 +299,7 @@ class Quarantine:
             yield Ops(puts, sidecar=True)
         with self._lock:
             for memory_id in decisions:
-                self._cache.pop(memory_id, None)
-                self._allowed.pop(memory_id, None)
+                self._keep(memory_id, None)
 
     def reset(self) -> None:
         """Look every decision up anew from now on."""
@@ -349,17 +352,22 @@ class Quarantine:
         except Exception as error:
             logger.warning("The guard's decisions cannot be kept (%s).", described(error))
         decisions = judged | lasting | valid
-        sure = {
-            name: (it, now, unknown[name]) for name, it in decisions.items() if not it.has_failed
-        }
+        if len(self._cache) > MOST_DECISIONS:
+            self.reset()
+        sure = {name: decision for name, decision in decisions.items() if not decision.has_failed}
         with self._lock:
-            if len(self._cache) > MOST_DECISIONS:
-                self._cache.clear()
-                self._allowed.clear()
-            self._cache |= sure
-            allowed = {name: it[2] for name, it in sure.items() if not it[0].withholds}
-            self._allowed |= allowed
+            for name, decision in sure.items():
+                self._keep(name, (decision, now, unknown[name]))
         return decisions
+
+    def _keep(self, name: MemoryId, entry: tuple[Decision, float, Memory] | None) -> None:
+        """Keep a decision in this process, None for none; the caller holds the lock."""
+        if former := self._cache.pop(name, None):
+            self._allowed.pop(id(former[2]), None)
+        if entry:
+            self._cache[name] = entry
+            if not entry[0].withholds:
+                self._allowed[id(entry[2])] = entry[2]
 
     def _judge(self, memories: Collection[Memory]) -> Plan[Decisions]:
         """What the guard decides about each memory."""

@@ -122,8 +122,8 @@ class RankedItem(SearchItem):
         self.score, self.similarity, self.signals = score, similarity, signals
         # A copy, because it may be the very value that a store or an index keeps.
         is_flat = _PLAIN.issuperset(map(type, memory.value.values()))
-        value = memory.value.items()
-        self.value = dict(value if is_flat else ((name, _copied(part)) for name, part in value))
+        value = memory.value
+        self.value = dict(value) if is_flat else {name: _copied(value[name]) for name in value}
 
 
 @dataclass(eq=False)

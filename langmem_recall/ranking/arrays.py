@@ -12,7 +12,7 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 BLOCK = 16
 """So many values to a group of which only the largest is looked at first."""
-FEW = 5_000
+FEW = 600
 """Of so many values it takes no longer to look at them all."""
 
 

@@ -155,7 +155,7 @@ class EvidenceTable(NamedTuple):
     dense: FloatArray
     coverage: FloatArray
     bm25: FloatArray
-    matched: BoolArray
+    """NaN where no word is in common."""
     entity: FloatArray
     episode: FloatArray
     score: FloatArray
@@ -504,18 +504,18 @@ def score_evidence(
             dense *= DENSE / null.sd
         unseen = None if unseen_cosine is None else (unseen_cosine - mean) / null.sd
         found, nothing = window.postings(match), _filled(window.count, 0.0)
-        bm25, entity, named_at = nothing, nothing, _NO_ROWS
+        own, coverage = match.own[window.rows], match.coverage[window.rows]
+        bm25, entity, named_at = _filled(window.count, math.nan), nothing, _NO_ROWS
         if part.names:
             named = match.is_named[found.term_of].nonzero()[0]
             named_at = found.places[named]
         if detailed:
-            bm25 = window.catalog.lexical.bm25(part.repeats, found)
+            bm25 = np.where(own > 0, window.catalog.lexical.bm25(part.repeats, found), math.nan)
         if detailed and len(named_at):
             entity = np.bincount(named_at, match.idfs[found.term_of[named]], window.count)
             # Sums in two orders may differ in the last bit.
             total = sum(match.idfs[match.is_named])
             entity[named_at] = np.minimum(entity[named_at] / total, 1.0)
-        own, coverage = match.own[window.rows], match.coverage[window.rows]
         episode, score = nothing, _filled(window.count, NOTHING_ASKED)
         alone = _filled(window.count, place + 1)
         if part.repeats and window.count:
@@ -523,8 +523,7 @@ def score_evidence(
             score, episode = _score_part(*scored)
             alone = alone if window.order is None else alone * window.order.alone
         measured = _filled(window.count, math.nan) if cosine is None else cosine
-        columns = measured, coverage, bm25, own > 0, entity, episode, score, alone
-        tables.append(EvidenceTable(*columns))
+        tables.append(EvidenceTable(measured, coverage, bm25, entity, episode, score, alone))
     if len(tables) == 1:
         return tables[0]
     best = np.argmax([table.score for table in tables], axis=0)[None, :]

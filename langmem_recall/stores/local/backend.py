@@ -64,7 +64,7 @@ class LocalUsage(UsageBackend):
         version, known = self._known
         found = list(map(known.get, ids))
         # A read looks at the version of the file when it begins.
-        if version != self._store.seen_version or None in found:
+        if version != self._store.seen_version or not all(found):
             found = yield Call(lambda: self._read(ids))
         return found  # type: ignore[return-value]
 
@@ -348,8 +348,9 @@ def _cosines(
     except Exception as error:
         degraded.append(f"the embedder's vectors are of no use ({described(error)}); lexical only")
         return None, None
+    # Where the first memory has a cosine with each, as it mostly does, each is sound.
+    if cosines.size and not np.isnan(cosines[:, 0]).any():
+        return cosines, vectors
     if not np.isfinite(vectors).all():
         degraded.append("the embedder gave NaN or infinity; no dense evidence from that")
-    # The first memory mostly has one: then the others need not be looked at.
-    has_any = cosines.size and (cosines[0, 0] == cosines[0, 0] or not np.isnan(cosines).all())
-    return (cosines, vectors) if has_any else (None, None)
+    return (None, None) if np.isnan(cosines).all() else (cosines, vectors)
