@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
-from operator import attrgetter, is_, itemgetter
-from typing import Any
+from operator import attrgetter, itemgetter
+from typing import Any, cast
 from uuid import uuid4
 
 from langgraph.store.base import GetOp, Item, PutOp
@@ -67,8 +67,10 @@ class UsageBackend:
     same memory in the same instant may lose one of the two, because stores have no atomic add.
     """
 
-    by_id = False
-    """Whether usage is always read by id, never of a whole namespace now and then."""
+    @property
+    def version(self) -> object:
+        """Changes with every write, where usage is read by id; None: all of it is, now and then."""
+        return None
 
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
         """Usage of these memories."""
@@ -157,6 +159,8 @@ class Ledger:
         self._lock = threading.Lock()
         self._known: dict[MemoryId, Usage] = {}
         self._read_at: dict[Namespace, float] = {}
+        self._sound: tuple[object, dict[MemoryId, Usage]] = (None, {})
+        """What was read by id, in one version of the store."""
         self._pending: dict[MemoryId, UsageDelta] = {}
         self._current: dict[MemoryId, Usage] = {}
         """What is known, with what is not written yet laid over it."""
@@ -174,21 +178,28 @@ class Ledger:
         self, prefix: Namespace, ids: Sequence[MemoryId], now: float, max_age_s: float
     ) -> Plan[list[Usage]]:
         """Usage of these memories; read anew when the last reading is too old."""
-        written, read_at = self._written, self._read_at.get(prefix)
-        by_id = self._backend.by_id
-        if by_id or read_at is None or now - read_at >= max_age_s:
-            below = None if by_id else (yield from self._backend.read_below(prefix))
+        version, written, read_at = self._backend.version, self._written, self._read_at.get(prefix)
+        if version is not None:
+            with self._lock:
+                if version != self._sound[0] or not max_age_s or len(self._sound[1]) > MOST_KNOWN:
+                    # A new dict: another thread may still add to the former what is no longer so.
+                    self._sound = version, {}
+                sound = self._sound[1]
+                found = list(map(sound.get, ids))
+                if all(found) and not (self._pending or self._in_flight):
+                    return cast(list[Usage], found)
+            missing = [one for one, usage in zip(ids, found, strict=True) if usage is None]
+            if missing:
+                read = dict(zip(missing, (yield from self._backend.read(missing)), strict=True))
+                self._take_in(read.items(), written)
+                sound |= read
+        elif read_at is None or now - read_at >= max_age_s:
+            below = yield from self._backend.read_below(prefix)
             if below is None:
-                found = yield from self._backend.read(ids)
-                with self._lock:
-                    is_known = all(map(is_, map(self._known.get, ids), found))
-                    if is_known and not (self._pending or self._in_flight):
-                        return found
-                if not is_known:
-                    self._take_in(zip(ids, found, strict=True), written)
+                below = dict(zip(ids, (yield from self._backend.read(ids)), strict=True))
             else:
                 self._read_at[prefix] = now
-                self._take_in(below.items(), written)
+            self._take_in(below.items(), written)
         with self._lock:
             return [usage or NEVER for usage in map(self._current.get, ids)]
 
@@ -342,6 +353,7 @@ class Ledger:
                 self._known.clear()
                 self._read_at.clear()
                 self._current.clear()
+                self._sound = (None, {})
                 self._lay_over([*self._pending, *chain(*(it.touches for it in self._in_flight))])
             known = self._known
             # What has been written since, and is known already, is newer than what was read.

@@ -28,7 +28,7 @@ from langmem_recall.flows.candidates import (
     unscored,
 )
 from langmem_recall.flows.effects import Call, Embed, Ops, Plan
-from langmem_recall.flows.usage import MOST_KNOWN, UsageBackend, UsageBatch, checked_usage
+from langmem_recall.flows.usage import UsageBackend, UsageBatch, checked_usage
 from langmem_recall.ranking.arrays import BoolArray, FloatArray
 from langmem_recall.ranking.calibration import DEFAULT_NULL
 from langmem_recall.ranking.catalog import Catalog
@@ -52,32 +52,18 @@ FEW = 30_000
 class LocalUsage(UsageBackend):
     """Usage kept by the store itself, with atomic additions; a table answers by id."""
 
-    by_id = True
-
     def __init__(self, store: LocalStore) -> None:
         self._store = store
-        self._known: tuple[Any, dict[MemoryId, Usage]] = (None, {})
-        """What was read in one version of the file."""
+
+    @property
+    def version(self) -> object:
+        """That of the file, which a read looks at when it begins."""
+        return self._store.seen_version
 
     def read(self, ids: Sequence[MemoryId]) -> Plan[list[Usage]]:
-        """Usage of these memories; from the file where that was seen to have changed."""
-        version, known = self._known
-        found = list(map(known.get, ids))
-        # A read looks at the version of the file when it begins.
-        if version != self._store.seen_version or not all(found):
-            found = yield Call(lambda: self._read(ids))
-        return found  # type: ignore[return-value]
-
-    def _read(self, ids: Sequence[MemoryId]) -> list[Usage]:
-        version = self._store.version()
-        if version != self._known[0] or len(self._known[1]) > MOST_KNOWN:
-            # A new dict: another thread may still add to the former one what is no longer so.
-            self._known = version, {}
-        known = self._known[1]
-        missing = [memory_id for memory_id in ids if memory_id not in known]
-        for memory_id, usage in zip(missing, self._store.read_usage(missing), strict=True):
-            known[memory_id] = checked_usage(usage, memory_id[1])
-        return [known[memory_id] for memory_id in ids]
+        """Usage of these memories from the file."""
+        found: list[Usage] = yield Call(lambda: self._store.read_usage(ids))
+        return [checked_usage(usage, key) for usage, (_, key) in zip(found, ids, strict=True)]
 
     def add(self, batch: UsageBatch, fade_per_day: float) -> Plan[dict[MemoryId, Usage]]:
         """Add uses in one transaction."""

@@ -179,13 +179,9 @@ class LocalStore(BaseStore):
                 self._free_bytes += self._views.popitem(last=False)[1].counted_bytes
         return view
 
-    def version(self) -> tuple[int, int]:
-        """Changes with every write to the file, by this or another process."""
-        return self._file.version()
-
     @property
     def seen_version(self) -> tuple[int, int]:
-        """The version when it was last looked at, but for what this process has written since."""
+        """Changes with every write to the file, another process's once a read has looked at it."""
         return self._file.seen_version
 
     def read_usage(self, ids: Sequence[MemoryId]) -> list[Usage]:
