@@ -112,6 +112,16 @@ class CallProgress:
             self.step_aside()
             yield
 
+    @contextmanager
+    def part(self, share: float) -> Iterator[None]:
+        """Let what is done take no more than this share of what is left."""
+        former, spent = self.part_ends, self.spent()
+        self.part_ends = min(former, spent + share * (self.limit.seconds - spent))
+        try:
+            yield
+        finally:
+            self.part_ends = former
+
     @property
     def is_part(self) -> bool:
         """Whether what is done now may be left out when it takes too long."""
@@ -213,18 +223,10 @@ def waiting_for(component: str) -> None:
         progress.component = component
 
 
-@contextmanager
-def at_most(share: float) -> Iterator[None]:
+def at_most(share: float) -> AbstractContextManager[None]:
     """What can be done without: within, no effect takes more than this share of what is left."""
-    if (progress := limited()) is None:
-        yield
-        return
-    former, spent = progress.part_ends, progress.spent()
-    progress.part_ends = min(former, spent + share * (progress.limit.seconds - spent))
-    try:
-        yield
-    finally:
-        progress.part_ends = former
+    progress = limited()
+    return nullcontext() if progress is None else progress.part(share)
 
 
 class Pending:

@@ -59,7 +59,7 @@ class Calibrations:
         """Have the one for a text's language measured, in the background, if nobody has yet."""
         embeddings, language = backend.embeddings, language_of(text)
         found = partial(self._at, embeddings, language)
-        if embeddings is None:
+        if embeddings is None or (embeddings is self._embeddings and language in self._nulls):
             return found
         now = monotonic()
         with self._lock:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from time import perf_counter
 from types import NoneType
 from typing import Any, cast
@@ -48,7 +49,7 @@ from langmem_recall.memory.value import phrasing_found, plain_numbers
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.ranking.arrays import FloatArray
 from langmem_recall.ranking.calibration import NullDistribution
-from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drops
+from langmem_recall.ranking.gates import GateContext, as_believed_at, hard_drops, outside
 from langmem_recall.ranking.pipeline import Likeness, mmr_order, rank, select
 from langmem_recall.ranking.pool import Pool
 from langmem_recall.text.temporal import read_as_of, read_temporal, searched_for
@@ -538,27 +539,21 @@ class _HardGate:
         self._reader, self._request, self._notes = reader, request, notes
         now = cue.as_of or request.now
         self._context = GateContext.of(cue, request.policy, now, (prefix,), request.include)
-        # Then nothing but a memory itself can keep it out.
-        self._is_open = (
-            self._context.is_open and cue.as_of is None and prefix[:1] != (SIDECAR_ROOT,)
-        )
+        # Then nothing but a memory itself can keep it out; below the empty namespace are also
+        # records of our own.
+        is_inside = bool(prefix) and prefix[0] != SIDECAR_ROOT
+        self._is_open = self._context.is_open and cue.as_of is None and is_inside
         self.has_passed = True
         """Whether all that it was asked about stands as it was found."""
 
     def passes_all(self, memories: Sequence[Memory], have_standing: bool) -> bool:
         """Whether it is known without asking that none of some memories is kept out."""
-        prefix = self._request.prefix
-        depth = len(prefix)
+        boundaries = self._context.boundaries
         return (
-            depth > 0
-            and self._is_open
+            self._is_open
             and not have_standing
-            and not [
-                one
-                for one in memories
-                # Most are of the very namespace.
-                if not one.is_plain or (one.namespace != prefix and one.namespace[:depth] != prefix)
-            ]
+            and all(map(_IS_PLAIN, memories))
+            and not any(outside(each, boundaries) for each in set(map(_NAMESPACE, memories)))
             and self._reader.keeper.quarantine.allows(memories)
         )
 
@@ -685,6 +680,7 @@ def _found_as_asked(scored: Scored, words: str) -> Scored:
     return scored._replace(candidate=scored.candidate._replace(found_as=phrasing))
 
 
+_NAMESPACE, _IS_PLAIN = attrgetter("namespace"), attrgetter("is_plain")
 _OF_TIME = ("validity", "expired")
 _PLAIN = frozenset({str, int, float, bool, NoneType})
 
