@@ -290,14 +290,20 @@ class Deadline:
             caller's thread.
         first_load: How long to wait in all while the call loads a model or an index.
         queue: How long a call may wait for its turn in this process, which is not counted.
+        lets_finish: Whether a call that is too late goes on under an event loop, too.
     """
 
     def __init__(
-        self, seconds: float | None = 1.0, first_load: float = 5.0, queue: float = 2.0
+        self,
+        seconds: float | None = 1.0,
+        first_load: float = 5.0,
+        queue: float = 2.0,
+        lets_finish: bool = False,
     ) -> None:
         self.seconds = math.inf if seconds is None else _checked("deadline", seconds, above=True)
         self.first_load = _checked("first_load", first_load)
         self.queue = _checked("queue", queue)
+        self._lets_finish = lets_finish
 
     def run(self, call: Callable[[], T]) -> T:
         """The answer of a call in a thread of its own; what is too late finishes by itself."""
@@ -315,7 +321,7 @@ class Deadline:
             _end(progress)
 
     async def arun(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The answer of a call as a task; what is too late is cancelled, unless it is loading."""
+        """The answer of a call as a task; too late it is cancelled, unless it is to go on."""
         if self.seconds == math.inf:
             return await call()
         context = contextvars.copy_context()
@@ -327,7 +333,8 @@ class Deadline:
         except BaseException as reason:
             if isinstance(reason, TooLate):
                 reason.pending = reason.pending or pending
-            if not task.done() and not (isinstance(reason, TooLate) and progress.is_loading):
+            may_go_on = self._lets_finish or progress.is_loading
+            if not task.done() and not (isinstance(reason, TooLate) and may_go_on):
                 task.cancel()
             raise
         finally:

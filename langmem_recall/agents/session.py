@@ -52,10 +52,10 @@ class Session:
         self.template = NamespaceTemplate.of(namespace)
         self.options = options
         self._deadline = Deadline(options.deadline, options.first_load, options.queue)
-        # What is tried after a rest has a moment: it may hang as before.
+        # A turn waits a moment for what is tried after a rest: it may hang as before.
         seconds = self._deadline.seconds
         probe_s = seconds if seconds == math.inf else min(seconds, PROBE_S)
-        self._probe_deadline = Deadline(probe_s, options.first_load, 0.0)
+        self._probe_deadline = Deadline(probe_s, options.first_load, 0.0, lets_finish=True)
         self._summarizer_deadline = Deadline(options.summarizer_limit, options.summarizer_limit)
         # Functions of the caller's have no more time than the store.
         is_plain = options.count is count_tokens and options.renderer is render_block
@@ -175,12 +175,7 @@ class Session:
             has_failed = any(record["cue"] == "" for record in call.new)
             if has_failed or not writing.allows():
                 return
-            try:
-                yield store_call(call.store, "flush", within=self._deadline)
-            except Exception as fault:
-                _note_fault(writing, fault)
-                raise
-            writing.succeeded()
+            yield from _reported(store_call(call.store, "flush", within=self._deadline), writing)
         except Exception as fault:
             logger.warning("What a turn used could not be written: %s", described(fault))
 
@@ -199,7 +194,7 @@ class Session:
         reading = self._breaker("reading", call.place[0], *call.namespaces)
         if not reading.allows():
             raise TooLate("recall rests after repeated faults")
-        limit = self._deadline if reading.state == "closed" else self._probe_deadline
+        limit = None if reading.state == "closed" else self._probe_deadline
         memories = memories_in(unread)
         ids = [*map(shown_id, memories)]
         found: dict[MemoryId, Memory | None] | None = None
@@ -229,13 +224,16 @@ class Session:
             call.profile = yield from self._profile(call, cue, recall)
             return recall
 
+        fetching = Call(lambda: run(fetch(), CALLS), lambda: arun(fetch(), CALLS), self._deadline)
         fault, recall = None, None
         try:
-            recall = yield Call(lambda: run(fetch(), CALLS), lambda: arun(fetch(), CALLS), limit)
-            reading.succeeded()
+            # A probe goes on when the turn no longer waits for it, and tells the breaker by itself.
+            attempt = partial(_reported, fetching, reading)
+            recall = yield Call(
+                lambda: run(attempt(), CALLS), lambda: arun(attempt(), CALLS), limit
+            )
         except Exception as failure:
             fault = failure
-            _note_fault(reading, fault)
             if isinstance(fault, TooLate):
                 call.remembered.waiting.failed()
         if unread and found is not None:
@@ -379,10 +377,17 @@ class Session:
             logger.warning(warning)
 
 
-def _note_fault(breaker: Breaker, fault: Exception) -> None:
-    # Our own load says nothing about the store.
-    if not isinstance(fault, Crowded):
-        breaker.failed(fault.pending if isinstance(fault, TooLate) else None)
+def _reported(call: Call, breaker: Breaker) -> Generator[Call, Any, Any]:
+    """Make a call of a store, and tell its breaker how that went."""
+    try:
+        answer = yield call
+    except Exception as fault:
+        # Our own load says nothing about the store.
+        if not isinstance(fault, Crowded):
+            breaker.failed(fault.pending if isinstance(fault, TooLate) else None)
+        raise
+    breaker.succeeded()
+    return answer
 
 
 def latest(texts: Sequence[str]) -> tuple[str, ...]:

@@ -472,6 +472,37 @@ def test_after_three_faults_the_store_is_left_alone_and_probed_after_a_rest(
         assert recalled(model.seen[-1]) == [SEAT]
 
 
+def test_a_store_that_takes_longer_than_a_turn_waits_for_a_probe_is_read_again(
+    call: Call, hold: threading.Event, seconds: Seconds
+) -> None:
+    traces: list[Recall] = []
+    inner, model = FaultyStore(), model_of()
+    store = over(inner, traces)
+    chat = Chat(agent_of(model, store, deadline=HANG, on_error="skip"))
+    raising(inner, hold)
+    for _ in range(3):
+        told_to(chat, call, traces)
+
+    # From now on it answers, but only when the turn has gone on without it.
+    async def answers_late(ops: Sequence[Any]) -> Any:
+        await asyncio.to_thread(hold.wait, HANG)
+        return InMemoryStore.batch(inner, ops)
+
+    inner.act = lambda ops: (hold.wait(HANG), InMemoryStore.batch(inner, ops))[1]
+    inner.aact = answers_late
+    seconds.now = 31.0
+    took, recall = told_to(chat, call, traces)
+    assert took < session_module.PROBE_S + SLACK
+    assert recall.trace.degraded[0].startswith("no memories: TooLate: no answer after 0.25 s")
+    assert recalled(model.seen[-1]) == []
+    hold.set()
+    # No further rest: the late answer is what closes the breaker.
+    while not recalled(model.seen[-1]):
+        told_to(chat, call, traces)
+        assert len(traces) < 200
+    assert recalled(model.seen[-1]) == [SEAT]
+
+
 def test_a_hanging_store_is_left_alone_after_three_turns(call: Call, hold: threading.Event) -> None:
     traces: list[Recall] = []
     inner = FaultyStore()
