@@ -175,13 +175,33 @@ class Session:
             has_failed = any(record["cue"] == "" for record in call.new)
             if has_failed or not writing.allows():
                 return
-            yield from _reported(store_call(call.store, "flush", within=self._deadline), writing)
+            flushing = store_call(call.store, "flush", within=self._deadline)
+            yield from self._ask(flushing, writing)
         except Exception as fault:
             logger.warning("What a turn used could not be written: %s", described(fault))
 
     def _breaker(self, *what: Any) -> Breaker:
         """The breaker of one use of a store, so that no other has to do without."""
         return _put(self._breakers, what, self._breakers.get(what) or Breaker())
+
+    def _ask(self, call: Call, breaker: Breaker) -> Generator[Call, Any, Any]:
+        """Make a call that a breaker allows, and tell it how that went."""
+
+        def attempt() -> Generator[Call, Any, Any]:
+            try:
+                answer = yield call
+            except Exception as fault:
+                # Our own load says nothing about the store.
+                if not isinstance(fault, Crowded):
+                    breaker.failed(fault.pending if isinstance(fault, TooLate) else None)
+                raise
+            breaker.succeeded()
+            return answer
+
+        # A turn waits a moment for a probe, which goes on by itself and tells what comes of it.
+        limit = None if breaker.state == "closed" else self._probe_deadline
+        both = (lambda: run(attempt(), CALLS)), (lambda: arun(attempt(), CALLS))
+        return (yield Call(*both, limit))
 
     # --- reading the store -------------------------------------------------------------------
 
@@ -194,7 +214,6 @@ class Session:
         reading = self._breaker("reading", call.place[0], *call.namespaces)
         if not reading.allows():
             raise TooLate("recall rests after repeated faults")
-        limit = None if reading.state == "closed" else self._probe_deadline
         memories = memories_in(unread)
         ids = [*map(shown_id, memories)]
         found: dict[MemoryId, Memory | None] | None = None
@@ -227,11 +246,7 @@ class Session:
         fetching = Call(lambda: run(fetch(), CALLS), lambda: arun(fetch(), CALLS), self._deadline)
         fault, recall = None, None
         try:
-            # A probe goes on when the turn no longer waits for it, and tells the breaker by itself.
-            attempt = partial(_reported, fetching, reading)
-            recall = yield Call(
-                lambda: run(attempt(), CALLS), lambda: arun(attempt(), CALLS), limit
-            )
+            recall = yield from self._ask(fetching, reading)
         except Exception as failure:
             fault = failure
             if isinstance(fault, TooLate):
@@ -375,19 +390,6 @@ class Session:
         if warning not in self._warnings:
             _put(self._warnings, warning, None)
             logger.warning(warning)
-
-
-def _reported(call: Call, breaker: Breaker) -> Generator[Call, Any, Any]:
-    """Make a call of a store, and tell its breaker how that went."""
-    try:
-        answer = yield call
-    except Exception as fault:
-        # Our own load says nothing about the store.
-        if not isinstance(fault, Crowded):
-            breaker.failed(fault.pending if isinstance(fault, TooLate) else None)
-        raise
-    breaker.succeeded()
-    return answer
 
 
 def latest(texts: Sequence[str]) -> tuple[str, ...]:

@@ -239,9 +239,9 @@ def _calls(name: str, **args: Any) -> AIMessage:
 class Hurried(Deadline):
     """Heeds its limit while the fault is in force; sound turns take what a busy machine needs."""
 
-    def __init__(self, fault: Fault, *limits: float) -> None:
+    def __init__(self, fault: Fault, *limits: float, **more: bool) -> None:
         self._fault = fault
-        super().__init__(*limits)
+        super().__init__(*limits, **more)
 
     @property
     def seconds(self) -> float:
