@@ -1,6 +1,7 @@
 """Array types of the ranking room, and a column that grows."""
 
 from collections.abc import Sequence
+from math import isqrt
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,8 +11,6 @@ FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int32]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
-BLOCK = 16
-"""So many values to a group of which only the largest is looked at first."""
 FEW = 600
 """Of so many values it takes no longer to look at them all."""
 
@@ -56,11 +55,13 @@ def top_rows(values: NDArray[Any], count: int, margin: float = 0.0) -> NDArray[n
     total = len(values)
     if count >= total:
         return np.arange(total)
-    width, few, rows = total // BLOCK, values, None
-    if total > FEW and width > count:
+    few, rows = values, None
+    # Groups of this size take least: more peaks to sort out, or more rows behind each.
+    size = isqrt(total) // 2
+    if total > FEW and (width := total // size) > count:
         # In each of `width` groups is one as large as the group's peak: none of the largest is
         # smaller than the last of as many peaks.
-        peaks = values[: BLOCK * width].reshape(BLOCK, width).max(axis=0)
+        peaks = values[: size * width].reshape(size, width).max(axis=0)
         peaks.partition(width - count)
         rows = (values >= peaks[width - count] - margin).nonzero()[0]
         few = values[rows]
