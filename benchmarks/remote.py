@@ -127,6 +127,8 @@ def serve(port: Any, delay: Any, asked: Any) -> None:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # Else the body waits 40 ms for the acknowledgement of the headers.
+        disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

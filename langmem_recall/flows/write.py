@@ -305,9 +305,11 @@ class Writer:
             former = before and before.former
             is_shown = memory_id not in barred or barred[memory_id].masks
             if decision.bars and current is not None and current.in_force and is_shown:
-                supersedes = tuple(filter(None, (*current.supersedes, former)))
+                known = dict.fromkeys(filter(None, (*current.supersedes, former)))
+                current = replace(current, supersedes=tuple(known))
+                # What is noted may be gone: a key that it had would make this its own former value.
                 former = yield from self._free_key(current, FORMER)
-                value = revised_value(current, supersedes=supersedes)
+                value = revised_value(current, supersedes=current.supersedes)
                 yield from self._keeper.put([Write((memory_id[0], former), value, stored=None)])
             elif not decision.bars and before is not None and before.bars:
                 yield from self._retire_stand_in(memory_id, before, now)

@@ -259,6 +259,25 @@ def test_a_better_put_takes_the_place_of_both(store: RecallStore, call: Call) ->
     assert store.inner.search(NS) == []
 
 
+def test_a_barred_put_leaves_in_force_what_it_replaces_although_a_former_value_is_gone(
+    store: RecallStore, call: Call
+) -> None:
+    call(store, "put", NS, "k", {"content": "aisle seats on flights"})
+    call(store, "put", NS, "k", ODD)
+    call(store, "delete", NS, "k")
+    assert store.inner.search(NS) == []
+    call(store, "put", NS, "k", {"content": "window seats on flights"})
+    call(store, "put", NS, "k", ODD)
+    # k@1 is free, but noted as an older value: taken again it would supersede itself.
+    assert found(store, call) == ({"k@2"}, {"k@2"})
+    assert store.get(NS, "k@2").value["supersedes"] == ["k@1"]
+
+
+def test_what_is_put_as_superseding_itself_is_in_force(store: RecallStore, call: Call) -> None:
+    call(store, "put", NS, "k", {"content": "aisle seats on flights", "supersedes": ["k"]})
+    assert found(store, call) == ({"k"}, {"k"})
+
+
 def test_forgetting_a_barred_put_forgets_what_stood_in_for_it(
     store: RecallStore, call: Call
 ) -> None:

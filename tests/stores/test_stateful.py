@@ -376,7 +376,9 @@ class Machine(RuleBasedStateMachine):
             return
         self.model.approved.pop(memory_id, None)
         if was_in_force:
-            number = 1
+            # Beyond what is noted as an older value, which may be gone.
+            noted = {*before.get("supersedes", ()), self.model.formers.get(memory_id, "@0")}
+            number = 1 + max(int(one.rpartition("@")[2]) for one in noted)
             while (space, f"{key}@{number}") in self.model.values:
                 number += 1
             value = self.store.get(space, f"{key}@{number}").value
