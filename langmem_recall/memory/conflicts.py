@@ -50,7 +50,11 @@ def is_same(one: Memory, other: Memory, likeness: float, least: float) -> bool:
     if ours == theirs:
         return True
     needed = 1 - (1 - least) * min(1.0, SHORT_WORDS / max(len(ours), len(theirs)))
-    return likeness >= needed and same_particulars(one.text, other.text)
+    if likeness < needed or not same_particulars(one.text, other.text):
+        return False
+    # A store may keep the vector of a text that was there before: then no word is in common.
+    terms = set(tokens(one.text)), set(tokens(other.text))
+    return not all(terms) or not terms[0].isdisjoint(terms[1])
 
 
 def conflicts(memories: Sequence[Memory]) -> list[tuple[int, int]]:

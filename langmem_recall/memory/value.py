@@ -87,8 +87,6 @@ def read_memory(
         fields["confidence"] = TRUST[fields["source"]]
     if fields["source"] not in PHRASING_SOURCES or content_of(value) is value:
         fields["asked_as"] = ()
-    # What supersedes itself would never be in force.
-    fields["supersedes"] = tuple(one for one in fields["supersedes"] if one != key)
     dated, created = fields["written_at"] is not None, aware(created_at)
     fields["written_at"] = fields["written_at"] or created
     fields |= {"dated": dated, "created_at": created, "updated_at": aware(updated_at)}

@@ -81,7 +81,8 @@ def traits_of(memory: Memory) -> Traits:
     terms = tokens(" ".join([text, *memory.entities, *memory.tags, *memory.asked_as]))
     date = f"{when.day} {MONTHS[when.month - 1]} {when.year}" if memory.dated and when else ""
     terms = [*dated_terms(tokens(date)), *terms, *dated_terms(DATE_TERMS.intersection(terms))]
-    superseded = [(memory.namespace, key) for key in memory.supersedes]
+    # What claims to supersede itself would never be in force.
+    superseded = [(memory.namespace, key) for key in memory.supersedes if key != memory.key]
     if memory.status == "superseded":
         superseded.append(memory.id)
     position = when.timestamp() if when else 0.0

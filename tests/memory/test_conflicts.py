@@ -69,6 +69,7 @@ def test_particulars_are_names_numbers_and_negation(one, other, agree):
         ({"text": "the deploy freeze begins today"}, 0.95, 0.95, True),
         ({"text": "the deploy freeze begins today"}, 0.94, 0.95, False),
         ({"text": "the deploy freeze begins on Monday"}, 0.99, 0.95, False),
+        ({"text": "we all like green tea"}, 1.0, 0.95, False),  # not one word in common
     ],
 )
 def test_one_of_two_is_enough_when_all_of_it_agrees(other, likeness, least, same):

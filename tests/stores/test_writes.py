@@ -344,6 +344,17 @@ def test_repetition_never_launders_trust(
     assert second.written_at == first.written_at
 
 
+def test_a_note_is_not_lost_to_one_that_has_the_vector_of_an_earlier_text(
+    store: RecallStore, call: Call
+) -> None:
+    call(store, "remember", NS, "I drink green tea in the morning", key="drink")
+    # LangGraph's stores keep the vector that was there.
+    call(store, "put", NS, "drink", {"content": SEATS}, False)
+    call(store, "remember", NS, "I drink green tea in the morning")
+    texts = sorted(value["content"] for value in contents(store).values())
+    assert texts == ["I drink green tea in the morning", SEATS]
+
+
 @pytest.mark.parametrize("former", ["expired", "superseded", "quarantined", "superseded by a put"])
 def test_what_is_out_of_force_is_not_reinforced(
     make: Make, clock: Clock, call: Call, former: str
