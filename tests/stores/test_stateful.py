@@ -38,7 +38,12 @@ from langmem_recall.flows.effects import run
 from langmem_recall.guard.judge import Verdict
 from langmem_recall.policy import RecallPolicy
 from langmem_recall.stores.local.store import LocalStore
-from langmem_recall.stores.postgres.schema import BATCHES_TABLE, USAGE_TABLE
+from langmem_recall.stores.postgres.schema import (
+    BATCHES_TABLE,
+    RECORDS_TABLE,
+    SETTINGS_TABLE,
+    USAGE_TABLE,
+)
 from langmem_recall.stores.recall_store import RecallStore
 from langmem_recall.types import MemoryId, Namespace
 
@@ -167,7 +172,9 @@ class Postgres:
 
     def clear(self) -> None:
         with psycopg.connect(self.uri) as connection:
-            connection.execute(f"TRUNCATE store, store_vectors, {USAGE_TABLE}, {BATCHES_TABLE}")
+            # What was decided about an example's memories must not be known in the next one.
+            tables = USAGE_TABLE, BATCHES_TABLE, RECORDS_TABLE, SETTINGS_TABLE
+            connection.execute(f"TRUNCATE store, store_vectors, {', '.join(tables)}")
 
     def open(self) -> BaseStore:
         if self.loop is None:
