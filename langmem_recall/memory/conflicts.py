@@ -53,8 +53,8 @@ def is_same(one: Memory, other: Memory, likeness: float, least: float) -> bool:
     if likeness < needed or not same_particulars(one.text, other.text):
         return False
     # A store may keep the vector of a text that was there before: then no word is in common.
-    terms = set(tokens(one.text)), set(tokens(other.text))
-    return not all(terms) or not terms[0].isdisjoint(terms[1])
+    first, second = (set(tokens(each.text[:READ_CHARS])) for each in (one, other))
+    return not (first and second) or not first.isdisjoint(second)
 
 
 def conflicts(memories: Sequence[Memory]) -> list[tuple[int, int]]:
