@@ -126,8 +126,8 @@ class Quarantine:
         self._cache: dict[MemoryId, tuple[Decision, float, Memory]] = {}
         """A decision, when it was read, and what it is about: compared faster than digests."""
         self._allowed: dict[int, Memory] = {}
-        """What these are about where it is allowed, by `id`, which is found faster than a name and
-        is no other object's while this one is here."""
+        """The memories of these that are allowed, by `id`: found faster than by name, and no other
+        object's while they are here."""
         self._reviewed: OrderedDict[MemoryId, str] = OrderedDict()
         self.sink: Callable[[GuardEvent], None] | None = None
         """Called with every verdict on a text that is written, or first seen and withheld."""
